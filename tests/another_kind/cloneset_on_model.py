@@ -43,7 +43,7 @@ class CloneSetCluster(Cluster):
         item["spec"] |= {"selector": {"matchLabels": {"app": "foo"}}, "updateStrategy": strategy}
         self.cluster = SimulatedCloneSets([item], lambda _uids: [])
         self.cluster.settle()
-        self.happens = self.cluster.settle
+        self.on_wait = self.cluster.settle
 
     def revisions(self, uids):
         return self.cluster.revisions(uids)
@@ -86,7 +86,7 @@ def test_pause_is_exact_and_rolled_back(strategy):
 
 
 def test_update_of_a_paused_clone_set_is_refused():
-    error = CloneSetCluster(type="ReCreate", paused=True).refusal(request())
+    error = CloneSetCluster(type="ReCreate", paused=True).error(request())
     assert error.what == "it is paused, and not by this collection"
 
 

@@ -56,7 +56,7 @@ class CheckedCluster(Cluster):
                                                 "rollingUpdate": {"partition": 0}}, **fields}
             item["status"] = {}
             self.cluster = StatefulSetModel([item])
-            self.cluster.broken = frozenset({BROKEN})
+            self.cluster.broken_images = frozenset({BROKEN})
         elif kind is Kind.DAEMON_SET:
             del item["spec"]["replicas"]
             numbers = {"maxSurge": 0, "maxUnavailable": 1}
@@ -64,12 +64,12 @@ class CheckedCluster(Cluster):
                              **fields}
             item["status"] = {"desiredNumberScheduled": replicas}
             self.cluster = DaemonSetModel([item])
-            self.cluster.broken = frozenset({BROKEN})
+            self.cluster.broken_images = frozenset({BROKEN})
             # the model of check mode needs other pod names
             self.cluster._syncs = 10_000
         else:
             self.cluster = ClusterModel([item], kind)
-        self.happens = self.settle
+        self.on_wait = self.settle
         self.settle()
         self.death: tuple[int, bool] | None = None
         self.min_ready, self.max_pods = 10**9, 0
@@ -119,11 +119,11 @@ class CheckedCluster(Cluster):
 
     def write(self, write: t.Any) -> bool:
         number, after = self.death or (0, False)
-        if len(self.tries) + 1 == number and not after:
+        if len(self.attempts) + 1 == number and not after:
             raise Killed
         landed = super().write(write)
         self.check_pods()
-        if len(self.tries) == number:
+        if len(self.attempts) == number:
             raise Killed
         return landed
 
@@ -145,7 +145,7 @@ class SimulatedWorld:
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> Ended:
         gateway = self.gateway
-        gateway.tries, gateway.death, gateway.min_ready, gateway.max_pods = [], death, 10**9, 0
+        gateway.attempts, gateway.death, gateway.min_ready, gateway.max_pods = [], death, 10**9, 0
         try:
             ended = self._ended(params, lambda request: gateway.run(request))
         except Killed:

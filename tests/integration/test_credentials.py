@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from credentials import PASSWORD, Way, ways
+from credentials import PASSWORD, Case, ways
 from kubernetes.config import incluster_config
 from objects import eventually
 from writes import action_after_write
@@ -238,7 +238,8 @@ def credentials(namespace, proxy=""):
     """Return the sources of credentials for the tests' cluster, by name."""
     configuration = namespace.client.configuration
     invalid_headers = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
-    return {"proxy-headers-as-text": Way([PASSWORD], invalid_headers, is_wrong="is not a mapping"),
+    return {"proxy-headers-as-text": Case([PASSWORD], invalid_headers,
+                                          error_pattern="is not a mapping"),
             **ways(configuration.host, configuration.ssl_ca_cert, namespace.token, namespace.write,
                    proxy)}
 
@@ -271,15 +272,16 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
 
     assert scanner.scans > 50 and scanner.found == set()
     for name, way in options.items():
-        assert re.search(way.is_wrong or f"{name} is updated to myimage:v2", output), (name, output)
-    assert output.count("resume_command") >= sum(not way.is_wrong for way in options.values())
+        assert re.search(way.error_pattern or f"{name} is updated to myimage:v2", output), (name,
+                                                                                            output)
+    assert output.count("resume_command") >= sum(not way.error_pattern for way in options.values())
     assert remaining_files(tmp_path) == []
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name",
-                         ["api-key-s-variable", "kubeconfig-in-its-variable", "plugin-s-variable",
-                          "proxy-header-s-variable"])
+                         ["api-key-variable", "kubeconfig-as-json-variable", "plugin-variable",
+                          "proxy-headers-variable"])
 def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment, tmp_path, proxy,
                                                   name):
     """Without pipelining, Ansible writes modules and their options to temporary files."""

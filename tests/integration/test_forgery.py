@@ -22,7 +22,7 @@ import typing as t
 import urllib.parse
 
 import pytest
-from forged import EXPECTED, FIELDS, IDLE, KEYS, LABELS, PAYMENTS, RECIPES, UID, raw
+from forged import EXPECTED, FIELDS, IDLE, KEYS, LABELS, PAYMENTS, RECIPES, UID, output_problems
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import eventually, manifest, role
@@ -290,7 +290,7 @@ class SharedNamespace:
             faults_found.append(f"{type(error).__name__}: {str(error)[:200]}")
         if time.monotonic() - began > MAX_SECONDS:
             faults_found.append(f"took {time.monotonic() - began:.0f} s")
-        return faults_found + [fault for message in messages for fault in raw(message)]
+        return faults_found + [fault for message in messages for fault in output_problems(message)]
 
     def try_info(self, kind: str, name: str | None = None) -> list[str]:
         """Run the info module for a controller or the namespace, and return a description of each
@@ -304,7 +304,7 @@ class SharedNamespace:
             return [f"info: {type(error).__name__}: {str(error)[:200]}"]
         names = [rollout["name"] for rollout in result["rollouts"]]
         missing = [] if (name or PAYMENTS) in names else [f"{name or PAYMENTS} is missing"]
-        return [f"info: {fault}" for fault in (*missing, *raw(result))]
+        return [f"info: {fault}" for fault in (*missing, *output_problems(result))]
 
     def check_payments(self, kind: str) -> list[str]:
         """Run an update of payments in check mode, and return a description of each fault."""
@@ -572,7 +572,7 @@ def test_fleet_ignores_a_partner_outside_its_selection(shared_namespace):
 
     assert shared_namespace.digests_of_other_objects() == before
     assert ([entry["name"] for entry in result.get("results", ())] in ([], [name])
-            and raw(result) == [])
+            and output_problems(result) == [])
 
 
 OWN_PROCESS = Process.of_new_task()

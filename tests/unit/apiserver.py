@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a small HTTP server in place of the API server, with objects of the API."""
+"""Run a small HTTP server as the API server, and create objects of the API."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Api(http.server.ThreadingHTTPServer):
     """Server that returns prepared responses in order, and records the requests."""
 
     daemon_threads = True
-    # length of the listen backlog: on a busy machine many connections precede the first accept
+    # listen backlog: on a busy machine many connections arrive before the first accept
     request_queue_size = 128
 
     def __init__(self):
@@ -93,12 +93,12 @@ def answer(content, code=200, **headers):
 
 
 def status(code, message="no", **fields):
-    """Return a failure in the API server's own words."""
+    """Return an error of the API server."""
     return answer({"kind": "Status", "code": code, "message": message, **fields}, code)
 
 
 def reset(handler, query):
-    """Reset the connection instead of an answer."""
+    """Reset the connection without a response."""
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.close()
 
@@ -118,7 +118,7 @@ def rc_list(*items, version="10", **metadata):
 
 
 def item(version="1", **changes):
-    """Return a ReplicationController as the API server shows it."""
+    """Return a ReplicationController as the API server returns it."""
     return {"kind": "ReplicationController",
             **rc(**{"namespace": "default", "resourceVersion": version, **changes})}
 
@@ -128,7 +128,7 @@ def rc_answer(version="1", **changes):
 
 
 PRIMARY = Controller.from_api(item())
-TO_2 = scale(PRIMARY, 2).write
+SCALE_TO_2 = scale(PRIMARY, 2).write
 DELETE = Delete("foo", {"uid": "uid of foo"})
 CREATE = Create(new(name="bar"))
 #: The server's error for an invalid manifest.
@@ -164,14 +164,15 @@ def never_stop():
     return True
 
 
-TAKER = {"apiVersion": "v1", "kind": "ReplicationController", "name": "bar", "uid": "uid of bar",
-         "controller": True}
+NEW_OWNER = {"apiVersion": "v1", "kind": "ReplicationController", "name": "bar",
+             "uid": "uid of bar",
+             "controller": True}
 
 
 def reparent_to_bar(*names):
     """Return the write that reparents pods of foo by name."""
     return Handover(tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo")
-                          for name in names), "uid of foo", TAKER, {})
+                          for name in names), "uid of foo", NEW_OWNER, {})
 
 
 def hpa(**spec):
@@ -180,7 +181,7 @@ def hpa(**spec):
             "spec": {"minReplicas": 2, **spec}}
 
 
-SCALER = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+HPA_PATH = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 FREEZE = autoscaler.freeze(hpa()).write
 FROZEN = apply_patch(hpa(), FREEZE)
 

@@ -96,41 +96,42 @@ def rs(name: str = "foo", label: str | None = None, **more: t.Any) -> Json:
 
 #: The tests' update and rollback, and the successor's name and deployment label.
 UPDATE = parse_request({"name": "foo", "image": "myimage:v2"})
-BACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
+ROLLBACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
 SUCCESSOR, LABEL = expected_successor(UPDATE, Controller.from_api(rc()))
-#: The time of every test.
+#: Time of all tests.
 NOW = "2026-11-21T10:00:00Z"
 
 
 def old(replicas: int = 3, goal: int = 0, desired: int = 3,
-        marks: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
-    """Return foo during an update of three pods; annotations of None are missing."""
+        annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
+    """Return foo during an update of three pods; annotate: changed annotations, None removes."""
     return rc("foo", replicas,
-              **{"annotations": _marks(SUCCESSOR, goal, desired, marks or {}), **changes})
+              **{"annotations": _annotations(SUCCESSOR, goal, desired, annotate or {}), **changes})
 
 
 def new(replicas: int = 0, goal: int = 3, desired: int = 3,
-        marks: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
-    """Return the successor of the update; annotations of None are missing."""
-    annotations = _marks("foo", goal, desired, {LAST_ROLLOUT: record("updating"), **(marks or {})})
+        annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
+    """Return the successor of the update; annotate: changed annotations, None removes."""
+    annotations = _annotations("foo", goal, desired,
+                               {LAST_ROLLOUT: record("updating"), **(annotate or {})})
     return rc(**{"name": SUCCESSOR, "replicas": replicas, "image": "myimage:v2", "label": LABEL,
                  "annotations": annotations, **changes})
 
 
 def record(outcome: str, before: str = "myimage:v1", after: str = "myimage:v2", **more: str) -> str:
-    """Return the annotation last-rollout."""
+    """Return the value of the annotation last-rollout."""
     return identity.canonical({"outcome": outcome, "from": {"web": before}, "to": {"web": after},
                                "time": NOW, **more})
 
 
-def ended(request: Request, before: str = "myimage:v1", after: str = "myimage:v2") -> str:
+def final_record(request: Request, before: str = "myimage:v1", after: str = "myimage:v2") -> str:
     """Return the record at the end of the requested update."""
     became = provenance.result(request.fingerprint, Controller.from_api(rc(image=after)),
                                DEPLOYMENT_LABEL)
     return record("updated", before, after, request=became)
 
 
-def look(request: Request, *items: Json, **facts: t.Any) -> Observed:
+def observe(request: Request, *items: Json, **facts: t.Any) -> Observed:
     """Return the controllers as observed for this request."""
     controllers = map(Controller.from_api, items)
     observed = find({controller.name: controller for controller in controllers}, request)
@@ -145,8 +146,8 @@ def plan(request: Request, observed: Observed) -> Decision:
     return compose(choose(request), request, observed)
 
 
-def standing(request: Request, observed: Observed) -> RolloutStatus:
-    """Return the status by the flow for this request."""
+def rollout_status(request: Request, observed: Observed) -> RolloutStatus:
+    """Return the rollout status of the flow for this request."""
     return choose(request).status(request, observed)
 
 
@@ -172,11 +173,11 @@ def patch_tests(decision: Decision) -> Json:
             if operation["op"] == "test"}
 
 
-def _marks(partner: str, goal: int, desired: int,
-           changes: t.Mapping[str, str | None]) -> dict[str, str]:
-    marks = {PARTNER: partner, PARTNER_UID: f"uid of {partner}", DESIRED: str(goal),
-             ORIGINAL: str(desired), **changes}
-    return {key: mark for key, mark in marks.items() if mark is not None}
+def _annotations(partner: str, goal: int, desired: int,
+                 changes: t.Mapping[str, str | None]) -> dict[str, str]:
+    annotations = {PARTNER: partner, PARTNER_UID: f"uid of {partner}", DESIRED: str(goal),
+                   ORIGINAL: str(desired), **changes}
+    return {key: value for key, value in annotations.items() if value is not None}
 
 
 def run_to_end(decide: t.Callable[..., Decision], request: Request, world: t.Any, *,
@@ -186,7 +187,7 @@ def run_to_end(decide: t.Callable[..., Decision], request: Request, world: t.Any
     while not isinstance(decision := decide(request, world, **facts), Done):
         assert len(actions) < 20, actions
         if isinstance(decision, Wait):
-            assert world.settle(), f"waits for ever: {decision}"
+            assert world.settle(), f"waits without end: {decision}"
             continue
         assert world.write(decision.write)
         actions.append(str(decision.action))
@@ -197,8 +198,8 @@ def run_to_end(decide: t.Callable[..., Decision], request: Request, world: t.Any
     return actions
 
 
-def grow_stale(items: dict[t.Any, Json | None]) -> None:
-    """Return objects with the status before the last write, as observed at once."""
+def make_status_stale(items: dict[t.Any, Json | None]) -> None:
+    """Replace each status by the status before the last write."""
     for key, item in items.items():
         if item and "status" in item:
             counts = (field for field in item["status"] if field.lower().endswith("replicas"))
@@ -207,12 +208,12 @@ def grow_stale(items: dict[t.Any, Json | None]) -> None:
                           "status": status}
 
 
-def run_past_waits(world: t.Any, most: int, **request: Request) -> list[str]:
-    """Run at most this many steps of a simulated migration, skipping waits."""
-    done: list[str] = world.go(most, **request)
-    while len(done) < most and isinstance(world.decide(**request), Wait):
+def run_past_waits(world: t.Any, max_steps: int, **request: Request) -> list[str]:
+    """Run a simulated migration past its waits; return at most max_steps steps."""
+    done: list[str] = world.run_steps(max_steps, **request)
+    while len(done) < max_steps and isinstance(world.decide(**request), Wait):
         world.cluster.settle()
-        more = world.go(most - len(done), **request)
-        assert more, f"waits for ever: {world.decide(**request)}"
+        more = world.run_steps(max_steps - len(done), **request)
+        assert more, f"waits without end: {world.decide(**request)}"
         done += more
     return done

@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Models of check mode's clusters: a test makes each move, and copies the state.
+"""Extend the models of check mode: a test makes each move, and copies the state.
 
 A model lists the possible next moves: the controller manager syncs an object, a pod becomes
-ready, ... A test makes them in any order. In ClusterModel the controller manager also lags behind
-the API server, and pods may take time to terminate; tests/integration compares the models with real
-clusters.
+ready, ... A test makes the moves in any order. In ClusterModel, the controller manager also lags
+behind the API server, and pods may take time to terminate; tests/integration compares the models
+with real clusters.
 """
 
 from __future__ import annotations
@@ -37,25 +37,26 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
 
 Json = dict[str, t.Any]
 
-#: Number of changes of controllers that the controller manager may not have received.
-LONGEST_LAG = 1
+#: Maximum number of changes that the controller manager has not received yet.
+MAX_LAG = 1
 
 
 class Pod(t.NamedTuple):
-    """Pod with the present owner, and the owner known to the controller manager."""
+    """Pod with the owner in the API server, and the owner in the controller manager's cache."""
 
     owner: str
     labels: tuple[tuple[str, str], ...]
     ready: bool
-    #: The owner known to the controller manager, perhaps an earlier owner.
-    seen_owner: str
+    #: The owner in the controller manager's cache, possibly an earlier owner.
+    cached_owner: str
 
 
 class Move(t.NamedTuple):
     """Change made by the cluster.
 
-    see: the controller manager receives the next change of a controller; hear: of a pod's owner.
-    sync: the controller manager works on a controller; roll: on a Deployment.
+    deliver: the controller manager receives the next change of a controller.
+    deliver-owner: the controller manager receives the change of a pod's owner.
+    sync: the controller manager syncs a controller; roll: a Deployment.
     finalize: the finalizers of an object in deletion are removed.
     collect: the garbage collector deletes the pods of a deleted controller.
     ready, end: a pod becomes ready, or has terminated.
@@ -79,24 +80,24 @@ class Moves:
 class ClusterModel(Moves, SimulatedCluster):
     """ReplicationControllers or ReplicaSets, and a lagging controller manager."""
 
-    #: Whether pods take time to terminate; in check mode a deleted pod is gone at once.
+    #: Whether pods take time to terminate; in check mode, pods terminate immediately.
     terminates_slowly = False
 
     def __init__(self, items: t.Iterable[Json] = (), kind: Kind = Kind.REPLICATION_CONTROLLER,
                  look_up_revisions: t.Any = None) -> None:
         super().__init__(items, kind, look_up_revisions)
-        #: The controllers as the controller manager knows them, by name.
-        self.seen = {name: item for name, item in self.items.items() if _size(item) <= MAX_PODS}
+        #: The controller manager's cache of controllers, by name.
+        self.cached = {name: item for name, item in self.items.items() if _size(item) <= MAX_PODS}
         #: Changes not yet received by the controller manager, in order: name, and new object.
-        self.unseen: list[tuple[str, Json | None]] = []
+        self.undelivered: list[tuple[str, Json | None]] = []
         self.terminating: list[Pod] = []
 
     def copy(self) -> ClusterModel:
         """Return an independent cluster in the same state."""
         duplicate = copy.copy(self)
-        duplicate.items, duplicate.seen = dict(self.items), dict(self.seen)
+        duplicate.items, duplicate.cached = dict(self.items), dict(self.cached)
         duplicate.stored_revisions = dict(self.stored_revisions)
-        duplicate.unseen = list(self.unseen)
+        duplicate.undelivered = list(self.undelivered)
         duplicate.pods = list(self.pods)
         duplicate.terminating = list(self.terminating)
         return duplicate
@@ -108,28 +109,30 @@ class ClusterModel(Moves, SimulatedCluster):
                      if selector.items() <= dict(pod.labels).items())
 
     def _used_uids(self) -> set[str]:
-        lagging = {item["metadata"].get("uid", "") for item in self.seen.values()}
+        lagging = {item["metadata"].get("uid", "") for item in self.cached.values()}
         return {pod.owner for pod in self.pods} | lagging
 
     def _store(self, name: str, item: Json | None) -> None:
         super()._store(name, item)
-        if self.unseen and self.unseen[-1][0] == name:
-            self.unseen.pop()
-        self.unseen.append((name, item))
-        if len(self.unseen) > LONGEST_LAG:
-            self._see()
+        if self.undelivered and self.undelivered[-1][0] == name:
+            self.undelivered.pop()
+        self.undelivered.append((name, item))
+        if len(self.undelivered) > MAX_LAG:
+            self._deliver()
 
-    def _see(self) -> None:
-        name, item = self.unseen.pop(0)
-        self.seen.pop(name, None)
+    def _deliver(self) -> None:
+        name, item = self.undelivered.pop(0)
+        self.cached.pop(name, None)
         if item is not None:
-            self.seen[name] = item
+            self.cached[name] = item
 
     def moves(self) -> list[Move]:
         """Return all possible next moves; none when the cluster is stable."""
-        moves = [Move("see", name) for name, _item in self.unseen[:1]]
-        moves += [Move("hear", pod.owner) for pod in self.pods if pod.owner != pod.seen_owner][:1]
-        moves += [Move("sync", name) for name in sorted(self.seen) if self._sync(name) is not None]
+        moves = [Move("deliver", name) for name, _item in self.undelivered[:1]]
+        moves += [Move("deliver-owner", pod.owner) for pod in self.pods
+                  if pod.owner != pod.cached_owner][:1]
+        moves += [Move("sync", name) for name in sorted(self.cached) if self._sync(name)
+                  is not None]
         uids = {item["metadata"].get("uid", "") for item in self.items.values()}
         moves += [Move("finalize", name) for name, item in sorted(self.items.items())
                   if is_terminating(item)]
@@ -142,23 +145,24 @@ class ClusterModel(Moves, SimulatedCluster):
 
     def make(self, move: Move) -> None:
         """Make a move from the list."""
-        make = {"see": self._make_see, "hear": self._make_hear, "sync": self._make_sync,
+        make = {"deliver": self._make_deliver, "deliver-owner": self._make_deliver_owner,
+                "sync": self._make_sync,
                 "finalize": self._make_finalize, "collect": self._make_collect,
                 "ready": self._make_ready, "end": self._make_end}
         make[move.verb](move.name)
 
-    def _make_see(self, _name: str) -> None:
-        self._see()
+    def _make_deliver(self, _name: str) -> None:
+        self._deliver()
 
-    def _make_hear(self, _owner: str) -> None:
-        self._change_pod(lambda pod: pod.owner != pod.seen_owner,
-                         lambda pod: pod._replace(seen_owner=pod.owner))
+    def _make_deliver_owner(self, _owner: str) -> None:
+        self._change_pod(lambda pod: pod.owner != pod.cached_owner,
+                         lambda pod: pod._replace(cached_owner=pod.owner))
 
     def _make_sync(self, name: str) -> None:
         self.pods, removed, status = self._sync(name)
         self._terminate(removed)
         item = self.items.get(name)
-        if item and item["metadata"].get("uid") == self.seen[name]["metadata"].get("uid"):
+        if item and item["metadata"].get("uid") == self.cached[name]["metadata"].get("uid"):
             self.items[name] = {**item, "status": status}
 
     def _make_finalize(self, name: str) -> None:
@@ -181,9 +185,9 @@ class ClusterModel(Moves, SimulatedCluster):
         self.pods[index] = change(self.pods[index])
 
     def _terminate(self, pods: list[Pod]) -> None:
-        """Begin to terminate pods; ready or not, they become alike."""
+        """Begin to terminate pods; the terminating pods are unready and equal."""
         if self.terminates_slowly:
-            alike = [pod._replace(ready=False, seen_owner="") for pod in pods]
+            alike = [pod._replace(ready=False, cached_owner="") for pod in pods]
             self.terminating = sorted([*self.terminating, *alike])
 
     def _sync(self, name: str) -> tuple[list[Pod], list[Pod], Json] | None:
@@ -191,7 +195,7 @@ class ClusterModel(Moves, SimulatedCluster):
 
         None if nothing would change.
         """
-        controller = Controller.from_api(self.seen[name], self.kind)
+        controller = Controller.from_api(self.cached[name], self.kind)
         item = self.items.get(name)
         exists = item is not None and item["metadata"].get("uid", "") == controller.uid
         may_adopt = exists and not item["metadata"].get("deletionTimestamp")
@@ -206,27 +210,27 @@ class ClusterModel(Moves, SimulatedCluster):
         return pods, removed, status
 
     def _new_pod(self, controller: Controller, ready: bool) -> Pod:
-        return Pod(*super()._new_pod(controller, ready), seen_owner=controller.uid)
+        return Pod(*super()._new_pod(controller, ready), cached_owner=controller.uid)
 
 
 def _claimed(controller: Controller, pods: list[Pod], may_adopt: bool,
              ) -> tuple[list[Pod], list[Pod]] | None:
-    """Return the pods of a controller after it adopted and released some, and the other pods.
+    """Return the pods of a controller after adoption and release, and the other pods.
 
     None if pods need adoption, and the API server has no controller with permission to adopt.
     """
     controlled, foreign = [], []
     for pod in pods:
         matches = controller.selector.items() <= dict(pod.labels).items()
-        if pod.seen_owner == controller.uid and (matches or controller.is_deleting):
+        if pod.cached_owner == controller.uid and (matches or controller.is_deleting):
             controlled.append(pod)
-        elif pod.seen_owner == controller.uid:
+        elif pod.cached_owner == controller.uid:
             is_owner = pod.owner == controller.uid
-            foreign.append(pod._replace(owner="", seen_owner="") if is_owner else pod)
-        elif pod.seen_owner == "" and matches and not controller.is_deleting:
+            foreign.append(pod._replace(owner="", cached_owner="") if is_owner else pod)
+        elif pod.cached_owner == "" and matches and not controller.is_deleting:
             if not may_adopt:
                 return None
-            controlled.append(pod._replace(owner=controller.uid, seen_owner=controller.uid))
+            controlled.append(pod._replace(owner=controller.uid, cached_owner=controller.uid))
         else:
             foreign.append(pod)
     return controlled, foreign
@@ -265,7 +269,7 @@ class RevisionMoves:
     """Moves of StatefulSets and DaemonSets, also with pods that never become ready."""
 
     #: Images without any ready pod.
-    broken: frozenset[str] = frozenset()
+    broken_images: frozenset[str] = frozenset()
 
     def copy(self) -> t.Self:
         """Return an independent cluster in the same state."""
@@ -300,7 +304,8 @@ class RevisionMoves:
         uid = self.items[name]["metadata"].get("uid", "")
         revision = next((item for item in self.revisions([uid])
                          if self._pod_label(item) == pod.revision), None)
-        return revision is not None and _image(revision["data"]["spec"]["template"]) in self.broken
+        return (revision is not None
+                and _image(revision["data"]["spec"]["template"]) in self.broken_images)
 
 
 class StatefulSetModel(RevisionMoves, SimulatedStatefulSets):
@@ -316,15 +321,16 @@ class DaemonSetModel(RevisionMoves, SimulatedDaemonSets):
 
     _pod_label = staticmethod(label_of)
 
-    def set_nodes(self, name: str, nodes: t.Iterable[str], *, others_stay: bool = False) -> None:
+    def set_nodes(self, name: str, nodes: t.Iterable[str], *,
+                  keep_other_nodes: bool = False) -> None:
         """Set the nodes of a DaemonSet; pods of other nodes are deleted with the nodes.
 
-        others_stay: the other nodes remain, with a taint.
+        keep_other_nodes: the other nodes remain, with a taint.
         """
         pods = self.pods(name)
         self._nodes[name] = tuple(sorted(nodes))
         self._pods[name] = tuple(pod for pod in pods
-                                 if others_stay or pod.node in self._nodes[name])
+                                 if keep_other_nodes or pod.node in self._nodes[name])
 
 
 def _image(template: Json) -> str:
@@ -341,7 +347,7 @@ def record(model):
     return json.loads(model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
 
 
-def annotated(model, text):
+def write_record(model, text):
     """Write the record of foo, as another client may."""
     model.items["foo"] = json.loads(json.dumps(model.items["foo"]))
     model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = text

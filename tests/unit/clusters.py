@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulate a cluster in memory behind the gateway, and a clock."""
+"""Simulate a cluster and a clock in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import 
 
 
 class FakeClock(Clock):
-    """Clock that advances during sleeps and waits only; the time of day stands still."""
+    """Clock that advances only during sleeps and waits; timestamps are constant."""
 
     def __init__(self):
         self.now = 1000.0
@@ -41,23 +41,22 @@ class FakeClock(Clock):
 
 
 class Cluster(IdleGateway):
-    """Cluster that settles during each wait and accepts every write by default."""
+    """Cluster that settles during each wait, and accepts every write by default."""
 
     def __init__(self, *items):
         self.cluster, self.clock, self.lock = ClusterModel(
             items), FakeClock(), threading.RLock()
-        #: Called during each wait, and before each write to allow or refuse the write.
-        self.happens = self.cluster.settle
-        self.allows = lambda write: True
-        #: Image assigned by the server to every template; without an image, dry runs are
-        #: forbidden.
-        self.stores = None
-        #: The reason why unavailable pods wait.
-        self.trouble = "ContainerCreating"
-        #: Controllers with no event so far.
+        #: Called during each wait, and before each write to accept or reject the write.
+        self.on_wait = self.cluster.settle
+        self.allow_write = lambda write: True
+        #: Image set by admission in every template; None: a dry run fails the test.
+        self.admission_image = None
+        #: Waiting reason of unavailable pods.
+        self.waiting_reason = "ContainerCreating"
+        #: Names of controllers without an event so far.
         self.hidden = set()
-        #: Attempted writes, applied writes with times, and some requests, as verb and argument.
-        self.tries, self.writes, self.calls = [], [], []
+        #: Attempted writes, applied writes with times, and other requests as verb and argument.
+        self.attempts, self.writes, self.calls = [], [], []
 
     def controllers(self, kind=None):
         with self.lock:
@@ -77,13 +76,13 @@ class Cluster(IdleGateway):
         assert 0 < seconds <= driver.POLL_INTERVAL
         with self.lock:
             self.clock.sleep(seconds)
-            self.happens()
+            self.on_wait()
         return set(self.controllers())
 
     def write(self, write):
         with self.lock:
-            self.tries.append(write)
-            if self.allows(write) and self.cluster.write(write):
+            self.attempts.append(write)
+            if self.allow_write(write) and self.cluster.write(write):
                 self.writes.append((self.clock.now, write))
                 return True
             return False
@@ -92,10 +91,10 @@ class Cluster(IdleGateway):
         return len(write.pods) if self.write(write) else 0
 
     def dry_run(self, write):
-        assert self.stores, "only for a template or a definition"
+        assert self.admission_image, "dry runs are only for a template or a definition"
         item = copy.deepcopy(self.cluster.items[write.name])
         self.calls.append(("dry_run", copy.deepcopy(item["spec"]["template"])))
-        item["spec"]["template"]["spec"]["containers"][0]["image"] = self.stores
+        item["spec"]["template"]["spec"]["containers"][0]["image"] = self.admission_image
         return item
 
     def live_pods(self, selector):
@@ -110,7 +109,7 @@ class Cluster(IdleGateway):
 
     def troubled_pods(self, controller):
         self.calls.append(("troubled_pods", controller.name))
-        waiting = {"reason": self.trouble, "message": "no such image"}
+        waiting = {"reason": self.waiting_reason, "message": "no such image"}
         return [{"metadata": {"name": f"{controller.name}-1", "uid": "u"},
                  "spec": {"containers": [{"name": "web"}]},
                  "status": {"phase": "Pending",
@@ -123,16 +122,16 @@ class Cluster(IdleGateway):
         return ""
 
     def called(self, verb):
-        """Return the arguments of calls by verb, in order."""
+        """Return the arguments of all requests with this verb, in order."""
         return [argument for name, argument in self.calls if name == verb]
 
     def run(self, request=UPDATE, **more):
         return driver.run(choose(request), request, self, self.clock, **more)
 
-    def refusal(self, request=UPDATE, **more):
-        with pytest.raises(RolloutError) as refused:
+    def error(self, request=UPDATE, **more):
+        with pytest.raises(RolloutError) as error:
             self.run(request, **more)
-        return refused.value
+        return error.value
 
     def stall(self):
         """Settle everything except the readiness of pods."""
@@ -144,14 +143,14 @@ class Cluster(IdleGateway):
         assert self.cluster.write(Patch(name, (put(path, value),)))
 
 
-def troubled(*items, trouble="ErrImagePull"):
-    """Return a cluster with new pods that wait for the given reason."""
+def stalled_cluster(*items, waiting_reason="ErrImagePull"):
+    """Return a cluster whose new pods never start, with this waiting reason."""
     cluster = Cluster(*items)
-    cluster.happens, cluster.trouble, cluster.lines = cluster.stall, trouble, []
+    cluster.on_wait, cluster.waiting_reason, cluster.lines = cluster.stall, waiting_reason, []
     return cluster
 
 
-def fails(cluster, **options):
-    """Return the error of a failing update; record progress lines with times."""
-    return cluster.refusal(dataclasses.replace(UPDATE, **options),
-                           print_line=lambda line: cluster.lines.append((cluster.clock.now, line)))
+def update_error(cluster, **options):
+    """Return the error of a failing update; cluster.lines gets the progress lines with times."""
+    return cluster.error(dataclasses.replace(UPDATE, **options),
+                         print_line=lambda line: cluster.lines.append((cluster.clock.now, line)))

@@ -18,20 +18,20 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connectio
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the points that only `make test-unit` and `make test-all` run."""
+    """Mark the parameters that only `make test-unit` and `make test-all` run."""
     sampling.mark(items)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _commands_are_accepted():
-    """Fail a test with an error whose command the module would refuse."""
+    """Fail a test whose error has a command that the module would refuse."""
     with next_commands.checked_commands():
         yield
 
 
 @pytest.fixture
 def handlers():
-    """Leave the signals of the test run as they are."""
+    """Restore the signal handlers after a test."""
     before = {number: signal.getsignal(number)
               for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List every way to provide credentials, each with secrets to protect."""
+"""List all sources of credentials, with the secrets to protect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PUBLIC = {"context", "username", "ca_cert", "validate_certs", "no_proxy", "persi
           "impersonate_user",
           "impersonate_groups"}
 
-#: Plugin that quotes the input on stderr before printing a token.
+#: Credential plugin that prints its arguments and its token on stderr, and then the token.
 PLUGIN = """#!/bin/sh
 echo "I was given $* and $TOKEN" >&2
 [ -z "$FAILS" ] || exit 1
@@ -33,23 +33,23 @@ echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"
 
 
 @dataclasses.dataclass(frozen=True)
-class Way:
-    """Options and environment variables of a task, and the secrets in both."""
+class Case:
+    """Options and environment variables of a task, with the secrets in both."""
 
     secrets: list[str]
     options: dict[str, t.Any] = dataclasses.field(default_factory=dict)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: Secrets visible anyway in the list of processes, as arguments of a program.
+    #: Secrets in the list of processes, as arguments of a program of the user.
     arguments: list[str] = dataclasses.field(default_factory=list)
-    #: Reason why no task can work with these options, if any.
-    is_wrong: str = ""
+    #: Pattern of the error, if no task can work with these options.
+    error_pattern: str = ""
 
 
 def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str], str],
-         proxy: str = "") -> dict[str, Way]:
-    """Return each way by name; write() creates a file outside of Ansible's folders."""
+         proxy: str = "") -> dict[str, Case]:
+    """Return all cases by name; write() creates a file outside of Ansible's folders."""
     server = {"host": host, **({"ca_cert": ca_cert} if ca_cert else {})}
-    certificate, key = a_certificate()
+    certificate, key = self_signed_certificate()
     data = {"client-certificate-data": base64.b64encode(certificate.encode()).decode(),
             "client-key-data": base64.b64encode(key.encode()).decode()}
     key_line = key.splitlines()[1]
@@ -68,70 +68,70 @@ def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str
     not_a_path = "neither the path|must be the path|not valid YAML|there is no kubeconfig"
     environment = {"K8S_AUTH_HOST": host, **({"K8S_AUTH_SSL_CA_CERT": ca_cert} if ca_cert else {})}
     table = {
-        "api-key": Way([token], {**server, "api_key": token}),
-        "api-key-s-variable": Way([token], {}, {**environment, "K8S_AUTH_API_KEY": token}),
-        "password": Way(of_password, {**server, "username": "me", "password": PASSWORD},
-                        is_wrong="anonymous"),
-        "password-s-variable": Way(of_password, {},
-                                   {**environment, "K8S_AUTH_USERNAME": "me",
-                                    "K8S_AUTH_PASSWORD": PASSWORD},
-                                   is_wrong="anonymous"),
-        "key": Way([token, key_line], {**server, **files, "api_key": token}),
-        "key-as-text": Way([key, key_line], {**server, **files, "client_key": key},
-                           is_wrong=not_a_path),
-        "key-in-its-variable": Way([key, key_line], {},
-                                   {**environment, "K8S_AUTH_CERT_FILE": files["client_cert"],
-                                    "K8S_AUTH_KEY_FILE": key}, is_wrong=not_a_path),
-        "certificate-with-key": Way([key, key_line],
-                                    {**server, **files, "client_cert": certificate + key},
-                                    is_wrong=not_a_path),
-        "address": Way([PASSWORD, token],
-                       {**server, "host": host.replace("://", f"://me:{PASSWORD}@"),
-                        "api_key": token}),
-        "kubeconfig": Way(of_key, {"kubeconfig": with_key}),
-        "kubeconfig-s-file": Way(of_key, {"kubeconfig": write("with-key", json.dumps(with_key))}),
-        "kubeconfig-as-json": Way(of_key, {"kubeconfig": " " + json.dumps(with_key)}),
-        "kubeconfig-as-yaml": Way(of_key, {"kubeconfig": as_text}),
-        "kubeconfig-as-base64": Way([*of_key, as_base64, as_base64[:60]],
-                                    {"kubeconfig": as_base64}),
-        "half-a-kubeconfig": Way([as_base64[9:], as_base64[9:69]], {"kubeconfig": as_base64[9:]},
-                                 is_wrong=not_a_path),
-        "kubeconfig-in-its-variable": Way(of_key, {},
-                                          {"K8S_AUTH_KUBECONFIG": json.dumps(with_key)}),
-        "kubeconfig-s-variable": Way(of_key, {}, {"KUBECONFIG": write("in-variable", as_text)}),
-        "plugin": Way([token], {"kubeconfig": plugin}, arguments=[ARGUMENT]),
-        "plugin-s-file": Way([token], {"kubeconfig": write("with-plugin", yaml.safe_dump(plugin))},
-                             arguments=[ARGUMENT]),
-        "plugin-s-variable": Way([token], {},
-                                 {"KUBECONFIG": write("plugin-in-variable", yaml.safe_dump(
-                                     plugin))},
-                                 arguments=[ARGUMENT]),
-        "plugin-fails": Way([token], {"kubeconfig": plugin}, {"FAILS": "1"}, arguments=[ARGUMENT],
-                            is_wrong="I was given"),
-        "proxy-that-is-none": Way([PASSWORD, token],
-                                  {**server, "api_key": token, "proxy": f"http://me:{PASSWORD}@["},
-                                  is_wrong="cannot be set up"),
+        "api-key": Case([token], {**server, "api_key": token}),
+        "api-key-variable": Case([token], {}, {**environment, "K8S_AUTH_API_KEY": token}),
+        "password": Case(of_password, {**server, "username": "me", "password": PASSWORD},
+                         error_pattern="anonymous"),
+        "password-variable": Case(of_password, {},
+                                  {**environment, "K8S_AUTH_USERNAME": "me",
+                                   "K8S_AUTH_PASSWORD": PASSWORD},
+                                  error_pattern="anonymous"),
+        "key": Case([token, key_line], {**server, **files, "api_key": token}),
+        "key-as-text": Case([key, key_line], {**server, **files, "client_key": key},
+                            error_pattern=not_a_path),
+        "key-variable": Case([key, key_line], {},
+                             {**environment, "K8S_AUTH_CERT_FILE": files["client_cert"],
+                              "K8S_AUTH_KEY_FILE": key}, error_pattern=not_a_path),
+        "certificate-with-key": Case([key, key_line],
+                                     {**server, **files, "client_cert": certificate + key},
+                                     error_pattern=not_a_path),
+        "address": Case([PASSWORD, token],
+                        {**server, "host": host.replace("://", f"://me:{PASSWORD}@"),
+                         "api_key": token}),
+        "kubeconfig": Case(of_key, {"kubeconfig": with_key}),
+        "kubeconfig-file": Case(of_key, {"kubeconfig": write("with-key", json.dumps(with_key))}),
+        "kubeconfig-as-json": Case(of_key, {"kubeconfig": " " + json.dumps(with_key)}),
+        "kubeconfig-as-yaml": Case(of_key, {"kubeconfig": as_text}),
+        "kubeconfig-as-base64": Case([*of_key, as_base64, as_base64[:60]],
+                                     {"kubeconfig": as_base64}),
+        "cut-kubeconfig": Case([as_base64[9:], as_base64[9:69]], {"kubeconfig": as_base64[9:]},
+                               error_pattern=not_a_path),
+        "kubeconfig-as-json-variable": Case(of_key, {},
+                                            {"K8S_AUTH_KUBECONFIG": json.dumps(with_key)}),
+        "kubeconfig-variable": Case(of_key, {}, {"KUBECONFIG": write("in-variable", as_text)}),
+        "plugin": Case([token], {"kubeconfig": plugin}, arguments=[ARGUMENT]),
+        "plugin-file": Case([token], {"kubeconfig": write("with-plugin", yaml.safe_dump(plugin))},
+                            arguments=[ARGUMENT]),
+        "plugin-variable": Case([token], {},
+                                {"KUBECONFIG": write("plugin-in-variable", yaml.safe_dump(
+                                    plugin))},
+                                arguments=[ARGUMENT]),
+        "failing-plugin": Case([token], {"kubeconfig": plugin}, {"FAILS": "1"},
+                               arguments=[ARGUMENT], error_pattern="I was given"),
+        "invalid-proxy": Case([PASSWORD, token],
+                              {**server, "api_key": token, "proxy": f"http://me:{PASSWORD}@["},
+                              error_pattern="cannot be set up"),
     }
     if proxy:
         table |= {
-            "proxy": Way([*of_password, token], {**server, "api_key": token, "proxy": address}),
-            "proxy-headers": Way([*of_password, token],
-                                 {**server, "api_key": token, "proxy": f"http://{proxy}",
-                                  "proxy_headers": {
-                                      "proxy_basic_auth": f"me:{PASSWORD}",
-                                      "basic_auth": f"me:{PASSWORD}", "user_agent": "curl/8"}}),
-            "proxy-header-s-variable": Way([*of_password, token], {}, {
+            "proxy": Case([*of_password, token], {**server, "api_key": token, "proxy": address}),
+            "proxy-headers": Case([*of_password, token],
+                                  {**server, "api_key": token, "proxy": f"http://{proxy}",
+                                   "proxy_headers": {
+                                       "proxy_basic_auth": f"me:{PASSWORD}",
+                                       "basic_auth": f"me:{PASSWORD}", "user_agent": "curl/8"}}),
+            "proxy-headers-variable": Case([*of_password, token], {}, {
                 **environment, "K8S_AUTH_API_KEY": token, "K8S_AUTH_PROXY": f"http://{proxy}",
                 "K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH": f"me:{PASSWORD}"}),
-            "proxy-s-variable": Way([PASSWORD, token], {},
-                                    {**environment, "K8S_AUTH_API_KEY": token,
-                                     "K8S_AUTH_PROXY": address}),
-            "proxy-for-all": Way([PASSWORD, token], {},
-                                 {**environment, "K8S_AUTH_API_KEY": token, "HTTPS_PROXY": address,
-                                  "HTTP_PROXY": address}),
-            "kubeconfig-with-proxy": Way([PASSWORD, token], {"kubeconfig": proxied}),
-            "file-with-proxy": Way([PASSWORD, token], {},
-                                   {"KUBECONFIG": write("with-proxy", json.dumps(proxied))}),
+            "proxy-variable": Case([PASSWORD, token], {},
+                                   {**environment, "K8S_AUTH_API_KEY": token,
+                                    "K8S_AUTH_PROXY": address}),
+            "proxy-environment": Case([PASSWORD, token], {},
+                                  {**environment, "K8S_AUTH_API_KEY": token, "HTTPS_PROXY": address,
+                                   "HTTP_PROXY": address}),
+            "kubeconfig-with-proxy": Case([PASSWORD, token], {"kubeconfig": proxied}),
+            "file-with-proxy": Case([PASSWORD, token], {},
+                                    {"KUBECONFIG": write("with-proxy", json.dumps(proxied))}),
         }
     return table
 
@@ -145,8 +145,8 @@ def kubeconfig(server: dict[str, t.Any], user: dict[str, t.Any],
             "contexts": [{"name": "it", "context": {"cluster": "it", "user": "me"}}]}
 
 
-def a_certificate() -> tuple[str, str]:
-    """Return a self-signed certificate and the key as PEM, read by the client only."""
+def self_signed_certificate() -> tuple[str, str]:
+    """Return a self-signed certificate and the key as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
     now = datetime.datetime.now(datetime.UTC)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulate foo of each kind with an autoscaler, for tests of the modules."""
+"""Simulate foo of each kind with an autoscaler, for the tests of the modules."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Cluster(CheckedCluster):
         (rollout,) = task._rollouts(choose(request), request, self, {"name": "foo"})
         return rollout
 
-    def checked(self, request):
+    def check_mode(self, request):
         return driver.simulate(choose(request), request, self)
 
     @property

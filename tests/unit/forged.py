@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Table of forged values written by another client, and of a task's allowed requests.
+"""List forged values of other clients, and the requests that a task may send.
 
 test_forgery.py lists the values read by the code, and fails for a value without a row here. A value
-may contain the uid of an object as UID.format(name), replaced by the writer.
+may contain UID.format(name), which the writer replaces by the uid of the object.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 
 Json = dict[str, t.Any]
 
-#: Controllers of other users: running, and without pods like a new successor.
+#: Controllers of other users: with pods, and without pods like a new successor.
 PAYMENTS, IDLE = "payments", "idle"
-#: Placeholder for the uid of a controller; the unit tests' controllers have this uid.
+#: Placeholder for the uid of a controller; in the unit tests, the uid itself.
 UID = "uid of {}"
 #: The effect of a forged command or template, if pasted or evaluated.
 TRACE = "touch /tmp/forged"
-#: Levels of JSON beyond any parser, and the size of a text that no message shows in full.
-DEEP, LONG = 10_000, 100_000
+#: Levels of JSON above the limit of any parser, and the size of a text above any message.
+DEPTH, LENGTH = 10_000, 100_000
 
 NAMES = (PAYMENTS, IDLE, "foo", "absent")
 PATHS = ("../secrets/db", "../../other/replicationcontrollers/x", "../services/http:x:80/proxy/y",
@@ -36,25 +36,26 @@ NUMBERS = ("0", "1", "2", "7", "300", "1000000000", "2147483647", "2147483648", 
            " 3", "3.0", "NaN", "Infinity",
            "\u0663", "9" * 5000)
 TEXTS = ("", "null", "true", "[]", "{}", '"x"', '{"next":[]}', '{"next":{}}',
-         "[" * DEEP + "]" * DEEP,
-         '{"a":' * DEEP + "1" + "}" * DEEP, "\x1b]0;owned\x07\x1b[2J", "\u009b31mred",
+         "[" * DEPTH + "]" * DEPTH,
+         '{"a":' * DEPTH + "1" + "}" * DEPTH, "\x1b]0;owned\x07\x1b[2J", "\u009b31mred",
          "\x00\x08\x7f", "\u202egnp.exe\u2066\u200f",
          "line\nNext:\n  rm -rf /", "carriage\rreturn", "\u2028separator\u0085", f"$({TRACE})",
          f"`{TRACE}`", f"'; {TRACE}; '",
-         f"{{{{ lookup('pipe', '{TRACE}') }}}}", "{% raw %}", "x" * LONG,
+         f"{{{{ lookup('pipe', '{TRACE}') }}}}", "{% raw %}", "x" * LENGTH,
          "myimage:v9 name=payments state=rolled_back")
 HOSTILE = (*PATHS, *NUMBERS, *TEXTS, *NAMES)
 #: JSON values of unexpected types.
-WRONG: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [], {}, [None], [[]],
-                            {"web": None}, {"web": []}, {"web": {}},
-                            ["web"], {"": ""}, [{"name": []}], *NAMES, *PATHS[:4], *TEXTS[:4],
-                            *TEXTS[10:])
+INVALID_VALUES: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [], {}, [None], [[]],
+                                     {"web": None}, {"web": []}, {"web": {}},
+                                     ["web"], {"": ""}, [{"name": []}], *NAMES, *PATHS[:4],
+                                     *TEXTS[:4],
+                                     *TEXTS[10:])
 
 IMAGES = {"web": "myimage:v9"}
 TEMPLATE = {"metadata": {"labels": {"app": "foo"}},
             "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
 #: Complete, plausible annotations, field by field; a forgery changes some fields.
-WHOLE: dict[str, Json] = {
+COMPLETE: dict[str, Json] = {
     object_meta.TAKEOVER: {"next": PAYMENTS, "uid": UID.format(PAYMENTS),
                            "label": object_meta.DEPLOYMENT_LABEL, "replicas": 300,
                            "from": IMAGES, "request": "0123456789", "template": "0123456789",
@@ -74,9 +75,9 @@ WHOLE: dict[str, Json] = {
                        "usual": ["Unhealthy"]},
 }
 #: The record of an update of a StatefulSet, which changes other fields of the spec.
-OF_A_STATEFUL_SET: Json = {
+STATEFUL_SET_RECORD: Json = {
     **{field: value
-       for field, value in WHOLE[object_meta.LAST_ROLLOUT].items()
+       for field, value in COMPLETE[object_meta.LAST_ROLLOUT].items()
        if field not in ("who", "to_revision")},
     "original": {"updateStrategy": {"type": "RollingUpdate",
                                     "rollingUpdate": {"partition": 2**31 - 1,
@@ -85,8 +86,8 @@ OF_A_STATEFUL_SET: Json = {
     "paced": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
               "minReadySeconds": None}}
 #: The record of an update of a DaemonSet.
-OF_A_DAEMON_SET: Json = {
-    **OF_A_STATEFUL_SET,
+DAEMON_SET_RECORD: Json = {
+    **STATEFUL_SET_RECORD,
     "original": {"updateStrategy": {"type": "RollingUpdate",
                                     "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}},
     "paced": {"updateStrategy": {"type": "RollingUpdate",
@@ -106,37 +107,37 @@ def documents(whole: Json) -> list[str]:
     texts: list[t.Any] = [whole, *({**whole, "outcome": outcome} for outcome in outcomes)]
     for field in whole:
         texts.append({key: value for key, value in whole.items() if key != field})
-        texts += ({**whole, field: wrong} for wrong in WRONG)
+        texts += ({**whole, field: wrong} for wrong in INVALID_VALUES)
         if field in ("from", "to"):
             named = (images for text in TEXTS for images in ({"web": text}, {text: "x:v1"}))
             texts += ({**whole, "outcome": "updated", field: images} for images in named)
         if field == "behavior":
             texts += ({**whole, field: {"scaleUp": {rule: wrong}}} for rule in RULES
-                      for wrong in (*WRONG, *POLICIES))
+                      for wrong in (*INVALID_VALUES, *POLICIES))
         if field in ("original", "paced"):
             setting, number = (("updateStrategy", "partition") if "updateStrategy" in whole[field]
                                else ("strategy", "maxSurge"))
             paces = ({"type": kind, "rollingUpdate": {number: wrong, "maxUnavailable": wrong}}
-                     for wrong in WRONG
+                     for wrong in INVALID_VALUES
                      for kind in (wrong, "RollingUpdate"))
             texts += ({**whole, field: {**whole[field], setting: wrong}}
-                      for wrong in (*paces, *WRONG, {"type": "OnDelete"}))
+                      for wrong in (*paces, *INVALID_VALUES, {"type": "OnDelete"}))
     return [json.dumps(document) for document in texts]
 
 
-#: Keys of labels; all other KEYS are annotations.
+#: Keys of labels; the other KEYS are annotations.
 LABELS = {object_meta.DEPLOYMENT_LABEL, object_meta.HASH_LABEL, object_meta.HISTORY,
           object_meta.MIGRATION, object_meta.POD_REVISION, object_meta.SERVER_HISTORY,
           object_meta.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
 #: Names of applications and releases of other tools.
 _OWNERS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *TEXTS[10:])
-#: Records of a last or present update to to_revision=previous.
-_OF_PREVIOUS = tuple(json.dumps({**WHOLE[object_meta.LAST_ROLLOUT], "outcome": outcome,
-                                 "request": request})
-                     for outcome in ("updating", "rolling back", "updated", "rolled_back")
-                     for request in ("previous", "previous/0"))
-#: By key of an annotation or label.
+#: Records of an ended or current rollback with to_revision=previous.
+_RECORDS_OF_PREVIOUS = tuple(json.dumps({**COMPLETE[object_meta.LAST_ROLLOUT], "outcome": outcome,
+                                         "request": request})
+                             for outcome in ("updating", "rolling back", "updated", "rolled_back")
+                             for request in ("previous", "previous/0"))
+#: Forged values by key of an annotation or label.
 KEYS: dict[str, tuple[str, ...]] = {
     object_meta.DEPLOYMENT_LABEL: HOSTILE,
     object_meta.DESIRED: HOSTILE,
@@ -145,12 +146,13 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.PARTNER: HOSTILE,
     object_meta.PARTNER_UID: (*map(UID.format, NAMES), *HOSTILE),
     object_meta.SUCCESSOR_SPEC: HOSTILE,
-    object_meta.TAKEOVER: (*documents(WHOLE[object_meta.TAKEOVER]), *HOSTILE),
-    object_meta.LAST_ROLLOUT: (*_OF_PREVIOUS, *documents(WHOLE[object_meta.LAST_ROLLOUT]),
-                               *documents(OF_A_STATEFUL_SET),
-                               *documents(OF_A_DAEMON_SET), *HOSTILE),
-    object_meta.FROZEN: (*documents(WHOLE[object_meta.FROZEN]), *HOSTILE),
-    object_meta.SOAK: (*documents(WHOLE[object_meta.SOAK]), *HOSTILE),
+    object_meta.TAKEOVER: (*documents(COMPLETE[object_meta.TAKEOVER]), *HOSTILE),
+    object_meta.LAST_ROLLOUT: (*_RECORDS_OF_PREVIOUS,
+                               *documents(COMPLETE[object_meta.LAST_ROLLOUT]),
+                               *documents(STATEFUL_SET_RECORD),
+                               *documents(DAEMON_SET_RECORD), *HOSTILE),
+    object_meta.FROZEN: (*documents(COMPLETE[object_meta.FROZEN]), *HOSTILE),
+    object_meta.SOAK: (*documents(COMPLETE[object_meta.SOAK]), *HOSTILE),
     object_meta.RESTART: HOSTILE,
     object_meta.CHECKSUMS: ('{"configmap/shop": "0"}', '{"configmap/shop": 0}', *HOSTILE),
     object_meta.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
@@ -162,7 +164,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.TEMPLATE_GENERATION: ("0", "2", "7", str(2**63 - 1)),
     object_meta.SERVER_HISTORY: HOSTILE,
     object_meta.REVISION: HOSTILE,
-    object_meta.FORMER_REVISIONS: ("1,2,3", "1," * LONG, "1,x", *HOSTILE),
+    object_meta.FORMER_REVISIONS: ("1,2,3", "1," * LENGTH, "1,x", *HOSTILE),
     object_meta.PAUSED_FOR_MIGRATION: ("true", *HOSTILE),
     object_meta.ROLLOUT_OF: HOSTILE,
     object_meta.ROLLOUT_NUMBER: HOSTILE,
@@ -187,15 +189,14 @@ _MESSAGES = (*TEXTS, "exceeded quota: $(touch /tmp/forged), requested: pods=1",
              'error looking up service account x/y: '
              'serviceaccount "a; touch /tmp/forged" not found',
              "admission webhook \"{{ lookup('pipe', 'id') }}\" denied the request",
-             "Failed to pull image \"x\": " + "a b " * (LONG // 4),
-             "no PriorityClass with name `touch`" + "x" * LONG,
-             "taint " * (LONG // 6), " ".join(["persistentvolumeclaim"] * 5000))
+             "Failed to pull image \"x\": " + "a b " * (LENGTH // 4),
+             "no PriorityClass with name `touch`" + "x" * LENGTH,
+             "taint " * (LENGTH // 6), " ".join(["persistentvolumeclaim"] * 5000))
 _COUNTS = (0, 1, -1, 2**31 - 1)
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
-#: Other fields than annotations and labels, by kind and path, with the types that the API server
-#: requires.
+#: Forged values of other fields, by kind and path, with the types that the API server requires.
 FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
     "controller": {
         "status.conditions.message": _MESSAGES, "status.conditions.type": TEXTS[:1],
@@ -232,8 +233,9 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
               "metadata.annotations": (KEYS[object_meta.HOLDER],)},
     "ControllerRevision": {"data.template": (json.dumps(TEMPLATE), *TEXTS), "data.hash": HOSTILE,
                            "data.uid": HOSTILE,
-                           "data.manifest": WRONG, "data.spec.template": (TEMPLATE, *WRONG),
-                           "data": WRONG,
+                           "data.manifest": INVALID_VALUES,
+                           "data.spec.template": (TEMPLATE, *INVALID_VALUES),
+                           "data": INVALID_VALUES,
                            "revision": (0, 1, 2, 2**31, 2**63 - 1),
                            "metadata.labels": (KEYS[object_meta.HISTORY],),
                            "metadata.ownerReferences": ([],)},
@@ -324,7 +326,8 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
                  "spec.containers.envFrom.configMapRef.optional": (True, False),
                  "spec.volumes.projected.sources.secret.name": NAMES,
                  "spec.volumes.secret.secretName": NAMES},
-    "ConfigMap": {"data": WRONG, "binaryData": WRONG}, "Secret": {"data": WRONG},
+    "ConfigMap": {"data": INVALID_VALUES, "binaryData": INVALID_VALUES},
+    "Secret": {"data": INVALID_VALUES},
     "Node": {"spec.taints.key": TEXTS, "spec.taints.value": TEXTS,
              "spec.taints.effect": ("NoSchedule",),
              "spec.unschedulable": (True,), "metadata.labels": ({},),
@@ -333,60 +336,61 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
 
 #: Combinations of plausible annotations by object; "foo" is the controller that the task names.
 RECIPES: dict[str, dict[str, dict[str, str]]] = {
-    "a takeover that names payments": {
-        "foo": {object_meta.TAKEOVER: json.dumps(WHOLE[object_meta.TAKEOVER])}},
-    "a partner, with its uid": {"foo": {object_meta.PARTNER: PAYMENTS,
-                                        object_meta.PARTNER_UID: UID.format(PAYMENTS),
-                                        object_meta.DESIRED: "3"}},
-    "a partner that shrinks": {"foo": {object_meta.PARTNER: PAYMENTS,
-                                       object_meta.PARTNER_UID: UID.format(PAYMENTS),
-                                       object_meta.DESIRED: "0"}},
-    "an idle partner": {"foo": {object_meta.PARTNER: IDLE,
-                                object_meta.PARTNER_UID: UID.format(IDLE),
-                                object_meta.DESIRED: "0"}},
-    "payments says that it is foo's": {
+    "takeover with payments": {
+        "foo": {object_meta.TAKEOVER: json.dumps(COMPLETE[object_meta.TAKEOVER])}},
+    "partner with uid": {"foo": {object_meta.PARTNER: PAYMENTS,
+                                 object_meta.PARTNER_UID: UID.format(PAYMENTS),
+                                 object_meta.DESIRED: "3"}},
+    "shrinking partner": {"foo": {object_meta.PARTNER: PAYMENTS,
+                                  object_meta.PARTNER_UID: UID.format(PAYMENTS),
+                                  object_meta.DESIRED: "0"}},
+    "partner without pods": {"foo": {object_meta.PARTNER: IDLE,
+                                     object_meta.PARTNER_UID: UID.format(IDLE),
+                                     object_meta.DESIRED: "0"}},
+    "payments as successor of foo": {
         PAYMENTS: {object_meta.PARTNER: "foo", object_meta.PARTNER_UID: UID.format("foo"),
                    object_meta.DESIRED: "3",
                    object_meta.LAST_ROLLOUT: json.dumps(
-                       {**WHOLE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
-    "an idle one says that it is foo's": {
+                       {**COMPLETE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
+    "controller without pods as successor of foo": {
         IDLE: {object_meta.PARTNER: "foo", object_meta.PARTNER_UID: UID.format("foo"),
                object_meta.DESIRED: "3",
                object_meta.LAST_ROLLOUT: json.dumps(
-                   {**WHOLE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
-    "an idle one says so, and foo names another": {
+                   {**COMPLETE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
+    "controller without pods as successor of foo with another partner": {
         "foo": {object_meta.PARTNER: "absent"},
         IDLE: {object_meta.PARTNER: "foo", object_meta.PARTNER_UID: UID.format("foo"),
                object_meta.DESIRED: "3",
                object_meta.LAST_ROLLOUT: json.dumps(
-                   {**WHOLE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
-    "payments is in a handover": {
-        PAYMENTS: {object_meta.TAKEOVER: json.dumps({**WHOLE[object_meta.TAKEOVER], "next": "foo"}),
+                   {**COMPLETE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
+    "payments in a handover": {
+        PAYMENTS: {object_meta.TAKEOVER: json.dumps({**COMPLETE[object_meta.TAKEOVER],
+                                                     "next": "foo"}),
                    object_meta.PARTNER: "foo"}},
-    "300 at the beginning": {"foo": {object_meta.ORIGINAL: "300"}},
-    "300 at the beginning, and a partner that is gone": {
+    "original size 300": {"foo": {object_meta.ORIGINAL: "300"}},
+    "original size 300 and a deleted partner": {
         "foo": {object_meta.ORIGINAL: "300", object_meta.PARTNER: "absent"}},
-    "0 at the beginning": {"foo": {object_meta.ORIGINAL: "0"}},
-    "1 at the beginning": {"foo": {object_meta.ORIGINAL: "1"}},
-    "1000000000 at the beginning": {"foo": {object_meta.ORIGINAL: "1000000000"}},
-    "kubectl was at work": {PAYMENTS: {object_meta.KUBECTL_SOURCE: "foo:0123"}},
-    "an update that goes on, at the pace of somebody else": {
-        "foo": {object_meta.LAST_ROLLOUT: json.dumps(WHOLE[object_meta.LAST_ROLLOUT])}},
-    "an update of nothing": {"foo": {object_meta.LAST_ROLLOUT: '{"outcome":"updating"}'}},
-    "an update of a StatefulSet that goes on, where all pods were to be missing before": {
-        "foo": {object_meta.LAST_ROLLOUT: json.dumps(OF_A_STATEFUL_SET)}},
-    "a rollback of a StatefulSet that goes on, at its usual pace": {
+    "original size 0": {"foo": {object_meta.ORIGINAL: "0"}},
+    "original size 1": {"foo": {object_meta.ORIGINAL: "1"}},
+    "original size 1000000000": {"foo": {object_meta.ORIGINAL: "1000000000"}},
+    "kubectl rolling-update": {PAYMENTS: {object_meta.KUBECTL_SOURCE: "foo:0123"}},
+    "update in progress with a forged strategy": {
+        "foo": {object_meta.LAST_ROLLOUT: json.dumps(COMPLETE[object_meta.LAST_ROLLOUT])}},
+    "update without fields": {"foo": {object_meta.LAST_ROLLOUT: '{"outcome":"updating"}'}},
+    "update of a StatefulSet with maxUnavailable 100%": {
+        "foo": {object_meta.LAST_ROLLOUT: json.dumps(STATEFUL_SET_RECORD)}},
+    "rollback of a StatefulSet without settings": {
         "foo": {object_meta.LAST_ROLLOUT: json.dumps({
-            **OF_A_STATEFUL_SET, "outcome": "rolling back", "original": {}, "paced": {}})}},
-    "an update of a DaemonSet that goes on, where all pods were to be missing before": {
-        "foo": {object_meta.LAST_ROLLOUT: json.dumps(OF_A_DAEMON_SET)}},
-    "a rollback of a DaemonSet that goes on, to what nobody has made": {
+            **STATEFUL_SET_RECORD, "outcome": "rolling back", "original": {}, "paced": {}})}},
+    "update of a DaemonSet with maxUnavailable 100%": {
+        "foo": {object_meta.LAST_ROLLOUT: json.dumps(DAEMON_SET_RECORD)}},
+    "rollback of a DaemonSet to a missing revision": {
         "foo": {object_meta.LAST_ROLLOUT: json.dumps({
-            **OF_A_DAEMON_SET, "outcome": "rolling back", "set": "foo-nowhere", "original": {},
+            **DAEMON_SET_RECORD, "outcome": "rolling back", "set": "foo-nowhere", "original": {},
             "paced": {}})}},
-    "a rollback that goes on": {
+    "rollback in progress": {
         "foo": {object_meta.LAST_ROLLOUT: json.dumps(
-            {**WHOLE[object_meta.LAST_ROLLOUT], "outcome": "rolling back"})}},
+            {**COMPLETE[object_meta.LAST_ROLLOUT], "outcome": "rolling back"})}},
 }
 
 #: Paths that a task may request, in the namespace NS.
@@ -405,24 +409,24 @@ EXPECTED = re.compile(
 _RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f"
                   "\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 _WITH_LINES = ("msg", "why", "next_command", "suggestion")
-#: No line of an output is longer.
-LONGEST_LINE = 8192
+#: Maximum length of a line of output.
+MAX_LINE = 8192
 
 
-def raw(output: t.Any, name: str = "") -> list[str]:
-    """Yield a phrase for each bad text in a result."""
+def output_problems(output: t.Any, name: str = "") -> list[str]:
+    """Return a phrase for each invalid text in a result."""
     if isinstance(output, dict):
         return [phrase for key, value in output.items()
-                for phrase in (*raw(key, "a key"), *raw(value, str(key)))]
+                for phrase in (*output_problems(key, "a key"), *output_problems(value, str(key)))]
     if isinstance(output, (list, tuple)):
-        return [phrase for value in output for phrase in raw(value, name)]
+        return [phrase for value in output for phrase in output_problems(value, name)]
     if not isinstance(output, str):
         return []
     phrases = [f"{name} has {match[0]!r}" for match in [_RAW.search(output)] if match]
     if "\n" in output and name not in _WITH_LINES:
         phrases.append(f"{name} has a line end")
     lines = output.splitlines() or [""]
-    if max(map(len, lines)) > LONGEST_LINE:
+    if max(map(len, lines)) > MAX_LINE:
         phrases.append(f"{name} has a line of {max(map(len, lines))} characters")
     for line in map(str.strip, lines):
         if line.startswith(("ansible ", "kubectl ")) and re.search(r"\$\(|`|\{\{|\{%", line):

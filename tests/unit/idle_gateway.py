@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A stub of a cluster, for tests that need a part of a gateway."""
+"""Stub a gateway for tests that need a part of a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 
 
 class IdleGateway:
-    """Gateway to an empty cluster where no other client works, and all is allowed."""
+    """Gateway to an empty cluster without other clients, and with all permissions."""
 
     kind = Kind.REPLICATION_CONTROLLER
 

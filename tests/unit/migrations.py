@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulated migrations to a Deployment, of a ReplicationController and of a DeploymentConfig."""
+"""Simulate migrations of a ReplicationController and of a DeploymentConfig to a Deployment."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 MIGRATE = parse_request({"name": "foo", "module": "migrate_to_deployment"})
 MIGRATE_CONFIG = parse_request({"name": "foo", "kind": "DeploymentConfig",
                                 "module": "migrate_to_deployment"})
-BACK = dataclasses.replace(MIGRATE, state=State.ROLLED_BACK)
-CONFIG_BACK = dataclasses.replace(MIGRATE_CONFIG, state=State.ROLLED_BACK)
-ALL = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController",
-       "hand over Pod",
-       "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment",
-       "delete ControllerRevision"]
+ROLLBACK = dataclasses.replace(MIGRATE, state=State.ROLLED_BACK)
+CONFIG_ROLLBACK = dataclasses.replace(MIGRATE_CONFIG, state=State.ROLLED_BACK)
+ALL_STEPS = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController",
+             "hand over Pod",
+             "delete ReplicationController", "restore ReplicaSet", "create Deployment",
+             "pace Deployment",
+             "delete ControllerRevision"]
 
 
 class World:
-    """foo with two pods, in memory."""
+    """Simulated migration of foo with two pods."""
 
     def __init__(self, *items, **objects):
         pods = tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo")
@@ -49,8 +50,8 @@ class World:
     def decide(self, request=MIGRATE):
         return plan(request, find(request, self.cluster))
 
-    def go(self, steps=100, request=MIGRATE):
-        """Take this many steps, or all; return them."""
+    def run_steps(self, steps=100, request=MIGRATE):
+        """Run at most this number of steps; return the steps."""
         done = []
         while len(done) < steps and isinstance(decision := self.decide(request), Step):
             assert self.cluster.write(decision.write)
@@ -63,15 +64,15 @@ class World:
         return self.cluster.find(kind, name)
 
     @property
-    def kept(self):
+    def stored(self):
         return self.find(REVISION, "foo-migration")["data"]
 
     @property
     def replica_set(self):
-        return self.find("ReplicaSet", f"foo-{self.kept['hash']}")
+        return self.find("ReplicaSet", f"foo-{self.stored['hash']}")
 
-    def becomes(self, item, **status):
-        """Replace an object, or its status."""
+    def replace(self, item, **status):
+        """Replace an object, with changes of the status."""
         self.cluster._items[item["kind"], item["metadata"]["name"]] = {
             **item, "status": {**item.get("status", {}), **status}}
 
@@ -80,27 +81,27 @@ class World:
                                    for owner in owners)
 
 
-def after(step):
-    """Return the state after a step."""
+def world_after(step):
+    """Return the simulated migration after a step."""
     world = World()
-    world.go(ALL.index(step) + 1)
+    world.run_steps(ALL_STEPS.index(step) + 1)
     return world
 
 
-#: The steps of a DeploymentConfig.
-THERE = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController",
-         "hand over Pod",
-         "delete ReplicationController", "restore ReplicaSet", "create Deployment",
-         "pace Deployment"]
-ALL_OF_CONFIG = ["pace DeploymentConfig", *THERE, "delete DeploymentConfig",
-                 "delete ControllerRevision"]
-UID = "uid of the config"
+#: Steps of the migration of a DeploymentConfig.
+CONFIG_STEPS = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController",
+                "hand over Pod",
+                "delete ReplicationController", "restore ReplicaSet", "create Deployment",
+                "pace Deployment"]
+ALL_CONFIG_STEPS = ["pace DeploymentConfig", *CONFIG_STEPS, "delete DeploymentConfig",
+                    "delete ControllerRevision"]
+CONFIG_UID = "uid of the config"
 
 
 def config(latest=1, annotations=None, metadata=None, **spec):
     template = rc()["spec"]["template"]
     return {"kind": "DeploymentConfig",
-            "metadata": {"name": "foo", "uid": UID, "resourceVersion": "7", "generation": 1,
+            "metadata": {"name": "foo", "uid": CONFIG_UID, "resourceVersion": "7", "generation": 1,
                          "labels": {"app": "foo"},
                          "annotations": annotations or {}, **(metadata or {})},
             "spec": {"replicas": 2, "selector": {"app": "foo"}, "template": template,
@@ -111,7 +112,7 @@ def config(latest=1, annotations=None, metadata=None, **spec):
 
 def rollout(number=1, replicas=2, phase="Complete", **more):
     name = f"foo-{number}"
-    owner = {"kind": "DeploymentConfig", "name": "foo", "uid": UID, "controller": True}
+    owner = {"kind": "DeploymentConfig", "name": "foo", "uid": CONFIG_UID, "controller": True}
     item = rc(name, replicas, **{"annotations": {object_meta.ROLLOUT_PHASE: phase},
                                  "ownerReferences": [owner], **more})
     labels = {"app": "foo", "deploymentconfig": "foo", "deployment": name}
@@ -137,7 +138,7 @@ class ConfigWorld:
     def decide(self, request=MIGRATE_CONFIG):
         return plan(request, self.observe(request))
 
-    def go(self, steps=100, request=MIGRATE_CONFIG):
+    def run_steps(self, steps=100, request=MIGRATE_CONFIG):
         done = []
         while len(done) < steps and isinstance(decision := self.decide(request), Step):
             assert self.cluster.write(decision.write)
@@ -146,7 +147,7 @@ class ConfigWorld:
                 break
         return done
 
-    def becomes(self, kind, name="foo", **fields):
+    def replace(self, kind, name="foo", **fields):
         item = self.cluster._items[kind, name]
         self.cluster._items[kind, name] = {**item,
                                            **{field: {**item[field], **value}
@@ -158,14 +159,15 @@ class ConfigWorld:
 
 
 class MigrationGateway(IdleGateway):
-    """Gateway of a task to a simulated migration."""
+    """Gateway to a simulated migration."""
 
-    def __init__(self, cluster, kind, followed, may_see=True):
-        self.cluster, self.kind, self.followed, self.may_see = cluster, kind, followed, may_see
+    def __init__(self, cluster, kind, watched_kinds, may_read=True):
+        self.cluster, self.kind = cluster, kind
+        self.watched_kinds, self.may_read = watched_kinds, may_read
 
     def controllers(self, kind=None):
         kind = kind or self.kind
-        if kind not in self.followed:
+        if kind not in self.watched_kinds:
             return {}
         if kind in (Kind.DEPLOYMENT, Kind.REPLICA_SET):
             return {name: parse(kind, item)
@@ -174,7 +176,7 @@ class MigrationGateway(IdleGateway):
         return self.cluster.controllers(kind)
 
     def find(self, kind, name):
-        if not self.may_see:
+        if not self.may_read:
             raise RolloutError("not allowed")
         return self.cluster.find(kind, name)
 
@@ -188,7 +190,7 @@ class MigrationGateway(IdleGateway):
                  for (kind, _name), item in self.cluster._items.items() if item
                  and kind == REVISION)
         return ([item for item in items if object_meta.MIGRATION in item["metadata"]["labels"]]
-                if self.may_see else None)
+                if self.may_read else None)
 
     def other_kinds(self, name):
         return [kind for kind in Kind

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-r"""Record and load the objects of updates in progress, so that a later version can resume them.
+r"""Record and load the objects of updates in progress, which a later version must resume.
 
 To record the updates of a version, run this file with the code of that version:
 
@@ -28,17 +28,17 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
 
 RECORDED = Path(__file__).parent / "recorded"
 CLIENT_DRIVEN = ("ReplicationController", "ReplicaSet")
-BY_REVISIONS = ("StatefulSet", "DaemonSet")
+WITH_REVISIONS = ("StatefulSet", "DaemonSet")
 HASH, GENERATION = "controller-revision-hash", "pod-template-generation"
 
 
-class Interrupted(Cluster):
-    """Cluster that kills the client once `is_reached` holds after a write or a move."""
+class InterruptedCluster(Cluster):
+    """Cluster that kills the client when `is_reached` returns true after a write or a move."""
 
     def __init__(self, kind):
         super().__init__(kind)
         self.is_reached, self.handed_over = lambda: False, 0
-        self.happens = self.move
+        self.on_wait = self.move
 
     def move(self):
         """Make one move of the controller manager or of a kubelet per wait."""
@@ -66,7 +66,7 @@ class Interrupted(Cluster):
         except Killed:
             pass
         else:
-            raise AssertionError("the moment to record was never reached")
+            raise AssertionError("the state to record was never reached")
         self.is_reached = lambda: False
 
     @property
@@ -76,8 +76,8 @@ class Interrupted(Cluster):
 
 
 def record(kind):
-    """Return the objects of each moment of an update of four pods."""
-    forward, paused, back = Interrupted(kind), Interrupted(kind), Interrupted(kind)
+    """Return the objects of each recorded state of an update of four pods."""
+    forward, paused, back = (InterruptedCluster(kind) for _number in range(3))
     forward.run_until(lambda: forward.new in (2, 3))
     paused.run(update_request(kind, pause_at="2"))
     back.run_until(lambda: back.new == 3)
@@ -85,7 +85,7 @@ def record(kind):
                    image=None, state="rolled_back")
     moments = {"forward": forward, "paused": paused, "back": back}
     if kind in CLIENT_DRIVEN:
-        handover = moments["handover"] = Interrupted(kind)
+        handover = moments["handover"] = InterruptedCluster(kind)
         handover.run_until(lambda: handover.handed_over)
     return {moment: [*objects_of(cluster), *pods_of(cluster)]
             for moment, cluster in moments.items()}
@@ -96,7 +96,7 @@ def record_migration(world_type, request, steps):
     moments = {}
     for number, step in enumerate(steps[:-1], 1):
         world = world_type()
-        world.go(number, request=request)
+        world.run_steps(number, request=request)
         world.cluster.live_pods({})
         moments[f"{number} {step}"] = [
             *({**item, "kind": str(kind)} for (kind, _name), item in world.cluster._items.items()
@@ -117,8 +117,8 @@ def objects_of(cluster):
 
 
 def pods_of(cluster):
-    """Return the pods of foo and of its successor as the API server shows them."""
-    if str(cluster.kind) in BY_REVISIONS:
+    """Return the pods of foo and of the successor as the API server returns pods."""
+    if str(cluster.kind) in WITH_REVISIONS:
         uid = cluster.cluster.items["foo"]["metadata"]["uid"]
         return [_pod(getattr(pod, "name", f"foo-{number}"), getattr(pod, "uid", f"uid {number}"),
                      {HASH: pod.revision, GENERATION: getattr(pod, "generation", "")},
@@ -158,7 +158,7 @@ def load(kind, objects):
     model.items = {item["metadata"]["name"]: item for item in of_kind(kind)}
     cluster.scaler = of_kind("HorizontalPodAutoscaler")[0]
     pods, revisions = of_kind("Pod"), of_kind("ControllerRevision")
-    if kind in BY_REVISIONS:
+    if kind in WITH_REVISIONS:
         example = cluster.pods[0]
         model._pods["foo"] = tuple(
             example._replace(name=pod["metadata"]["name"], uid=pod["metadata"]["uid"],
@@ -176,7 +176,7 @@ def load(kind, objects):
         sets.stored_revisions = {item["metadata"]["name"]: item for item in revisions}
     example = sets.pods[0]
     sets.pods = sorted(
-        example._replace(owner=owner, seen_owner=owner, ready=_is_ready(pod),
+        example._replace(owner=owner, cached_owner=owner, ready=_is_ready(pod),
                          labels=tuple(sorted(pod["metadata"]["labels"].items())))
         for pod in pods for owner in [pod["metadata"]["ownerReferences"][0]["uid"]])
     return cluster
@@ -205,30 +205,30 @@ def _is_ready(pod):
 #: The recorded migrations: the world, the request and the steps.
 MIGRATIONS = {
     "migration of a ReplicationController": (
-        migrations.World, migrations.MIGRATE, migrations.ALL),
+        migrations.World, migrations.MIGRATE, migrations.ALL_STEPS),
     "migration of a DeploymentConfig": (
-        migrations.ConfigWorld, migrations.MIGRATE_CONFIG, migrations.ALL_OF_CONFIG),
+        migrations.ConfigWorld, migrations.MIGRATE_CONFIG, migrations.ALL_CONFIG_STEPS),
 }
 
 
 def main(folder):
-    """Write one file per kind and kind of migration."""
+    """Write one file per kind, and per kind of migration."""
     folder.mkdir(parents=True, exist_ok=True)
     recorded = {kind: record(kind) for kind in KINDS}
     recorded |= {name: record_migration(*migration) for name, migration in MIGRATIONS.items()}
     for name, moments in recorded.items():
-        path_in(folder, name).write_text(dumped(moments), "utf-8")
+        recording_path(folder, name).write_text(to_json(moments), "utf-8")
 
 
-def dumped(moments):
-    """Return the moments as JSON, with one object per line."""
+def to_json(moments):
+    """Return the recorded states as JSON, with one object per line."""
     texts = [f"{json.dumps(moment)}: [\n" + ",\n".join(
         json.dumps(item, sort_keys=True) for item in objects) + "\n]"
         for moment, objects in moments.items()]
     return "{\n" + ",\n".join(texts) + "\n}\n"
 
 
-def path_in(folder, name):
+def recording_path(folder, name):
     """Return the file of a kind or of a kind of migration."""
     return folder / f"{name.replace(' ', '-').lower()}.json"
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run releases on the pure table, with a model of the module and of the user's files."""
+"""Run releases on the pure tables, with models of the module and of the user's files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
 
 Json = dict[str, t.Any]
 NOW = "2026-11-24T10:00:00Z"
-#: More turns than any request of the tests has.
-MOST_TURNS = 200
+#: Limit of turns, above the turns of any request of the tests.
+MAX_TURNS = 200
 
 
 def variables(**changes: t.Any) -> Json:
@@ -41,14 +41,14 @@ def variables(**changes: t.Any) -> Json:
 
 @dataclasses.dataclass
 class Controller:
-    """Controller of the model: the images, and the progress of an update."""
+    """Controller with its images and the progress of an update."""
 
     image: str = "myimage:v1"
     #: The image of the update in progress, or "", and the percentage of new pods.
-    coming: str = ""
-    share: int = 0
+    new_image: str = ""
+    new_percent: int = 0
     is_deleted: bool = False
-    #: Held by another client.
+    #: Whether another client holds the Lease.
     is_locked: bool = False
     #: The percentage of new pods at which the new pods become unavailable.
     breaks_at: int = 101
@@ -57,12 +57,12 @@ class Controller:
 
 
 class Cluster:
-    """A model of the module on controllers; every method has the result of a task."""
+    """Model of the module; each method returns the result of a task."""
 
     def __init__(self, **controllers: Controller) -> None:
         self.controllers = controllers
-        #: The names of controllers changed by tasks.
-        self.touched: set[str] = set()
+        #: Names of the controllers changed by tasks.
+        self.changed_names: set[str] = set()
 
     def update(self, options: Json) -> Json:
         """Run rolling_update."""
@@ -84,7 +84,7 @@ class Cluster:
                 "msg": "; ".join(result["msg"] for result in results if result["failed"])
                 or "all as requested"}
 
-    def look(self, options: Json) -> Json:
+    def info(self, options: Json) -> Json:
         """Run rolling_update_info."""
         names = [options["name"]] if "name" in options else options.get("names", [])
         return {"rollouts": [{**self.rollout(name), "name": name,
@@ -92,15 +92,18 @@ class Cluster:
                              for name in names if not self.controllers[name].is_deleted]}
 
     def rollout(self, name: str, before: str = "") -> Json:
-        """Return the module's result key rollout."""
+        """Return the value of the result key rollout."""
         controller = self.controllers[name]
-        image, coming, share = controller.image, controller.coming, controller.share
+        image, new_image = controller.image, controller.new_image
+        new_percent = controller.new_percent
         outcome = "rolled_back" if controller.was_rolled_back else "updated"
-        return {"phase": "paused" if coming else "complete",
-                "direction": "forward" if coming else None, "since": NOW, "desired": 100,
-                "controller": {"images": {"web": image}, "replicas": 100 - share},
-                "successor": {"images": {"web": coming}, "replicas": share} if coming else None,
-                "images": {"before": {"web": before or image}, "after": {"web": coming or image}},
+        return {"phase": "paused" if new_image else "complete",
+                "direction": "forward" if new_image else None, "since": NOW, "desired": 100,
+                "controller": {"images": {"web": image}, "replicas": 100 - new_percent},
+                "successor": {"images": {"web": new_image}, "replicas": new_percent} if new_image
+                else None,
+                "images": {"before": {"web": before or image},
+                           "after": {"web": new_image or image}},
                 "last_rollout": {"outcome": outcome}}
 
     def _one(self, name: str, options: Json) -> Json:
@@ -110,33 +113,35 @@ class Cluster:
         if controller.is_locked:
             return self._failed(name, "another task works on it", rollout=self.rollout(name))
         if options.get("state") == "rolled_back":
-            if not controller.coming:
+            if not controller.new_image:
                 return self._failed(name, "there is no update in progress to roll back",
                                     rollout=self.rollout(name))
-            return self._done(name, controller.image, coming="", share=0, was_rolled_back=True)
+            return self._done(name, controller.image, new_image="", new_percent=0,
+                              was_rolled_back=True)
         image = options.get("images", {}).get("web") or options["image"]
-        if controller.coming and controller.coming != image:
+        if controller.new_image and controller.new_image != image:
             return self._failed(name, "another update is in progress", rollout=self.rollout(name))
-        if controller.image == image and not controller.coming:
+        if controller.image == image and not controller.new_image:
             return {"changed": False, "msg": f"{name} is updated", "rollout": self.rollout(name)}
-        share = int(str(options.get("pause_at", 100)).rstrip("%"))
-        if share >= controller.breaks_at and image == "myimage:v2":
-            self.touched.add(name)
+        new_percent = int(str(options.get("pause_at", 100)).rstrip("%"))
+        if new_percent >= controller.breaks_at and image == "myimage:v2":
+            self.changed_names.add(name)
             if options.get("on_failure") == "rollback":
-                controller.coming, controller.share, controller.was_rolled_back = "", 0, True
+                controller.new_image, controller.new_percent = "", 0
+                controller.was_rolled_back = True
             else:
-                controller.coming, controller.share = image, controller.breaks_at
+                controller.new_image, controller.new_percent = image, controller.breaks_at
             return self._failed(name, "the new pods cannot become available", changed=True,
                                 rollout=self.rollout(name))
         if "pause_at" not in options:
-            return self._done(name, controller.image, image=image, coming="", share=0,
+            return self._done(name, controller.image, image=image, new_image="", new_percent=0,
                               was_rolled_back=False)
-        if share <= controller.share and controller.coming:
+        if new_percent <= controller.new_percent and controller.new_image:
             return {"changed": False, "msg": f"{name} is paused", "rollout": self.rollout(name)}
-        return self._done(name, controller.image, coming=image, share=share)
+        return self._done(name, controller.image, new_image=image, new_percent=new_percent)
 
     def _done(self, name: str, before: str, **fields: t.Any) -> Json:
-        self.touched.add(name)
+        self.changed_names.add(name)
         self.controllers[name] = dataclasses.replace(self.controllers[name], **fields)
         return {"changed": True, "msg": f"{name} is done", "rollout": self.rollout(name, before)}
 
@@ -165,7 +170,7 @@ class Run:
         """Take every turn to the end; raise Killed before or after the action of turn killed_at."""
         done: Json = {}
         failure: Json = {}
-        for number in range(MOST_TURNS):
+        for number in range(MAX_TURNS):
             decided = loop.decide(self.request, self.state, done, failure, NOW,
                                   {"user": "ada", "host": "h"})
             self.state, self.facts = decided["state"], decided["facts"]
@@ -188,10 +193,10 @@ class Run:
         if turn.do == "update":
             return self.cluster.update(table.module_options(self.request, turn)), ""
         if turn.do == "look":
-            return self.cluster.look(table.module_options(self.request, turn)), ""
+            return self.cluster.info(table.module_options(self.request, turn)), ""
         if turn.do == "ask":
             self.answer(self.cluster)
-            return self.cluster.look(table.module_options(self.request, turn)), ""
+            return self.cluster.info(table.module_options(self.request, turn)), ""
         if turn.do == "analyze":
             done: list[Json] = []
             for pair in turn.analyses:

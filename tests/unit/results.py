@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build small results of the module for the tests of the report, with every possible key."""
+"""Build small results of the module with all keys, for the tests of the report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAILURE = {"what": "the new pods cannot become available",
 
 
 def updated(name: str = "shop", begin: int = 0) -> Json:
-    """Four pods are rolled at once, with a handover."""
+    """Return the result of an update of four pods at once, with a handover."""
     return {
         "name": name, "changed": True,
         "msg": f"{name} is updated to myimage:v2: 4 of 4 replicas available",
@@ -58,7 +58,7 @@ def failed(name: str = "shop") -> Json:
 
 
 def single(entry: Json) -> Json:
-    """Return the result of a task for one controller: its entry, and the shortcut at the top."""
+    """Return the result of a task for one controller: the entry, also at the top."""
     entry = {"failed": False, "skipped": False, **entry}
     return entry | {"results": [entry]}
 
@@ -77,7 +77,7 @@ def step(action: str, name: str, before: t.Any, after: t.Any, second: int = 0) -
 
 def size(second: int, replicas: int, successor: tuple[int, int] | None = None,
          phase: str = "progressing") -> Json:
-    """Return a sample; next is replicas and available replicas of the successor."""
+    """Return a sample; successor: replicas and available replicas."""
     return {"at": at(second), "phase": phase,
             "controller": {"replicas": replicas, "available": replicas},
             "successor": ({"replicas": successor[0], "available": successor[1]} if successor
@@ -89,7 +89,7 @@ def at(second: int) -> str:
 
 
 def analysis(name: str = "shop", begin: int = 0, outcome: str = "passed") -> Json:
-    """Return a check with two measurements of two metrics; the last one has this outcome."""
+    """Return a check with two measurements of two metrics; outcome: of the last measurement."""
     def measurement(metric: str, number: int, **fields: t.Any) -> Json:
         return {"metric": metric, "number": number, "at": f"2026-11-21T10:00:{begin + number:02}Z",
                 "outcome": "passed",

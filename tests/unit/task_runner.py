@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a task without a process of its own: as a module, or in Ansible's own process."""
+"""Run a task in the process of the test: as a module, or as an action plugin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
 
 
 def as_done(planned):
-    """Return a check mode result in the task's own words: planned actions as done."""
+    """Return a check mode result with the wording of a real run."""
     text = json.dumps(planned).replace("controllers would be",
                                        "controllers are").replace("would be a Dep", "is now a Dep")
     return json.loads(text.replace(" would be ", " is "))
@@ -32,7 +32,7 @@ MODULES = {"migrate_to_deployment": migrate_to_deployment}
 class TaskRunner:
     def __init__(self, monkeypatch, capsys):
         self._monkeypatch, self._capsys = monkeypatch, capsys
-        #: The last module's message about its options.
+        #: Options of the last module, as shown in the result.
         self.invocation = None
 
     def module(self, module=rolling_update, check_mode=False, **arguments):
@@ -56,7 +56,7 @@ class TaskRunner:
         return result
 
     def in_process(self, **arguments):
-        """Return the answer in Ansible's own process; None if the module has to run."""
+        """Return the result of the action plugin; None if the module has to run."""
         function = "migrate" if arguments.pop("module", None) in MODULES else "update"
         params = in_process.parameters(function, arguments, ".")
         result = (in_process.read(function, params, ".", diff=False, only_look=True) if params

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import building
 
-#: The files that a kind needs besides its own package.
+#: Files of a kind other than its package.
 SHARED = {"flows/choice.py", "model/kinds.py", "model/server_driven.py", "model/settings.py"}
 
 
-def test_another_kind_is_a_package_and_a_few_rows():
+def test_patch_adds_a_package_and_a_few_rows():
     names = {name.removeprefix("plugins/module_utils/") for name in building.files()}
     assert {name for name in names if not name.startswith("flows/cloneset/")} == SHARED
 
 
-def test_another_kind_is_updated_on_the_simulated_cluster(tmp_path):
+def test_clone_set_is_updated_on_the_simulated_cluster(tmp_path):
     building.run(building.build(tmp_path), "cloneset_on_model.py")

@@ -52,11 +52,11 @@ def messages():
 
 
 @pytest.mark.parametrize("text", list(messages()))
-def test_an_error_is_documented(text):
+def test_each_error_is_documented(text):
     assert text in DOCUMENTED
 
 
-def test_the_rows_of_the_planner_are_the_documented_table():
+def test_rows_of_the_client_driven_planner_are_documented():
     row = re.compile(r"^ *(?:# )?(\|(?: (?:-|yes[^|]*) \|){2}.* \|)$", re.MULTILINE)
     decided, documented = (row.findall((ROOT / path).read_text(encoding="utf-8"))
                            for path in ("plugins/module_utils/flows/client_driven/planner.py",
@@ -65,7 +65,7 @@ def test_the_rows_of_the_planner_are_the_documented_table():
     assert decided == documented and len(decided) > 10
 
 
-def test_the_rows_of_the_handover_are_the_documented_table():
+def test_rows_of_the_handover_are_documented():
     row = re.compile(r'^ *(?:# |""")?(\|(?: (?:[^|]+ )?\|){4})', re.MULTILINE)
     page = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8")
     section = page.partition("\n## The handover\n")[2].partition("\n## ")[0]
@@ -82,7 +82,7 @@ def test_the_rows_of_the_handover_are_the_documented_table():
     ("StatefulSets", ["statefulset"]),
     ("DaemonSets", ["daemonset"]),
 ])
-def test_the_rows_of_a_server_driven_planner_are_the_documented_table(section, planners):
+def test_rows_of_the_server_driven_planners_are_documented(section, planners):
     row = re.compile(r"^ *(?:# )?(\|(?: [^|-][^|]* \|){3})$", re.MULTILINE)
     page = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8")
     documented = row.findall(page.partition(f"\n## {section}\n")[2].partition("\n## ")[0])
@@ -95,7 +95,7 @@ def test_the_rows_of_a_server_driven_planner_are_the_documented_table(section, p
     assert head in documented and len(decided) > 1
 
 
-def test_the_rows_for_a_deployment_config_are_the_documented_tables():
+def test_rows_for_a_deployment_config_are_documented():
     row = re.compile(r"^ *(?:# )?(\|(?: [^|]+ \|){4})$", re.MULTILINE)
     page, planner, back = ((ROOT / path).read_text(encoding="utf-8") for path in (
         "docs/openshift.md", "plugins/module_utils/flows/migration/planner.py",
@@ -110,7 +110,7 @@ def test_the_rows_for_a_deployment_config_are_the_documented_tables():
     ("plugins/module_utils/release/batches.py", "docs/many-clusters.md"),
     ("plugins/module_utils/release/rollback_scope.py", "roles/image_bump/README.md"),
 ])
-def test_the_decision_table_of_the_roles_is_documented(decision, page):
+def test_decision_tables_of_the_roles_are_documented(decision, page):
     rows, documented = (re.findall(r"^ *(\|.*\|)$", (ROOT / path).read_text(encoding="utf-8"),
                                    re.MULTILINE)
                         for path in (decision, page))
@@ -124,7 +124,7 @@ def lines_of(table):
             if line.startswith("| ")][1:]
 
 
-def test_each_line_of_the_comparison_names_existing_tests():
+def test_comparison_names_existing_tests():
     page = (ROOT / "docs/compared.md").read_text(encoding="utf-8")
     compared, run = (lines_of(part) for part in page.split("\n## Which test runs it\n"))
 
@@ -138,12 +138,12 @@ def test_each_line_of_the_comparison_names_existing_tests():
                 f"{line}: {name}")
 
 
-def test_messages_of_errors_are_collected():
+def test_error_messages_are_collected():
     assert len(list(messages())) > 70
 
 
 def test_documented_error_probabilities_of_samples_are_exact():
-    """Each probability is exact, for a version with this error rate and a limit of 1%."""
+    """Each probability is exact for a version with this error rate and a limit of 1%."""
     page = (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8")
     slow, usual = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
                        for misses in counts)
@@ -178,7 +178,7 @@ def ad_hoc_examples():
 
 
 @pytest.mark.parametrize("module, options", list(ad_hoc_examples()))
-def test_the_module_accepts_the_options_of_an_example(module, options):
+def test_module_accepts_the_options_of_an_example(module, options):
     """Runs for each change; `make test-all` runs all examples, `make test` README's."""
     errors = ArgumentSpecValidator(OPTIONS[module]).validate(parse_kv(options)).error_messages
 
@@ -226,7 +226,7 @@ def role_examples():
 
 
 @pytest.mark.parametrize("role", list(role_examples()))
-def test_a_role_knows_the_variables_of_an_example(role):
+def test_role_accepts_the_variables_of_an_example(role):
     name = role["role"].removeprefix("baton.kubernetes.")
     specs = yaml.safe_load((ROOT / "roles" / name / "meta"
                             / "argument_specs.yml").read_text("utf-8"))

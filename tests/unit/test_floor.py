@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that all files name the same oldest versions, and the refusal of older versions."""
+"""Check that all files name the same oldest versions, and that older versions are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read(path):
     return (ROOT / path).read_text("utf-8")
 
 
-def test_the_module_fails_with_a_message_on_an_older_python(monkeypatch, capsys):
+def test_message_on_an_older_python(monkeypatch, capsys):
     monkeypatch.setattr(sys, "version_info", (3, 8, 18, "final", 0))
 
     with pytest.raises(SystemExit) as ended:
@@ -38,7 +38,7 @@ def test_the_module_fails_with_a_message_on_an_older_python(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("path", [FLOOR, *MODULES], ids=lambda path: path.name)
-def test_an_older_python_can_parse_the_files_it_imports(path):
+def test_imported_files_parse_on_an_older_python(path):
     """Python 3.6 has no annotations from __future__."""
     tree = ast.parse(path.read_text("utf-8"), feature_version=(3, 6))
 
@@ -47,7 +47,7 @@ def test_an_older_python_can_parse_the_files_it_imports(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_a_module_checks_the_python_version_before_other_imports(path):
+def test_python_version_is_checked_before_other_imports(path):
     ours = [node for node in ast.walk(ast.parse(path.read_text("utf-8")))
             if isinstance(node, ast.ImportFrom)
             and str(node.module).startswith("ansible_collections")]
@@ -55,7 +55,7 @@ def test_a_module_checks_the_python_version_before_other_imports(path):
     assert ours[0].names[0].name == "floor"
 
 
-def test_the_oldest_versions_are_the_same_everywhere():
+def test_oldest_versions_are_consistent():
     fragment = read("plugins/doc_fragments/connection.py")
     document = dict(re.findall(r"^\| ([^|]+?) \| (\d[\d.]+) \|", read("docs/versions.md"),
                                re.MULTILINE))

@@ -12,19 +12,19 @@ import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 
-ROOMS = Path(__file__).parents[2] / "plugins" / "module_utils"
-FILES = {str(path.relative_to(ROOMS)): path for path in sorted(ROOMS.rglob("*.py"))}
+MODULE_UTILS = Path(__file__).parents[2] / "plugins" / "module_utils"
+FILES = {str(path.relative_to(MODULE_UTILS)): path for path in sorted(MODULE_UTILS.rglob("*.py"))}
 #: Where the code may compare a kind or a state: in the flows, in the kinds themselves, and in the
 #: explanation of a behavior that only StatefulSets have.
-MAY_ASK = ("flows/", "model/kinds.py", "explain/old_pods.py")
+MAY_COMPARE = ("flows/", "model/kinds.py", "explain/old_pods.py")
 #: The classes of the kinds.
 KIND_CLASSES = {"Deployment", "StatefulSet", "DaemonSet", "DeploymentConfig", "RevisionDriven",
                 "ServerDriven"}
 #: The most lines of a file and of a class.
-LONGEST_FILE, LONGEST_CLASS = 450, 200
+MAX_FILE_LINES, MAX_CLASS_LINES = 450, 200
 
 
-def compared(tree):
+def comparisons(tree):
     """Yield the line of each comparison with a member of Kind or State, or with a kind's class."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
@@ -43,9 +43,9 @@ def compared(tree):
             yield node.lineno
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(MAY_ASK)])
+@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(MAY_COMPARE)])
 def test_only_flows_compare_kinds_and_states(name):
-    assert list(compared(ast.parse(FILES[name].read_text("utf-8")))) == []
+    assert list(comparisons(ast.parse(FILES[name].read_text("utf-8")))) == []
 
 
 #: Where the code may compare templates: provenance decides about requests. Other files look up a
@@ -69,7 +69,7 @@ FLAGS = {name for name, member in vars(Kind).items()
 
 @pytest.mark.parametrize("name", [name for name in FILES
                                   if not name.startswith(("flows/", "model/"))])
-def test_only_flows_and_the_model_ask_a_kind(name):
+def test_only_flows_and_the_model_read_flags_of_a_kind(name):
     tree = ast.parse(FILES[name].read_text("utf-8"))
 
     assert "replaces_in_place" in FLAGS
@@ -81,8 +81,8 @@ def test_only_flows_and_the_model_ask_a_kind(name):
                          ["kind is Kind.DEPLOYMENT", "it.state != State.MIGRATED",
                           "kind in (Kind.REPLICA_SET,)",
                           "isinstance(primary, Deployment)"])
-def test_a_comparison_of_a_kind_is_detected(code):
-    assert list(compared(ast.parse(code))) == [1]
+def test_comparisons_are_detected(code):
+    assert list(comparisons(ast.parse(code))) == [1]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -90,5 +90,5 @@ def test_files_and_classes_stay_below_the_size_limits(name):
     text = FILES[name].read_text("utf-8")
     classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
 
-    assert len(text.splitlines()) <= LONGEST_FILE
-    assert all(node.end_lineno - node.lineno < LONGEST_CLASS for node in classes)
+    assert len(text.splitlines()) <= MAX_FILE_LINES
+    assert all(node.end_lineno - node.lineno < MAX_CLASS_LINES for node in classes)

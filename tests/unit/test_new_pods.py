@@ -57,7 +57,7 @@ class World(Cluster):
         super().__init__()
         self.kind, self.cluster, self.hides_revisions = Kind(kind), model(kind), False
         self.cluster.settle()
-        self.happens = self.cluster.settle
+        self.on_wait = self.cluster.settle
         pods = getattr(self.cluster, "sets", self.cluster)
         self.live_pods, self.all_pods = pods.live_pods, getattr(
             self.cluster, "all_pods", lambda controller: [])
@@ -79,14 +79,14 @@ class World(Cluster):
         self.run(parse_request({"name": "foo", "kind": str(self.kind), **params}))
 
 
-def of_info(world):
+def pods_of_info(world):
     (rollout,) = task.info({"namespace": "default", "name": "foo", "kind": str(world.kind),
                             "pods": True})["rollouts"]
     return {pod["name"] for pod in rollout["pods"] if pod["is_new"]}, {
         pod["name"] for pod in rollout["pods"] if not pod["is_new"]}
 
 
-def of_analysis(world):
+def pods_of_analysis(world):
     of_metrics = task.ANALYSIS_OPTIONS["metrics"]["options"]
     metrics = [{option: spec.get("default") for option, spec in of_metrics.items()}
                | {"min": 1, "query": "$pods"}]
@@ -98,7 +98,7 @@ def of_analysis(world):
     return set(result["new_pods"]), set(result["old_pods"])
 
 
-def of_soak(world):
+def pods_of_soak(world):
     request = parse_request({"name": "foo", "kind": str(world.kind), "state": "rolled_back"})
     flow = choose(request)
     watched = WatchedPods(world)
@@ -120,11 +120,11 @@ def world(monkeypatch):
     return make
 
 
-SOURCES = (of_info, of_analysis, of_soak)
+SOURCES = (pods_of_info, pods_of_analysis, pods_of_soak)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_new_pods_are_those_of_the_update_in_progress_and_all_pods_without_one(world, kind):
+def test_new_pods_of_info_analysis_and_soak(world, kind):
     simulated = world(kind)
     before, phases = [of(simulated) for of in SOURCES], []
     simulated.update(image="myimage:v2", pause_at="1")
@@ -144,12 +144,12 @@ def test_new_pods_are_those_of_the_update_in_progress_and_all_pods_without_one(w
     assert phases[0] == phases[1], "the pods that are rolled back are still the new ones"
 
 
-def test_an_analysis_without_revisions_names_the_missing_permission(world):
+def test_analysis_without_revisions_names_the_missing_permission(world):
     simulated = world("DaemonSet")
     simulated.update(image="myimage:v2", pause_at="1")
     simulated.hides_revisions = True
 
     with pytest.raises(RolloutError, match="its history cannot be read") as refused:
-        of_analysis(simulated)
+        pods_of_analysis(simulated)
 
     assert refused.value.why == "not allowed: list on controllerrevisions (apps)"

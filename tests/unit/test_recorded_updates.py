@@ -27,7 +27,7 @@ def moments(names):
 
 
 def _read(version, name):
-    return json.loads(recorded_updates.path_in(RECORDED / version, name).read_text("utf-8"))
+    return json.loads(recorded_updates.recording_path(RECORDED / version, name).read_text("utf-8"))
 
 
 def settings(cluster):
@@ -57,7 +57,7 @@ def test_recorded_update_is_resumed_and_finished(version, kind, moment):
     assert rollout["phase"] != "complete"
     assert rollout["direction"] == ("back" if moment == "back" else "forward")
 
-    checked, result = cluster.checked(update_request(kind)), cluster.run(update_request(kind))
+    checked, result = cluster.check_mode(update_request(kind)), cluster.run(update_request(kind))
     assert checked["changed"] and result["changed"]
     assert_ended(cluster, kind, "myimage:v2")
     assert not cluster.run(update_request(kind))["changed"]
@@ -69,7 +69,7 @@ def test_recorded_update_is_rolled_back(version, kind, moment):
     back = update_request(kind, image=None, state="rolled_back")
     if moment == "handover":
         # All pods are new: a rollback in progress is refused, the former image is an update.
-        assert "there is no update in progress to roll back" in cluster.refusal(back).what
+        assert "there is no update in progress to roll back" in cluster.error(back).what
         back = update_request(kind, image="myimage:v1")
     result = cluster.run(back)
     assert result["changed"]
@@ -81,8 +81,8 @@ def test_recorded_update_is_rolled_back(version, kind, moment):
 def test_recorded_migration_is_resumed_and_finished(version, name, moment):
     world_type, request, _steps = MIGRATIONS[name]
     world, fresh = load_migration(world_type, _read(version, name)[moment]), world_type()
-    world.go(request=request)
-    fresh.go(request=request)
+    world.run_steps(request=request)
+    fresh.run_steps(request=request)
     assert {key for key, item in world.cluster._items.items() if item} == {
         key for key, item in fresh.cluster._items.items() if item}
     (deployment,) = world.cluster.controllers(Kind.DEPLOYMENT).values()
@@ -98,9 +98,9 @@ def test_recorded_migration_is_rolled_back(version, name, moment):
     begun = {key for key, item in fresh.cluster._items.items() if item}
     if not begun <= {key for key, item in world.cluster._items.items() if item}:
         with pytest.raises(RolloutError, match="cannot be rolled back"):
-            world.go(request=back)
+            world.run_steps(request=back)
         return
-    world.go(request=back)
+    world.run_steps(request=back)
     assert {key for key, item in world.cluster._items.items() if item} == begun
     (controller,) = world.cluster.controllers(Kind.REPLICATION_CONTROLLER).values()
     assert {pod.owner for pod in world.cluster.live_pods({})} == {controller.uid}
@@ -110,5 +110,5 @@ def test_recorder_works_with_this_version(tmp_path):
     """Guard the recorder until the next version is recorded."""
     recorded_updates.main(tmp_path)
     for name in [*KINDS, *MIGRATIONS]:
-        recorded = json.loads(recorded_updates.path_in(tmp_path, name).read_text("utf-8"))
+        recorded = json.loads(recorded_updates.recording_path(tmp_path, name).read_text("utf-8"))
         assert recorded.keys() == _read(VERSIONS[-1], name).keys()

@@ -38,18 +38,18 @@ NAMES = list(ways("http://x", None, TOKEN, lambda name, content: name, proxy="pr
 
 
 @pytest.fixture(scope="module")
-def refusing():
+def refusing_server():
     """Run a server that refuses every client."""
     with Api() as server:
-        server.answers = Always(status(401, "Unauthorized"))
+        server.answers = SameAnswer(status(401, "Unauthorized"))
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01},
                          daemon=True).start()
         yield server.url
         server.shutdown()
 
 
-class Always(list):
-    """An answer for each request."""
+class SameAnswer(list):
+    """Sequence with the same answer for each request."""
 
     def __init__(self, answer):
         super().__init__([answer])
@@ -59,7 +59,7 @@ class Always(list):
 
 
 @pytest.fixture
-def logged(monkeypatch):
+def log_messages(monkeypatch):
     """Return a module's messages in the system's log, readable by others."""
     lines = []
     monkeypatch.setattr(basic.AnsibleModule, "_log_to_syslog",
@@ -72,13 +72,14 @@ def logged(monkeypatch):
                          ["nobody answers", "nobody is accepted", "an option that is none",
                           "no such context"])
 @pytest.mark.parametrize("name", NAMES)
-def test_no_failure_reveals_a_secret(name, failure, refusing, logged, monkeypatch, capsys,
+def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_messages, monkeypatch,
+                                     capsys,
                                      tmp_path):
     def write(title, content):
         (tmp_path / title).write_text(content)
         return str(tmp_path / title)
 
-    url = refusing if failure == "nobody is accepted" else "http://127.0.0.1:1"
+    url = refusing_server if failure == "nobody is accepted" else "http://127.0.0.1:1"
     way = ways(url, None, TOKEN, write, proxy=url.partition("://")[2])[name]
     monkeypatch.setattr(http.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION",
@@ -102,12 +103,14 @@ def test_no_failure_reveals_a_secret(name, failure, refusing, logged, monkeypatc
         assert (not is_kubeconfig
                 or outputs[0]["msg"].startswith(
                     "there is no context nowhere in the kubeconfig.\nReason: it has: it\n"))
-    elif failure != "an option that is none" and way.is_wrong and "anonymous" not in way.is_wrong:
-        assert any(part in outputs[0]["msg"] for part in way.is_wrong.split("|")), outputs[0]["msg"]
-    text = json.dumps([*outputs, logged], default=str) + "".join(capsys.readouterr())
+    elif (failure != "an option that is none" and way.error_pattern
+          and "anonymous" not in way.error_pattern):
+        assert any(part in outputs[0]["msg"]
+                   for part in way.error_pattern.split("|")), outputs[0]["msg"]
+    text = json.dumps([*outputs, log_messages], default=str) + "".join(capsys.readouterr())
     for secret in (*way.secrets, *way.arguments, PASSWORD):
         assert secret not in text and json.dumps(secret)[1:-1] not in text
-    assert logged or failure == "an option that is none"
+    assert log_messages or failure == "an option that is none"
 
 
 def test_every_connection_option_is_in_the_table():
@@ -117,7 +120,7 @@ def test_every_connection_option_is_in_the_table():
                for way in ways("http://x", None, TOKEN, lambda name, content: name,
                                proxy="p").values()
                for option in way.options}
-    logged = {option for option, spec in ARGUMENT_SPEC.items() if not spec.get("no_log")}
+    log_messages = {option for option, spec in ARGUMENT_SPEC.items() if not spec.get("no_log")}
 
     assert documented == ARGUMENT_SPEC.keys() == options | PUBLIC
-    assert logged == PUBLIC
+    assert log_messages == PUBLIC

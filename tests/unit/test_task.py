@@ -81,7 +81,7 @@ def test_an_update_changes_the_cluster_and_closes_the_connection(cluster):
     result = update(namespace="prod")
 
     (gateway,) = gateways
-    assert result["changed"] and gateway.tries and gateway.is_closed
+    assert result["changed"] and gateway.attempts and gateway.is_closed
     assert gateway.namespace == "prod"
     assert gateway.cluster.controllers()["foo"].images == {"web": "myimage:v2"}
 
@@ -91,7 +91,7 @@ def test_check_mode_reports_the_same_steps_and_writes_nothing(cluster):
 
     planned, done = update(check_mode=True), update()
 
-    assert gateways[0].tries == []
+    assert gateways[0].attempts == []
     assert [(step["action"], step["name"], step["to"]) for step in planned["steps"]] == [
         (step["action"], step["name"], step["to"]) for step in done["steps"]]
     assert planned["changed"] is done["changed"] is True
@@ -175,7 +175,7 @@ def test_an_only_look_has_a_result_only_without_pending_steps(cluster):
     converged = task.update(params(image="myimage:v1"), only_look=True)
 
     assert converged == task.update(params(image="myimage:v1"), check_mode=False, diff=False)
-    assert not any(gateway.tries for gateway in gateways)
+    assert not any(gateway.attempts for gateway in gateways)
 
 
 def test_an_only_look_leaves_waits_to_the_module(cluster):
@@ -302,7 +302,7 @@ def test_an_analysis_selects_new_and_old_pods(cluster, queries, name, items, new
     assert ((set(result["new_pods"]), set(result["old_pods"])) == (new, old)
             and result["outcome"] == "passed")
     assert queries == [f"(?:{'|'.join(sorted(side))})" for side in (new, old) if side]
-    assert not gateways[0].tries and gateways[0].is_closed
+    assert not gateways[0].attempts and gateways[0].is_closed
 
 
 def test_an_analysis_without_a_controller_fails(cluster, queries):
@@ -425,7 +425,7 @@ def test_the_answer_in_process_equals_that_of_the_module(cluster, runner, argume
 
     assert answer is not None
     assert answer == runner.module(**arguments) == runner.module(check_mode=True, **arguments)
-    assert (not any(gateway.tries for gateway in gateways)
+    assert (not any(gateway.attempts for gateway in gateways)
             and all(gateway.is_closed for gateway in gateways))
 
 
@@ -439,11 +439,11 @@ def test_steps_are_left_to_the_module_which_does_what_check_mode_plans(
 
     assert runner.in_process(**arguments) is None
     planned = runner.module(check_mode=True, **arguments)
-    assert not any(gateway.tries for gateway in gateways)
+    assert not any(gateway.attempts for gateway in gateways)
     done = runner.module(**arguments)
     assert [entry["name"] for entry in done["results"]] == arguments.get("names", ["foo"])
 
-    assert planned["changed"] and gateways[-1].tries
+    assert planned["changed"] and gateways[-1].attempts
     for result in [planned, done, *planned["results"], *done["results"]]:
         for step in result.get("steps", ()):
             del step["at"]

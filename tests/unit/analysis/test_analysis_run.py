@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The loop of an analysis, with a table of Prometheus' answers and a fixed clock."""
+"""Run analyses with prepared answers of Prometheus and a fixed clock."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import FixedClock
 
 ERRORS = Metric("errors", "errors($pods)", "", {"max": 1}, 0, OnEmpty.INCONCLUSIVE)
-SLOWER = Metric("latency", "latency($pods)", "count($pods)", {"max_ratio_to_old": 2}, 10,
-                OnEmpty.INCONCLUSIVE)
+LATENCY = Metric("latency", "latency($pods)", "count($pods)", {"max_ratio_to_old": 2}, 10,
+                 OnEmpty.INCONCLUSIVE)
 MEMORY = Metric("memory", "memory($new_pods)/memory($old_pods)", "", {"max": 1}, 0,
                 OnEmpty.INCONCLUSIVE)
 LINES = Metric("error_lines", "lines", "", {"max": 1}, 0, OnEmpty.INCONCLUSIVE,
                ErrorLines("ERROR", Per.MINUTE, ()))
-NOBODY = Reading(None, "nobody answers", is_answer=False)
-BACK = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo state=rolled_back'"
+NO_ANSWER = Reading(None, "nobody answers", is_answer=False)
+ROLLBACK_COMMAND = ("ansible localhost -m baton.kubernetes.rolling_update "
+                    "-a 'name=foo state=rolled_back'")
 
 
-def subject(new=("n1", "n2"), old=("o1",), back=BACK, in_progress=True):
+def subject(new=("n1", "n2"), old=("o1",), back=ROLLBACK_COMMAND, in_progress=True):
     return Subject("ReplicationController default/foo", tuple(new), tuple(old), back, in_progress)
 
 
@@ -43,10 +44,10 @@ PAUSED = (subject(),)
 
 
 class Run:
-    """Run of an analysis, with the recorded queries and lines."""
+    """Run of an analysis, with the recorded queries and progress lines."""
 
     def __init__(self, answers, *metrics, subjects=PAUSED, stop=lambda: "", **options):
-        self.asked, self.lines, self.clock = [], [], FixedClock()
+        self.requests, self.lines, self.clock = [], [], FixedClock()
         self._answers, self._subjects, self._stop = answers, list(subjects), stop
         self._analysis = Analysis(**{
             "metrics": metrics, "window": "1m", "initial_delay": 0, "count": 1, "interval": 30,
@@ -55,25 +56,25 @@ class Run:
             **options})
 
     def ask(self, query):
-        self.asked.append((self.clock.monotonic(), query))
+        self.requests.append((self.clock.monotonic(), query))
         value = self._answers[query.partition("(")[0]]
         value = (value.pop(0) if len(value) > 1 else value[0]) if isinstance(value, list) else value
         value = value["(?:n" in query] if isinstance(value, dict) else value
         return value if isinstance(value, Reading) else Reading(value)
 
-    def read(self, wish, pods):
-        """Return the measurement of logs from the table: the pattern is the key."""
-        self.asked.append((self.clock.monotonic(), tuple(pods)))
-        value = self._answers[wish.pattern]
+    def read(self, error_lines, pods):
+        """Return the measurement of pod logs from the table, whose keys are patterns."""
+        self.requests.append((self.clock.monotonic(), tuple(pods)))
+        value = self._answers[error_lines.pattern]
         value = value[pods[0].startswith("n")] if isinstance(value, dict) else value
         value = value if isinstance(value, Reading) else Reading(value)
         return value, value if not value.is_answer else Reading(40.0)
 
-    def look(self):
+    def observe(self):
         return self._subjects.pop(0) if len(self._subjects) > 1 else self._subjects[0]
 
     def result(self):
-        return analysis_run.run("foo", "default", self._analysis, self.look,
+        return analysis_run.run("foo", "default", self._analysis, self.observe,
                                 analysis_run.Sources(self.ask, self.read), self.clock,
                                 self.lines.append, self._stop)
 
@@ -83,17 +84,18 @@ class Run:
         return error.value
 
 
-def test_what_is_asked_and_said():
-    run = Run({"errors": 0.5, "latency": {True: 3, False: 2}, "count": 10}, ERRORS, SLOWER, count=2,
+def test_result_and_progress_lines_of_a_passed_analysis():
+    run = Run({"errors": 0.5, "latency": {True: 3, False: 2}, "count": 10}, ERRORS, LATENCY,
+              count=2,
               initial_delay=60)
 
     result = run.result()
 
-    queries = [query for _at, query in run.asked[:6]]
+    queries = [query for _at, query in run.requests[:6]]
     assert queries == ["errors((?:n1|n2))", "errors((?:o1))", "latency((?:n1|n2))",
                        "latency((?:o1))", "count((?:n1|n2))",
                        "count((?:o1))"]
-    assert {round(at, 6) for at, _query in run.asked} == {60, 90}
+    assert {round(at, 6) for at, _query in run.requests} == {60, 90}
     assert run.lines == [
         "analyze foo: 2 new and 1 old pods; 2 measurements, 30 s apart, the first one in 60 s",
         "measure foo 1/2: errors 0.5, old 0.5: passed", "measure foo 1/2: latency 3, old 2: passed",
@@ -106,27 +108,27 @@ def test_what_is_asked_and_said():
     json.dumps(result, allow_nan=False)
 
 
-def test_a_failure_is_told_at_once_with_all_that_was_measured():
-    error = Run({"errors": [0.5, 0.5, 2.0, 2.0, 0.5], "latency": 1, "count": 99}, ERRORS, SLOWER,
+def test_failure_ends_the_analysis_and_reports_all_measurements():
+    error = Run({"errors": [0.5, 0.5, 2.0, 2.0, 0.5], "latency": 1, "count": 99}, ERRORS, LATENCY,
                 count=5).error()
 
     assert error.message.splitlines() == [
         "ReplicationController default/foo: the analysis has failed: errors: 2 is more than 1 "
         "(max).",
         "Reason: errors, measurement 2 of 5: 2 is more than 1 (max)",
-        "Next:", f"  {BACK}", "  or, to measure again:", "  run the same task again"]
+        "Next:", f"  {ROLLBACK_COMMAND}", "  or, to measure again:", "  run the same task again"]
     assert len(error.progress["measurements"]) == 4 and error.progress["outcome"] == "failed"
 
 
-def test_as_many_failures_as_are_allowed_do_not_fail():
+def test_failures_within_the_limit_pass():
     run = Run({"errors": [2.0, 0.0, 0.5, 0.0, 2.0, 0.0]}, ERRORS, count=3, failure_limit=2)
 
     assert run.result()["outcome"] == "passed"
     assert run.lines[1].endswith("errors 2, old 0: failed (2 is more than 1 (max))")
 
 
-def test_what_is_inconclusive_has_an_error_of_its_own():
-    error = Run({"errors": NOBODY}, ERRORS, count=3, inconclusive_limit=1).error()
+def test_inconclusive_analysis_is_an_error():
+    error = Run({"errors": NO_ANSWER}, ERRORS, count=3, inconclusive_limit=1).error()
 
     assert (error.what == "the analysis is inconclusive: errors: nobody answers"
             and len(error.progress["measurements"]) == 2)
@@ -134,11 +136,11 @@ def test_what_is_inconclusive_has_an_error_of_its_own():
                                       for number in (1, 2)]
     assert error.next_command.splitlines() == [
         "check that the new pods get requests, that Prometheus scrapes them, and run the same task "
-        "again", "or:", BACK]
+        "again", "or:", ROLLBACK_COMMAND]
 
 
-def test_where_it_may_be_inconclusive_it_is_measured_to_the_end():
-    run = Run({"errors": NOBODY, "memory": 1}, ERRORS, MEMORY, count=3, passes_inconclusive=True)
+def test_on_inconclusive_pass_takes_all_measurements():
+    run = Run({"errors": NO_ANSWER, "memory": 1}, ERRORS, MEMORY, count=3, passes_inconclusive=True)
 
     result = run.result()
 
@@ -147,48 +149,49 @@ def test_where_it_may_be_inconclusive_it_is_measured_to_the_end():
         "the analysis of foo is inconclusive, which counts as passed (on_inconclusive): "
         "errors, measurement 3 of 3: nobody answers")
     assert run.lines[1] == "measure foo 1/3: errors unknown: inconclusive (nobody answers)"
-    assert Run({"errors": [NOBODY, NOBODY, 2.0]}, ERRORS, count=3,
+    assert Run({"errors": [NO_ANSWER, NO_ANSWER, 2.0]}, ERRORS, count=3,
                passes_inconclusive=True).error().what.startswith(
         "the analysis has failed")
 
 
-def test_without_old_pods_nobody_asks_for_them():
-    alone = [subject(old=())]
-    run = Run({"errors": 1, "latency": 1, "count": 10}, ERRORS, SLOWER, MEMORY, subjects=alone,
+def test_no_queries_for_missing_old_pods():
+    new_pods_only = [subject(old=())]
+    run = Run({"errors": 1, "latency": 1, "count": 10}, ERRORS, LATENCY, MEMORY,
+              subjects=new_pods_only,
               passes_without_old_pods=True)
 
     result = run.result()
 
-    assert [query for _at, query in run.asked] == ["errors((?:n1|n2))", "latency((?:n1|n2))",
-                                                   "count((?:n1|n2))"]
+    assert [query for _at, query in run.requests] == ["errors((?:n1|n2))", "latency((?:n1|n2))",
+                                                      "count((?:n1|n2))"]
     assert [measurement["reason"] for measurement in result["measurements"]] == [
         "", *["there are no old pods to compare with"] * 2]
-    assert Run({"errors": 1, "latency": 1, "count": 10}, ERRORS, SLOWER,
-               subjects=alone).error().what == (
+    assert Run({"errors": 1, "latency": 1, "count": 10}, ERRORS, LATENCY,
+               subjects=new_pods_only).error().what == (
         "the analysis is inconclusive: latency: there are no old pods to compare with")
 
 
-def test_the_pods_are_those_of_the_moment():
+def test_pods_are_observed_before_each_measurement():
     subjects = [subject(new=["n1"]), subject(new=["n1"]), subject(new=["n2"])]
     run = Run({"errors": 1}, ERRORS, count=2, subjects=subjects)
 
     assert run.result()["new_pods"] == ["n2"]
-    assert [query for _at, query in run.asked][::2] == ["errors((?:n1))", "errors((?:n2))"]
+    assert [query for _at, query in run.requests][::2] == ["errors((?:n1))", "errors((?:n2))"]
 
 
-def test_without_new_pods_there_is_nothing_to_measure():
+def test_analysis_without_new_pods_is_an_error():
     error = Run({}, ERRORS, subjects=[subject(new=())]).error()
 
     assert error.what == "there are no new pods to measure" and error.progress == {}
 
 
-def test_of_many_pods_some_from_all_over_are_asked_for():
+def test_query_has_a_sample_of_many_pods():
     names = [f"n{number:04}" for number in range(1200)]
     run = Run({"errors": 1}, ERRORS, subjects=[subject(new=names)])
 
     result = run.result()
 
-    pods_of_query = re.findall(r"n\d+", run.asked[0][1])
+    pods_of_query = re.findall(r"n\d+", run.requests[0][1])
     assert (len(pods_of_query) == len(set(pods_of_query)) == analysis_run.MAX_PODS
             and pods_of_query[0] == "n0000"
             and pods_of_query[-1] > "n1190")
@@ -197,13 +200,13 @@ def test_of_many_pods_some_from_all_over_are_asked_for():
     assert len(result["new_pods"]) == 1200
 
 
-def test_logs_are_read_of_either_side_and_a_failure_says_of_which_pod():
-    noted = Reading(6.0, note="6 of 40 lines, 5 of them in pod n2")
-    run = Run({"ERROR": {True: noted, False: 0.5}}, LINES)
+def test_failure_by_logs_names_the_pod():
+    with_note = Reading(6.0, note="6 of 40 lines, 5 of them in pod n2")
+    run = Run({"ERROR": {True: with_note, False: 0.5}}, LINES)
 
     error = run.error()
 
-    assert [pods for _at, pods in run.asked] == [("n1", "n2"), ("o1",)]
+    assert [pods for _at, pods in run.requests] == [("n1", "n2"), ("o1",)]
     assert run.lines[1] == (
         "measure foo 1/1: error_lines 6, old 0.5: failed (6 is more than 1 (max): 6 of 40 lines, "
         "5 of them in pod n2)")
@@ -213,54 +216,56 @@ def test_logs_are_read_of_either_side_and_a_failure_says_of_which_pod():
     assert [measurement["samples"] for measurement in error.progress["measurements"]] == [40.0]
 
 
-def test_what_of_logs_is_not_known_is_inconclusive():
-    alone = Run({"ERROR": NOBODY}, LINES, subjects=[subject(old=())])
+def test_unreadable_logs_and_few_lines_are_inconclusive():
+    new_pods_only = Run({"ERROR": NO_ANSWER}, LINES, subjects=[subject(old=())])
     few = dataclasses.replace(LINES, min_samples=41)
 
-    assert alone.error().next_command.splitlines()[0] == (
+    assert new_pods_only.error().next_command.splitlines()[0] == (
         "check that the new pods get requests, that they write logs, and run the same task again")
-    assert len(alone.asked) == 1
+    assert len(new_pods_only.requests) == 1
     assert Run({"ERROR": 0.0},
                few).error().what.endswith("40 samples of the new pods, fewer than 41 (min_samples)")
     assert Run({"ERROR": 0.0}, LINES).result()["outcome"] == "passed"
 
 
-def test_of_many_pods_the_logs_of_some_from_all_over_are_read():
+def test_logs_of_a_sample_of_many_pods_are_read():
     run = Run({"ERROR": 0.0, "errors": 1}, LINES, ERRORS,
               subjects=[subject(new=[f"n{number:04}" for number in range(1200)])])
 
     result = run.result()
 
-    assert len(run.asked[0][1]) == analysis_run.MAX_PODS_FOR_LOGS and run.asked[0][1][-1] == "n1140"
+    assert len(run.requests[0][1]) == analysis_run.MAX_PODS_FOR_LOGS
+    assert run.requests[0][1][-1] == "n1140"
     assert result["warnings"] == [
         "the logs of only 20 of the 1200 new pods are read, an evenly spaced sample",
         "only 500 of the 1200 new pods are measured, an evenly spaced sample"]
 
 
-def test_what_prometheus_warns_of_is_told_once():
+def test_warnings_of_prometheus_are_reported_once():
     run = Run({"errors": [Reading(0.5, warnings=(f"{number // 3}",)) for number in range(60)]},
               ERRORS, count=20)
 
     assert run.result()["warnings"] == [str(number) for number in range(10)]
 
 
-def test_it_ends_when_it_is_told_to():
+def test_analysis_stops_at_a_signal():
     run = Run({"errors": 1}, ERRORS, count=3,
               stop=lambda: "SIGTERM" if run.clock.monotonic() > 10 else "")
 
     error = run.error()
 
-    assert error.what == "stopped (SIGTERM)" and len(run.asked) == 2 and run.clock.monotonic() < 11
+    assert error.what == "stopped (SIGTERM)" and len(run.requests) == 2
+    assert run.clock.monotonic() < 11
 
 
-def test_it_ends_between_two_questions():
-    run = Run({"errors": 1, "latency": 1, "count": 10}, ERRORS, SLOWER,
-              stop=lambda: "SIGTERM" if run.asked else "")
+def test_analysis_stops_between_two_queries():
+    run = Run({"errors": 1, "latency": 1, "count": 10}, ERRORS, LATENCY,
+              stop=lambda: "SIGTERM" if run.requests else "")
 
-    assert run.error().what == "stopped (SIGTERM)" and len(run.asked) == 1
+    assert run.error().what == "stopped (SIGTERM)" and len(run.requests) == 1
 
 
-def test_of_many_failures_the_last_ones_are_told():
+def test_error_quotes_the_last_failures():
     error = Run({"errors": 2}, ERRORS, count=9, failure_limit=7).error()
 
     assert (len(error.why.splitlines()) == 5
@@ -268,8 +273,8 @@ def test_of_many_failures_the_last_ones_are_told():
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_one_of_which_none_has_passed_tells_what_has_failed(passes):
-    run = Run({"errors": [2.0, 0.0, NOBODY]}, ERRORS, count=3, failure_limit=1,
+def test_error_quotes_the_failure_of_a_metric_without_a_pass(passes):
+    run = Run({"errors": [2.0, 0.0, NO_ANSWER]}, ERRORS, count=3, failure_limit=1,
               inconclusive_limit=2, passes_inconclusive=passes)
 
     error = run.error()
@@ -278,24 +283,24 @@ def test_one_of_which_none_has_passed_tells_what_has_failed(passes):
     assert error.why == "errors, measurement 1 of 3: 2 is more than 1 (max)"
 
 
-def test_one_that_has_failed_within_its_limit_when_another_ends_it():
-    error = Run({"errors": 2.0, "latency": NOBODY, "count": 10}, ERRORS, SLOWER, count=3,
+def test_error_quotes_failures_within_the_limit_of_other_metrics():
+    error = Run({"errors": 2.0, "latency": NO_ANSWER, "count": 10}, ERRORS, LATENCY, count=3,
                 failure_limit=1).error()
 
     assert error.what == (
         "the analysis is inconclusive: errors: 2 is more than 1 (max); latency: nobody answers")
 
 
-def test_an_update_that_ends_meanwhile_is_not_measured_any_more():
-    """After a rollback, all pods have the good template."""
+def test_analysis_ends_with_the_update():
+    """After a rollback, the old template belongs to all pods."""
     ended = subject(new=["o1", "o2"], old=(), back=None, in_progress=False)
     run = Run({"errors": [2.0, 0.0, 0.5]}, ERRORS, count=3, failure_limit=1,
               subjects=[PAUSED[0], PAUSED[0], ended])
 
-    assert run.error().what == "the update ended during the analysis" and len(run.asked) == 2
+    assert run.error().what == "the update ended during the analysis" and len(run.requests) == 2
     assert Run({"errors": 0.5}, ERRORS, count=3, subjects=[ended]).result()["outcome"] == "passed"
 
 
-def test_where_there_is_no_way_back_none_is_told():
+def test_no_rollback_command_without_an_update_to_roll_back():
     assert Run({"errors": 2}, ERRORS,
                subjects=[subject(back=None)]).error().next_command == "run the same task again"

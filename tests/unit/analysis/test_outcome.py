@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Outcomes: a violated threshold fails, and an unknown value never passes by itself."""
+"""Outcomes: a violated threshold fails; an unknown value alone never passes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_relative_thresholds(threshold, limit, new, old, outcome, reason):
 
 
 @pytest.mark.parametrize("passes, outcome", [(True, PASSED), (False, INCONCLUSIVE)])
-def test_without_old_pods_absolute_thresholds_are_for_the_new_ones_still(passes, outcome):
+def test_absolute_thresholds_apply_without_old_pods(passes, outcome):
     both = metric(min=1, max_decrease=1)
 
     assert evaluate(both, Readings(Reading(1)), passes) == (
@@ -94,20 +94,20 @@ def test_without_old_pods_absolute_thresholds_are_for_the_new_ones_still(passes,
     assert evaluate(both, Readings(None), passes)[0] is outcome
 
 
-def test_an_absolute_threshold_that_is_not_kept_fails_whatever_is_known_of_the_old_pods():
+def test_violated_absolute_threshold_fails_with_any_old_pods():
     for old in (None, EMPTY, DOWN, Reading(INFINITE), Reading(0)):
         assert evaluate(metric(max=1, max_increase=5), Readings(Reading(2), old), True)[0] is FAILED
 
 
 @pytest.mark.parametrize("on_empty, outcome", [
     ("inconclusive", INCONCLUSIVE), ("pass", PASSED), ("fail", FAILED), ("zero", FAILED)])
-def test_what_an_empty_answer_means(on_empty, outcome):
+def test_outcome_of_an_empty_answer(on_empty, outcome):
     assert evaluate(metric(on_empty, min=1), Readings(EMPTY), False)[0] is outcome
     assert evaluate(metric(on_empty, min=1), Readings(DOWN), False)[0] is INCONCLUSIVE, (
-        "that is no answer")
+        "an unreachable server is no empty response")
 
 
-def test_zero_is_for_the_old_pods_too():
+def test_on_empty_zero_applies_to_old_pods():
     assert evaluate(metric("zero", max_increase=1), Readings(Reading(2), EMPTY), False) == (
         FAILED, "2 is more than 1 (max_increase 1, old 0)")
 
@@ -126,7 +126,7 @@ def test_too_few_samples_are_inconclusive(new, old, reason):
                     False) == (INCONCLUSIVE if reason else PASSED, reason)
 
 
-def test_too_few_samples_of_bad_pods_do_not_fail():
+def test_too_few_samples_of_failing_pods_are_inconclusive():
     assert evaluate(metric(min_samples=10, min=1), Readings(Reading(0), None, Reading(9)),
                     False)[0] is INCONCLUSIVE
 
@@ -157,30 +157,31 @@ def test_limits_of_a_metric(letters, limits, outcome):
     assert metric_outcome(outcomes, analysis(**limits)) is outcome
 
 
-def test_what_is_decided_stays_so():
-    """Later measurements of an analysis with an end never change a decided outcome."""
+def test_decided_outcome_is_final():
+    """Later measurements never change a decided outcome."""
     for failure_limit, inconclusive_limit, passes in itertools.product(
             (0, 1), (0, 1), (True, False)):
         spec = analysis(count=4, failure_limit=failure_limit,
                         inconclusive_limit=inconclusive_limit, passes_inconclusive=passes)
         for outcomes in itertools.product(Outcome, repeat=4):
-            early = next((number for number in range(1, 5) if is_decided(outcomes[:number], spec)),
-                         4)
-            at_the_end = metric_outcome(outcomes, spec)
-            then = metric_outcome(outcomes[:early], spec)
+            number_at_decision = next((number for number in range(1, 5)
+                                       if is_decided(outcomes[:number], spec)),
+                                      4)
+            final = metric_outcome(outcomes, spec)
+            decided = metric_outcome(outcomes[:number_at_decision], spec)
             if passes:
-                assert then is at_the_end
+                assert decided is final
             else:
-                assert (then is PASSED) is (at_the_end is PASSED)
+                assert (decided is PASSED) is (final is PASSED)
 
 
-def test_the_worst_metric_decides():
+def test_worst_metric_decides():
     assert overall_outcome([PASSED, INCONCLUSIVE, FAILED]) is FAILED
     assert overall_outcome([PASSED, INCONCLUSIVE]) is INCONCLUSIVE
     assert overall_outcome([PASSED]) is PASSED
 
 
-def test_a_measurement_as_json():
+def test_measurement_as_json():
     measurement = Measurement("m", 1, "now", FAILED, "r",
                               Readings(Reading(INFINITE), EMPTY, Reading(5.0)))
 

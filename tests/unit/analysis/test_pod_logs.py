@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Requests for logs to the API server, and the result of each answer."""
+"""Read logs from the API server, and measure each answer."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.http import Http
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-WISH = ErrorLines("ERROR|WARN$", Per.LINE, ())
+ERROR_LINES = ErrorLines("ERROR|WARN$", Per.LINE, ())
 SECRET = "password=s3cret"
 
 
 @pytest.fixture
-def room(connection, api, monkeypatch):
+def logs(connection, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "BACKOFF", (0, 0))
-    monkeypatch.setattr(pod_logs, "MAX_CONNECTIONS", 1)  # answers in the order of the test
+    monkeypatch.setattr(pod_logs, "MAX_CONNECTIONS", 1)  # requests in order
     return Logs(Http(connection), "default", 60, time.time, str)
 
 
@@ -42,11 +42,11 @@ def log(*lines):
     return answer("".join(f"2026-11-23T08:00:00.000000000Z {line}\n" for line in lines).encode())
 
 
-def test_what_is_asked_and_counted(room, api):
+def test_requests_and_counted_lines(logs, api):
     api.answers += [pod("foo-a"), pod("foo-b"), log(f"ERROR {SECRET}", "good", "\x00WARN"),
                     log("", "good")]
 
-    value, lines = room.read(WISH, ["foo-a", "foo-b"])
+    value, lines = logs.read(ERROR_LINES, ["foo-a", "foo-b"])
 
     assert (value.value, value.note, lines.value) == (
         0.5, "2 of 4 lines, 2 of them in pod foo-a", 4)
@@ -59,12 +59,12 @@ def test_what_is_asked_and_counted(room, api):
     assert SECRET not in repr((value, lines))
 
 
-def test_of_many_logs_less_of_each_is_read(room, api, monkeypatch):
+def test_byte_limit_is_shared_by_many_logs(logs, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "MAX_LOGS", 3)
     monkeypatch.setattr(pod_logs, "MAX_TOTAL_BYTES", 300)
     api.answers += [*(pod(f"foo-{number}") for number in range(4)), *[log("good")] * 3]
 
-    assert room.read(WISH, [f"foo-{number}" for number in range(4)])[1].value == 3
+    assert logs.read(ERROR_LINES, [f"foo-{number}" for number in range(4)])[1].value == 3
     assert [path.partition("limitBytes=")[2][:4] for _method, path in api.sent[4:]] == ["100&"] * 3
 
 
@@ -75,12 +75,12 @@ def test_of_many_logs_less_of_each_is_read(room, api, monkeypatch):
      0),
     ([pod(), status(500, "dial tcp"), log("good")], 1), ([pod(), status(401), log("good")], 1),
     ([pod(), reset, log("good")], 1), ([pod(), truncated, reset, log("good")], 1),
-], ids=["gone", "not started", "gone by now", "about to start", "a moment", "another token", "lost",
-        "lost twice"])
-def test_logs_that_are_not_there(room, api, answers, lines):
+], ids=["deleted pod", "not started", "deleted after the list", "about to start",
+        "temporary failure", "renewed token", "reset", "cut and reset"])
+def test_missing_logs_have_no_lines(logs, api, answers, lines):
     api.answers += answers
 
-    value, samples = room.read(WISH, ["foo-a"])
+    value, samples = logs.read(ERROR_LINES, ["foo-a"])
 
     assert (value.is_answer and samples.value == lines and value.value == (0 if lines else None)
             and not api.answers)
@@ -94,12 +94,12 @@ def test_logs_that_are_not_there(room, api, answers, lines):
     ([reset] * 3, ""), ([truncated] * 3, ""),
     ([answer(b"x" * 2**20)], "has more than 524288 bytes"),
     ([answer(SECRET.encode(), 302)], "status 302"), ([answer(SECRET.encode(), 203)], "status 203"),
-], ids=["no kubelet", "busy", "credentials", "odd", "cut", "half", "too long", "another page",
-        "by a proxy"])
-def test_logs_that_cannot_be_read_are_not_known(room, api, answers, why):
+], ids=["no kubelet", "overloaded", "unauthorized", "bad request", "reset", "cut", "too long",
+        "redirect", "proxy page"])
+def test_unreadable_logs_have_an_unknown_value(logs, api, answers, why):
     api.answers += [pod(), *answers]
 
-    for value in room.read(WISH, ["foo-a"]):
+    for value in logs.read(ERROR_LINES, ["foo-a"]):
         assert not value.is_answer and value.value is None and why in value.why
         assert (value.why.startswith("the log of pod foo-a, container web, cannot be read: ")
                 and "\x1b" not in value.why)
@@ -107,53 +107,53 @@ def test_logs_that_cannot_be_read_are_not_known(room, api, answers, why):
     assert not api.answers
 
 
-def test_a_container_that_a_pod_does_not_have_is_not_known(room, api):
+def test_unknown_container_has_an_unknown_value(logs, api):
     api.answers.append(pod())
 
-    value, _lines = room.read(ErrorLines("x", Per.LINE, ("wbe",)), ["foo-a"])
+    value, _lines = logs.read(ErrorLines("x", Per.LINE, ("wbe",)), ["foo-a"])
 
     assert (value.why, value.is_answer) == ("pod foo-a has no container wbe, but web", False)
 
 
-def test_without_permission_no_other_try_helps(room, api):
+def test_missing_permission_is_an_error_without_retry(logs, api):
     api.answers += [pod(), status(403, 'User "x" cannot get resource "pods/log"')]
 
     with pytest.raises(RolloutError) as error:
-        room.read(WISH, ["foo-a"])
+        logs.read(ERROR_LINES, ["foo-a"])
 
     assert error.value.what == "permission denied (403)" and "pods/log" in error.value.why
 
 
-def test_a_kubelet_that_never_answers_is_waited_for_once(room, api, monkeypatch):
+def test_timeout_is_not_retried(logs, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "REQUEST_TIMEOUT", 0.3)
     api.answers += [pod(), lambda handler, query: api.closing.wait(2)]
 
     began = time.monotonic()
-    value, _lines = room.read(WISH, ["foo-a"])
+    value, _lines = logs.read(ERROR_LINES, ["foo-a"])
 
     assert not value.is_answer and "timed out" in value.why and time.monotonic() - began < 2
 
 
-def test_who_is_told_to_end_does_not_try_again(room, api):
-    room._stop = lambda: "SIGTERM"
+def test_signal_ends_the_retries(logs, api):
+    logs._stop = lambda: "SIGTERM"
     api.answers += [pod(), status(503, "busy")]
 
-    assert not room.read(WISH, ["foo-a"])[0].is_answer and len(api.sent) == 2
+    assert not logs.read(ERROR_LINES, ["foo-a"])[0].is_answer and len(api.sent) == 2
 
 
-def test_a_pattern_that_takes_for_ever_is_ended(room, api, monkeypatch):
+def test_endless_match_ends_at_the_deadline(logs, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "MATCH_TIMEOUT", 0.5)
     api.answers += [pod(), log("a" * 60)]
 
     began = time.monotonic()
     with pytest.raises(RolloutError) as error:
-        room.read(ErrorLines("(a+)+$x", Per.LINE, ()), ["foo-a"])
+        logs.read(ErrorLines("(a+)+$x", Per.LINE, ()), ["foo-a"])
 
     assert (error.value.what == "the pattern takes more than 0.5 s for 1 lines"
             and time.monotonic() - began < 5)
 
 
-def test_a_pattern_that_takes_for_ever_ends_where_its_task_was_killed():
+def test_endless_match_ends_after_the_death_of_the_task():
     program = [sys.executable, "-I", "-S", "-c", pod_logs._MATCH_PROGRAM, "0.5"]
 
     process = subprocess.run(program, input=b'"(a+)+$x"\n' + b"a" * 60, capture_output=True,
@@ -162,32 +162,32 @@ def test_a_pattern_that_takes_for_ever_ends_where_its_task_was_killed():
     assert process.returncode == -signal.SIGALRM
 
 
-def test_what_is_typed_to_end_the_task_does_not_end_its_process(room, api, monkeypatch):
+def test_matching_process_gets_no_signals_of_the_terminal(logs, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "_MATCH_PROGRAM",
                         "import os, sys; sys.stdin.read(); sys.stdout.write(str(int(os.getpgrp() "
                         "== os.getpid())))")
     api.answers += [pod(), log("a line")]
 
-    assert room.read(WISH, ["foo-a"])[0].value == 1, (
-        "it is not in the terminal's group of processes")
+    assert logs.read(ERROR_LINES, ["foo-a"])[0].value == 1, (
+        "the process has a process group of its own")
 
 
-def test_a_machine_that_cannot_begin_a_process(room, api, monkeypatch):
+def test_error_if_no_process_can_start(logs, api, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     api.answers += [pod(), log(SECRET)]
 
     with pytest.raises(RolloutError) as error:
-        room.read(WISH, ["foo-a"])
+        logs.read(ERROR_LINES, ["foo-a"])
 
     assert "/nowhere/python" in error.value.why and SECRET not in str(error.value.as_result())
 
 
-def test_a_pattern_that_its_process_cannot_bear(room, api, monkeypatch):
+def test_error_if_the_matching_process_fails(logs, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "_MATCH_PROGRAM", "raise SystemExit(3)")
     api.answers += [pod(), log(SECRET)]
 
     with pytest.raises(RolloutError) as error:
-        room.read(WISH, ["foo-a"])
+        logs.read(ERROR_LINES, ["foo-a"])
 
     assert (error.value.why == "the matching process ended with status 3"
             and SECRET not in str(error.value.as_result()))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Requests to Prometheus, and answers that a real server does not give on demand."""
+"""Send queries to Prometheus, with responses that a real server does not send on demand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUERY = 'sum(up{pod=~"(?:a|b)"}) + 1%'
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Server that returns prepared answers in order, repeats the last, and records requests."""
+    """Server that returns prepared responses in order, repeats the last, and records requests."""
 
     daemon_threads = True
 
@@ -81,7 +81,7 @@ def failure(code, kind, error):
     return answer({"status": "error", "errorType": kind, "error": error}, code)
 
 
-def test_a_question(server):
+def test_request_of_a_query(server):
     server.answers.append(vector("0.5"))
 
     assert client(f"{server.url}/behind/a/path/", token=" t0ken\n").query(QUERY) == Reading(0.5)
@@ -97,7 +97,7 @@ def test_a_question(server):
     ("http://me:p%40ss@", {}, "me:p@ss"),
     ("http://", {"username": "me", "password": "päss"}, "me:päss"),
     ("http://a:b@", {"username": "me", "password": "x"}, "me:x"), ("http://", {}, None)])
-def test_who_asks(server, url, options, pair):
+def test_basic_authentication(server, url, options, pair):
     server.answers.append(vector("1"))
 
     client(url + server.url.partition("://")[2], **options).query(QUERY)
@@ -108,7 +108,7 @@ def test_who_asks(server, url, options, pair):
 
 @pytest.mark.parametrize("seconds, timeout",
                          [(2.5, "2500ms"), (1 / 3, "334ms"), (0.0001, "1ms"), (3599, "3599000ms")])
-def test_how_long_it_may_take_is_told_as_prometheus_reads_it(server, monkeypatch, seconds, timeout):
+def test_timeout_in_the_syntax_of_prometheus(server, monkeypatch, seconds, timeout):
     monkeypatch.setattr(prometheus, "read_body", lambda answer, *_limits: answer.data)
     monkeypatch.setattr(urllib3, "Timeout", lambda **_seconds: None)
     server.answers.append(vector("1"))
@@ -126,13 +126,13 @@ def test_how_long_it_may_take_is_told_as_prometheus_reads_it(server, monkeypatch
      Reading(-float("inf"))),
     ({"resultType": "scalar", "result": [1, "1e3"]}, Reading(1000.0)),
 ])
-def test_answers(server, content, reading):
+def test_values_of_responses(server, content, reading):
     server.answers.append(answer({"status": "success", "data": content}))
 
     assert client(server.url).query(QUERY) == reading
 
 
-def test_what_it_warns_of_is_kept(server):
+def test_warnings_are_part_of_the_reading(server):
     """Thanos warns of a store that does not answer."""
     server.answers.append(answer({"status": "success",
                                   "data": {"resultType": "scalar", "result": [1, "5"]},
@@ -147,44 +147,49 @@ def test_what_it_warns_of_is_kept(server):
 
 HTML = answer(b"<html><title>Log in</title></html>")
 HISTOGRAM = {"metric": {}, "histogram": [1, {}]}
-ELSE = "{url} does not respond like Prometheus"
-#: Answers that no retry cures.
-REFUSED = {
-    "a page to log in": (HTML, ELSE, "status 200: <html><title>Log in</title></html>"),
-    "a redirect": (answer(b"", 302, Location="http://127.0.0.1:1/"), ELSE, "status 302: nothing"),
-    "another path": (answer(b"404 page not found\n", 404), ELSE, "status 404: 404 page not found"),
-    "a list": (answer([1]), ELSE, "status 200: [1]"),
-    "nothing": (answer(b""), ELSE, "status 200: nothing"),
-    "deep nesting": (answer(b"[" * 100_000), ELSE, None),
+NOT_PROMETHEUS = "{url} does not respond like Prometheus"
+#: Responses that no retry changes.
+PERMANENT_FAILURES = {
+    "login page": (HTML, NOT_PROMETHEUS, "status 200: <html><title>Log in</title></html>"),
+    "redirect": (answer(b"", 302, Location="http://127.0.0.1:1/"), NOT_PROMETHEUS,
+                 "status 302: nothing"),
+    "unknown path": (answer(b"404 page not found\n", 404), NOT_PROMETHEUS,
+                     "status 404: 404 page not found"),
+    "list": (answer([1]), NOT_PROMETHEUS, "status 200: [1]"),
+    "empty body": (answer(b""), NOT_PROMETHEUS, "status 200: nothing"),
+    "deep nesting": (answer(b"[" * 100_000), NOT_PROMETHEUS, None),
     "no result": (answer({"status": "success"}),
                   "the query returns a nothing, not a number", ""),
     "no value": (answer({"status": "success",
                          "data": {"resultType": "vector", "result": [{"metric": {}}]}}),
-                 ELSE, None),
-    "a histogram": (answer({"status": "success",
-                            "data": {"resultType": "vector", "result": [HISTOGRAM]}}), ELSE, None),
-    "no number": (vector("many"), ELSE, None),
-    "several": (vector("1", "2", "3", "4"),
-                "the query returns 4 numbers, instead of one",
-                "the first numbers have the labels pod=p0; pod=p1; pod=p2"),
-    "a range": (answer({"status": "success", "data": {"resultType": "matrix", "result": []}}),
-                "the query returns a matrix, not a number", ""),
-    "no query": (failure(400, "bad_data", "parse error: \x1b[31m"), "Prometheus rejects the query",
-                 r"bad_data: parse error: \x1b[31m"),
-    "too much": (failure(422, "execution", "too many samples"), "Prometheus rejects the query",
-                 "execution: too many samples"),
+                 NOT_PROMETHEUS, None),
+    "histogram": (answer({"status": "success",
+                          "data": {"resultType": "vector", "result": [HISTOGRAM]}}), NOT_PROMETHEUS,
+                  None),
+    "not a number": (vector("many"), NOT_PROMETHEUS, None),
+    "several series": (vector("1", "2", "3", "4"),
+                       "the query returns 4 numbers, instead of one",
+                       "the first numbers have the labels pod=p0; pod=p1; pod=p2"),
+    "range": (answer({"status": "success", "data": {"resultType": "matrix", "result": []}}),
+              "the query returns a matrix, not a number", ""),
+    "invalid query": (failure(400, "bad_data", "parse error: \x1b[31m"),
+                      "Prometheus rejects the query",
+                      r"bad_data: parse error: \x1b[31m"),
+    "too many samples": (failure(422, "execution", "too many samples"),
+                         "Prometheus rejects the query",
+                         "execution: too many samples"),
     "401": (answer(b"Unauthorized", 401), "Prometheus does not accept the credentials (401)",
             "Unauthorized"),
     "403": (answer({"message": "no"}, 403), "Prometheus does not accept the credentials (403)",
             '{{"message": "no"}}'),
-    "huge": (answer(b" " * (prometheus.MAX_RESPONSE_BYTES + 1)),
-             "the answer of Prometheus has more than 1048576 bytes", ""),
+    "too many bytes": (answer(b" " * (prometheus.MAX_RESPONSE_BYTES + 1)),
+                       "the answer of Prometheus has more than 1048576 bytes", ""),
 }
 
 
-@pytest.mark.parametrize("sent, what, why", REFUSED.values(), ids=REFUSED)
-def test_what_waiting_does_not_cure_is_an_error_at_once(server, sent, what, why):
-    server.answers.append(sent)
+@pytest.mark.parametrize("response, what, why", PERMANENT_FAILURES.values(), ids=PERMANENT_FAILURES)
+def test_permanent_failure_is_not_retried(server, response, what, why):
+    server.answers.append(response)
 
     with pytest.raises(RolloutError) as error:
         client(server.url).query(QUERY)
@@ -196,25 +201,26 @@ def test_what_waiting_does_not_cure_is_an_error_at_once(server, sent, what, why)
             or all(line.isprintable() for line in error.value.message.splitlines()))
 
 
-#: Answers that a retry may cure, and the reported reason.
-TROUBLE = {
-    "it is starting": (answer(b"Service Unavailable", 503),
-                       "answers with status 503: Service Unavailable"),
-    "it is too busy": (failure(503, "timeout", "query timed out"),
-                       "answers with status 503: timeout: query timed out"),
-    "a gateway": (answer(b"<html>\n502</html>", 502), "answers with status 502: <html> 502</html>"),
+#: Responses that a retry may change, and the reported reason.
+TEMPORARY_FAILURES = {
+    "server starts": (answer(b"Service Unavailable", 503),
+                      "answers with status 503: Service Unavailable"),
+    "server overloaded": (failure(503, "timeout", "query timed out"),
+                          "answers with status 503: timeout: query timed out"),
+    "bad gateway": (answer(b"<html>\n502</html>", 502),
+                    "answers with status 502: <html> 502</html>"),
     "too many requests": (answer(b"", 429), "answers with status 429: nothing"),
-    "the connection is cut": (reset, "cannot be reached: "),
-    "half an answer": (truncated, "cannot be reached: "),
+    "connection reset": (reset, "cannot be reached: "),
+    "cut response": (truncated, "cannot be reached: "),
 }
 
 
-@pytest.mark.parametrize("sent, message", TROUBLE.values(), ids=TROUBLE)
-def test_what_waiting_may_cure_is_tried_again(server, sent, message):
-    server.answers += [sent, sent, vector("7")]
+@pytest.mark.parametrize("response, message", TEMPORARY_FAILURES.values(), ids=TEMPORARY_FAILURES)
+def test_temporary_failure_is_retried(server, response, message):
+    server.answers += [response, response, vector("7")]
     assert client(server.url).query(QUERY) == Reading(7.0)
 
-    server.answers[:] = [sent]
+    server.answers[:] = [response]
     server.requests.clear()
     reading = client(server.url).query(QUERY)
 
@@ -222,14 +228,14 @@ def test_what_waiting_may_cure_is_tried_again(server, sent, message):
             and len(server.requests) == 3)
 
 
-def test_it_is_not_tried_again_where_the_task_should_end(server):
+def test_signal_ends_the_retries(server):
     server.answers.append(answer(b"", 503))
 
     assert (not client(server.url).query(QUERY, stop=lambda: "SIGTERM").is_answer
             and len(server.requests) == 1)
 
 
-def test_nobody_is_there(monkeypatch):
+def test_unreachable_server_is_retried(monkeypatch):
     slept = []
     monkeypatch.setattr(prometheus.time, "sleep", slept.append)
 
@@ -240,8 +246,8 @@ def test_nobody_is_there(monkeypatch):
             and "refused" in reading.why)
 
 
-def test_an_answer_that_never_ends_is_not_waited_for(server):
-    def drips(handler, _query):
+def test_endless_response_ends_at_the_timeout(server):
+    def send_slowly(handler, _query):
         handler.send_response(200)
         handler.end_headers()
         for _byte in range(400):
@@ -249,14 +255,14 @@ def test_an_answer_that_never_ends_is_not_waited_for(server):
             handler.wfile.flush()
             time.sleep(0.05)
 
-    server.answers += [drips]
-    began = time.monotonic()
+    server.answers += [send_slowly]
+    start = time.monotonic()
 
     assert "is not complete after 1 s" in client(server.url, timeout=1).query(QUERY).why
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - start < 10
 
 
-#: Passwords without escapes; urllib's error message quotes a part of some.
+#: Unescaped passwords; urllib's error message quotes a part of some passwords.
 UNESCAPED = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3cret[b", "s3cret]b",
              "1/s3cret", "s3cret@/b",
              "s3cret/b@c", "s3cret\u2100"]
@@ -282,14 +288,14 @@ UNESCAPED = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3c
     ("http://x", {"timeout": 0}, "prometheus_timeout must be more than 0"),
     ("http://x", {"timeout": "nan"}, "prometheus_timeout 'nan' is neither"),
 ])
-def test_options_that_make_no_sense(url, options, message):
+def test_invalid_options(url, options, message):
     with pytest.raises(RolloutError) as error:
         client(url, **options)
 
     assert message in error.value.message and "s3cret" not in error.value.message
 
 
-def test_secrets():
+def test_secrets_of_options():
     secrets = prometheus.secrets({"prometheus_url": "http://me:p%40ss@x",
                                   "prometheus_token": "t0ken",
                                   "prometheus_username": "you",
@@ -301,7 +307,7 @@ def test_secrets():
                                "name": "foo"}) == prometheus.secrets({}) == set()
 
 
-def test_a_long_query_is_told_in_short(server):
+def test_long_query_is_shortened_in_the_error(server):
     server.answers.append(failure(400, "bad_data", "no"))
 
     with pytest.raises(RolloutError) as error:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Queries: the placeholders of pods in any quotes, and the text of ready-made queries."""
+"""Render queries: placeholders for pods in any quotes, and the predefined queries."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def test_examples():
     assert doctest.testmod(queries).failed == 0
 
 
-@pytest.mark.parametrize("name, is_meant",
+@pytest.mark.parametrize("name, matches",
                          [*((pod, True) for pod in PODS), ("fooxbar-d3", False),
                           ("foo-a1b2cd", False),
                           ("xfoo-a1b2c", False), ("", False)])
-def test_the_regular_expression_is_for_exactly_these_pods(name, is_meant):
+def test_regular_expression_matches_exactly_the_pods(name, matches):
     """Prometheus matches a regular expression against the whole value."""
-    assert bool(re.fullmatch(queries.pod_name_pattern(PODS), name)) is is_meant
+    assert bool(re.fullmatch(queries.pod_name_pattern(PODS), name)) is matches
 
 
-def test_a_name_needs_no_escape_in_any_quotes():
+def test_regular_expression_needs_no_escape_in_any_quotes():
     assert not set(queries.pod_name_pattern(PODS)) & set("\\\"'`$")
 
 
 @pytest.mark.parametrize("name", ['a"}', "a|.*", "a\\", "A", "a)b", "a`", "x" * 254, "a\nb"])
-def test_what_is_no_name_of_a_pod_gets_into_no_query(name):
+def test_invalid_pod_names_are_left_out(name):
     assert queries.pod_name_pattern(["foo", name]) == "(?:foo)"
 
 
@@ -53,20 +53,20 @@ def test_placeholders(query, expected):
     assert queries.render(query, VALUES) == expected
 
 
-def test_what_is_put_in_is_not_looked_at_again():
+def test_inserted_values_are_not_rendered_again():
     assert queries.render("$pods $namespace",
                           {**VALUES, "pods": "$namespace"}) == "$namespace shop"
 
 
 @pytest.mark.parametrize("query", ["$pod", "{{ pod }}", "${names}", "a$new_pod_s"])
-def test_a_slip_in_a_placeholder_is_refused(query):
+def test_unknown_placeholder_is_refused(query):
     with pytest.raises(RolloutError,
                        match="use one of \\$pods, \\$new_pods"):
         queries.placeholders(query)
 
 
-def test_ready_made_queries():
-    """Without a series of failed requests the rate of success is 1, and not unknown."""
+def test_predefined_queries():
+    """The success rate without a series of failed requests is 1."""
     matchers = queries.Matchers("pod", "namespace", {"job": 'a"\\$pods{{ pods }}\n'})
     selector = r'namespace="$namespace",pod=~"$pods",job="a\"\\\x24pods\x7b\x7b pods }}\n"'
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of an analysis: a sentence refuses an invalid metric before the first query."""
+"""Parse the options of an analysis, and refuse an invalid metric before the first query."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec imp
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-OF_METRICS = ARGUMENT_SPEC["metrics"]["options"]
+METRIC_OPTIONS = ARGUMENT_SPEC["metrics"]["options"]
 
 
-def asked(*metrics, **options):
-    defaults = {option: spec.get("default") for option, spec in OF_METRICS.items()}
+def parse(*metrics, **options):
+    defaults = {option: spec.get("default") for option, spec in METRIC_OPTIONS.items()}
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     return parse_analysis({**params, "metrics": [{**defaults, **metric} for metric in metrics],
                           **options})
 
 
-def test_the_defaults():
-    analysis = asked({"min": 0.99})
+def test_defaults():
+    analysis = parse({"min": 0.99})
     (metric,) = analysis.metrics
 
     assert (analysis.count, analysis.failure_limit, analysis.inconclusive_limit) == (1, 0, 0)
@@ -44,16 +44,16 @@ def test_the_defaults():
         '/ sum(rate(http_requests_total{namespace="$namespace",pod=~"$pods"}[$window]))')
 
 
-def test_a_query_needs_no_type_and_counts_only_if_told_to():
-    (metric,) = asked({"query": " sum(x{pod=~'$pods'}) ", "max": 1,
+def test_query_without_type():
+    (metric,) = parse({"query": " sum(x{pod=~'$pods'}) ", "max": 1,
                        "samples_query": "count(x{pod=~'$pods'})"}).metrics
 
     assert (metric.name, metric.query, metric.samples) == ("query", "sum(x{pod=~'$pods'})", "")
     assert metric.applies_to_old_pods and not metric.needs_old_pods and not metric.is_relative
 
 
-def test_samples_are_counted_where_some_are_demanded():
-    rate, latency = asked({"min": 0, "min_samples": 5},
+def test_min_samples_adds_a_query_for_samples():
+    rate, latency = parse({"min": 0, "min_samples": 5},
                           {"type": "latency", "max_ratio_to_old": 2, "min_samples": 5,
                            "labels": {"job": 5}}).metrics
 
@@ -65,20 +65,20 @@ def test_samples_are_counted_where_some_are_demanded():
     assert latency.is_relative
 
 
-def test_a_quantile_is_asked_for_as_it_is_given():
-    (metric,) = asked({"type": "latency", "quantile": 0.9999999, "max": 1}).metrics
+def test_quantile_in_the_query_is_unrounded():
+    (metric,) = parse({"type": "latency", "quantile": 0.9999999, "max": 1}).metrics
 
     assert metric.query.startswith("histogram_quantile(0.9999999, ")
 
 
-def test_a_query_that_compares_needs_old_pods():
-    (metric,) = asked({"query": "a{pod=~'$new_pods'} / a{pod=~'$old_pods'}", "max": 1}).metrics
+def test_query_with_both_placeholders_needs_old_pods():
+    (metric,) = parse({"query": "a{pod=~'$new_pods'} / a{pod=~'$old_pods'}", "max": 1}).metrics
 
     assert metric.needs_old_pods and not metric.applies_to_old_pods
 
 
-def test_error_lines_are_of_both_sides_and_their_pattern_is_no_query():
-    (metric,) = asked({"type": "error_lines", "max_increase": 1, "min_samples": 5,
+def test_error_lines_are_measured_for_new_and_old_pods():
+    (metric,) = parse({"type": "error_lines", "max_increase": 1, "min_samples": 5,
                        "pattern": "level=error$|$pods|$x",
                        "containers": ["web", "web"]}).metrics
 
@@ -90,7 +90,7 @@ def test_error_lines_are_of_both_sides_and_their_pattern_is_no_query():
                                            "pod, in web")
 
 
-@pytest.mark.parametrize("line, is_one", [
+@pytest.mark.parametrize("line, is_match", [
     ("ERROR: no such table", True), ("2026-11-23 08:00:00 [error] upstream", True),
     ('{"level":"error","msg":"x"}', True),
     ("java.lang.Exception: x", True), ("Traceback (most recent call last):", True),
@@ -98,10 +98,10 @@ def test_error_lines_are_of_both_sides_and_their_pattern_is_no_query():
     ("GET /errors 200", False), ("0 terrors", False), ("all is well", False),
     ("my_error_count=0", False),
 ])
-def test_what_a_line_with_an_error_has_in_it_by_default(line, is_one):
-    (metric,) = asked({"type": "error_lines", "max": 1}).metrics
+def test_default_pattern_of_error_lines(line, is_match):
+    (metric,) = parse({"type": "error_lines", "max": 1}).metrics
 
-    assert bool(re.search(metric.lines.pattern, line)) is is_one
+    assert bool(re.search(metric.lines.pattern, line)) is is_match
 
 
 ANY = {"min": 1}
@@ -166,18 +166,18 @@ LINES = {"type": "error_lines", "max": 1}
      "failure_limit (1) must be less than count (1): no metric could ever fail"),
     ([ANY], {"inconclusive_limit": -1}, "inconclusive_limit must be a number"),
 ])
-def test_what_makes_no_sense_is_refused(metrics, options, message):
+def test_invalid_options_are_refused(metrics, options, message):
     with pytest.raises(RolloutError) as error:
-        asked(*metrics, **options)
+        parse(*metrics, **options)
 
     assert message in error.value.what
 
 
-def test_what_is_no_label_there_may_be_none_of():
-    (metric,) = asked({**ANY, "namespace_label": ""}).metrics
+def test_empty_namespace_label_is_left_out():
+    (metric,) = parse({**ANY, "namespace_label": ""}).metrics
 
     assert "namespace" not in metric.query
 
 
-def test_every_threshold_is_an_option():
-    assert {*spec.ABSOLUTE, *spec.RELATIVE} <= OF_METRICS.keys()
+def test_each_threshold_is_an_option():
+    assert {*spec.ABSOLUTE, *spec.RELATIVE} <= METRIC_OPTIONS.keys()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Gateways to a small HTTP server."""
+"""Provide gateways to a small HTTP server."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernete
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """Record the seconds of sleep between attempts without sleeping; other sleeps are real."""
-    slept = []
+    """Record the seconds of each sleep between attempts without sleeping; other sleeps are real."""
+    seconds = []
     monkeypatch.setattr(http, "time",
-                        types.SimpleNamespace(**{**vars(time), "sleep": slept.append}))
-    return slept
+                        types.SimpleNamespace(**{**vars(time), "sleep": seconds.append}))
+    return seconds
 
 
 @pytest.fixture(autouse=True)
 def no_slow_line(monkeypatch):
-    """Take the line for fast on a busy machine: a slow line has background requests."""
+    """Count no connection as slow on a busy machine: a slow connection has background requests."""
     monkeypatch.setattr(http, "HIGH_LATENCY", float("inf"))
 
 
 @pytest.fixture
 def cluster(connection, pauses):
-    """Return a gateway without any answer so far."""
+    """Return a gateway without any response so far."""
     gateway = KubernetesGateway(connection, "default")
     yield gateway
     gateway.close()

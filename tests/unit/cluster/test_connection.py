@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The connection: address, credentials and certificates, without a request."""
+"""Set up the connection without a request: address, credentials and certificates."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 SECRET = "s3cret-and-not-to-be-told"
 HOST_AND_KEY = {"host": "https://one:6443/", "api_key": SECRET}
-OUR_NAME = {"User-Agent": connection.USER_AGENT}
+USER_AGENT = {"User-Agent": connection.USER_AGENT}
 HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster"
 
 
 @pytest.fixture(autouse=True)
-def no_configuration_of_this_machine(monkeypatch, tmp_path):
-    """Hide the kubeconfig of the home folder, and the cluster around the tests."""
+def hide_local_configuration(monkeypatch, tmp_path):
+    """Hide the kubeconfig of the home folder, and the cluster that runs the tests."""
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "default"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
@@ -70,7 +70,7 @@ def connect(environment=None, **params):
     return Connection({**dict.fromkeys(ARGUMENT_SPEC), **params}, environment or {})
 
 
-def refusal(environment=None, **params):
+def error_of(environment=None, **params):
     with pytest.raises(RolloutError) as refused:
         connect(environment, **params)
     return refused.value
@@ -83,55 +83,55 @@ def pool_options(client):
 # Options
 
 
-def test_a_host_and_a_key_are_enough():
+def test_host_with_api_key():
     client = connect(**HOST_AND_KEY)
 
     assert client.server == "https://one:6443"
-    assert dict(client.headers()) == {**OUR_NAME, "Authorization": f"Bearer {SECRET}"}
+    assert dict(client.headers()) == {**USER_AGENT, "Authorization": f"Bearer {SECRET}"}
 
 
-def test_a_host_a_user_and_a_password_are_enough():
+def test_host_with_username_and_password():
     client = connect(host="https://one", username="me", password=SECRET)
 
-    assert dict(client.headers()) == {**OUR_NAME,
+    assert dict(client.headers()) == {**USER_AGENT,
                                       "Authorization": "Basic "
                                       + base64.b64encode(f"me:{SECRET}".encode()).decode()}
 
 
-def test_a_host_and_a_certificate_are_enough(file):
+def test_host_with_client_certificate(file):
     client = connect(host="https://one", client_cert=file("cert", "c"), client_key=file("key", "k"))
 
     assert (pool_options(client)["cert_file"].endswith("cert")
             and pool_options(client)["key_file"].endswith("key"))
-    assert dict(client.headers()) == OUR_NAME
+    assert dict(client.headers()) == USER_AGENT
 
 
-def test_a_complete_set_of_options_needs_no_kubeconfig():
+def test_complete_options_need_no_kubeconfig():
     assert connect(**HOST_AND_KEY, kubeconfig="/not/there").server == "https://one:6443"
 
 
 @pytest.mark.parametrize("validate_certs, expected",
                          [(True, ssl.CERT_REQUIRED), (False, ssl.CERT_NONE),
                           (None, ssl.CERT_REQUIRED)])
-def test_certificates_are_validated_unless_switched_off(validate_certs, expected):
+def test_validate_certs(validate_certs, expected):
     assert pool_options(connect(**HOST_AND_KEY,
                                 validate_certs=validate_certs))["cert_reqs"] == expected
 
 
-def test_a_certificate_of_the_authority_is_used(file):
+def test_ca_cert(file):
     path = file("ca", "c")
 
     assert pool_options(connect(**HOST_AND_KEY, ca_cert=path))["ca_certs"] == path
 
 
 @pytest.mark.parametrize("option", ["ca_cert", "client_cert", "client_key"])
-def test_a_certificate_that_is_not_there_is_named(option):
-    error = refusal(**HOST_AND_KEY, **{option: "/not/there"})
+def test_missing_certificate_file_is_named(option):
+    error = error_of(**HOST_AND_KEY, **{option: "/not/there"})
 
     assert error.what == f"{option} /not/there does not exist"
 
 
-def test_a_proxy_is_used_but_for_the_hosts_that_need_none():
+def test_proxy_and_no_proxy():
     assert connect(**HOST_AND_KEY, proxy="http://proxy:3128").pool.proxy.host == "proxy"
     assert connect(**HOST_AND_KEY, proxy="http://proxy:3128", no_proxy="one").pool.proxy is None
 
@@ -148,9 +148,9 @@ CREDENTIALS = "Basic " + base64.b64encode(f"me:{SECRET} ü".encode("latin-1")).d
       "proxy_headers": {"proxy_basic_auth": f"me:{SECRET} ü", "basic_auth": f"me:{SECRET} ü"}},
      {"proxy-authorization": CREDENTIALS, "authorization": CREDENTIALS}),
     ({"proxy_headers": {"user_agent": "curl/8", "basic_auth": None}}, {"user-agent": "curl/8"}),
-], ids=["nothing", "in the address", "a header", "both", "another name"])
-def test_a_proxy_is_told_who_we_are(options, expected):
-    """urllib3 ignores user and password in the address of a proxy."""
+], ids=["none", "in the URL", "as a header", "URL and header", "User-Agent"])
+def test_credentials_for_a_proxy(options, expected):
+    """urllib3 ignores user and password in the URL of a proxy."""
     client = connect(**{**HOST_AND_KEY, "proxy": "http://proxy:3128", **options})
 
     assert client.pool.proxy_headers == {"user-agent": connection.USER_AGENT, **expected}
@@ -158,20 +158,20 @@ def test_a_proxy_is_told_who_we_are(options, expected):
             and "Proxy-Authorization" not in client.headers())
 
 
-def test_the_proxy_of_a_kubeconfig_is_told_too():
+def test_credentials_for_the_proxy_of_a_kubeconfig():
     content = config()
     content["clusters"][0]["cluster"]["proxy-url"] = f"http://me:{SECRET}%20%FC@proxy"
 
     assert connect(kubeconfig=content).pool.proxy_headers["proxy-authorization"] == CREDENTIALS
 
 
-def test_requests_name_the_collection_and_its_version():
+def test_user_agent_has_name_and_version_of_the_collection():
     galaxy = yaml.safe_load((Path(__file__).parents[3] / "galaxy.yml").read_text("utf-8"))
 
     assert f"{galaxy['namespace']}.{galaxy['name']}/{galaxy['version']}" == connection.USER_AGENT
 
 
-def test_impersonation_is_one_header_for_the_user_and_one_for_each_group():
+def test_impersonation_headers():
     headers = connect(**HOST_AND_KEY, impersonate_user="jane",
                       impersonate_groups=["dev", "ops"]).headers()
 
@@ -205,13 +205,13 @@ def test_impersonation_is_one_header_for_the_user_and_one_for_each_group():
     ({"HOST": ""}, {}),
     ({"UNKNOWN": "x"}, {}),
 ], ids=" ".join)
-def test_options_have_their_variables_as_in_kubernetes_core(variables, expected):
+def test_environment_variables_of_kubernetes_core(variables, expected):
     environment = {f"K8S_AUTH_{name}": value for name, value in variables.items()}
 
     assert connection._options(dict.fromkeys(ARGUMENT_SPEC), environment) == expected
 
 
-def test_every_option_has_a_variable():
+def test_each_option_has_a_variable():
     environment = {f"K8S_AUTH_{option.upper()}": "yes"
                    for option in [*ARGUMENT_SPEC, "proxy_headers_user_agent"]}
 
@@ -221,14 +221,14 @@ def test_every_option_has_a_variable():
 @pytest.mark.parametrize("host, expected",
                          [("https://one", "https://one"), ("", "https://two"),
                           (None, "https://two")],
-                         ids=["given", "empty, as from a survey", "not given"])
-def test_an_option_wins_over_the_environment_if_it_is_given(host, expected):
+                         ids=["option", "empty option of a survey", "no option"])
+def test_option_overrides_the_environment(host, expected):
     environment = {"K8S_AUTH_HOST": "https://two", "K8S_AUTH_API_KEY": SECRET}
 
     assert connect(environment, host=host).server == expected
 
 
-def test_what_awx_hands_on_is_enough(file):
+def test_variables_of_an_awx_credential(file):
     client = connect({"K8S_AUTH_HOST": "https://awx", "K8S_AUTH_API_KEY": SECRET,
                       "K8S_AUTH_VERIFY_SSL": "False"})
 
@@ -242,8 +242,8 @@ def test_what_awx_hands_on_is_enough(file):
 @pytest.mark.parametrize("path",
                          ["/not/there", "config",
                           "environments/production/kubeconfigs/of-the-cluster-in-lyon.yml"])
-def test_a_path_where_nothing_is_is_told(path):
-    assert refusal(kubeconfig=path).what == f"there is no kubeconfig at {path}"
+def test_missing_kubeconfig_is_reported(path):
+    assert error_of(kubeconfig=path).what == f"there is no kubeconfig at {path}"
 
 
 def as_base64(content, width=10**6):
@@ -255,16 +255,16 @@ def as_base64(content, width=10**6):
                          [dict, yaml.safe_dump, json.dumps,
                           lambda content: "\n" + json.dumps(content), as_base64,
                           lambda content: as_base64(content, 76)],
-                         ids=["a dict", "YAML", "JSON", "JSON after a line end", "base64",
+                         ids=["dict", "YAML", "JSON", "JSON after a line end", "base64",
                               "base64 in lines"])
-def test_a_kubeconfig_may_be_given_as(form):
+def test_kubeconfig_as_content(form):
     client = connect(kubeconfig=form(config()))
 
     assert client.server == "https://kube:6443"
     assert client.headers()["Authorization"] == f"Bearer {SECRET}"
 
 
-def test_a_kubeconfig_may_be_a_path_or_several(file):
+def test_kubeconfig_as_one_or_several_paths(file):
     path = file("config", config())
 
     assert connect(kubeconfig=path).server == "https://kube:6443"
@@ -272,25 +272,25 @@ def test_a_kubeconfig_may_be_a_path_or_several(file):
     assert connect({"K8S_AUTH_KUBECONFIG": path}).server == "https://kube:6443"
 
 
-def test_a_kubeconfig_at_the_default_place_is_found(file):
+def test_kubeconfig_at_the_default_path(file):
     file("default", config())
 
     assert connect().server == "https://kube:6443"
 
 
-def test_the_context_chooses_the_server():
+def test_context_selects_the_server():
     assert connect(kubeconfig=config(), context="other").server == "https://other"
 
 
 @pytest.mark.parametrize("option, reader",
                          [("host", lambda client: client.server),
                           ("api_key", lambda client: client.headers()["Authorization"])])
-def test_an_option_wins_over_what_the_kubeconfig_says(option, reader):
+def test_option_overrides_the_kubeconfig(option, reader):
     assert reader(connect(kubeconfig=config(), **{option: "https://mine"})).endswith("https://mine")
 
 
-def test_a_host_of_the_user_s_own_stays_when_a_token_is_renewed(file):
-    """The package resets the server to the kubeconfig's with each token."""
+def test_host_option_survives_a_renewed_token(file):
+    """The kubernetes package resets the server to the kubeconfig's server with each token."""
     client = connect(kubeconfig=config(), host="https://mine")
 
     client.headers()
@@ -316,9 +316,9 @@ def certificate():
 
 
 @pytest.mark.parametrize("has_memory", [True, False], ids=["memory", "files"])
-def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(
+def test_certificate_and_key_of_a_kubeconfig_stay_in_no_file(
         certificate, monkeypatch, tmp_path, has_memory):
-    """The package would leave files after a kill, and in a worker of Ansible."""
+    """The kubernetes package would leave files after a kill, and in a worker of Ansible."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     temporary_files = []
     if not has_memory:
@@ -342,32 +342,32 @@ def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(
     assert pool_options(client).get("key_file") is None
 
 
-def test_the_kubernetes_package_is_left_as_it_is(certificate, file):
-    """Ansible's own process may use the package, and run programs, in other threads."""
+def test_kubernetes_package_is_not_modified(certificate, file):
+    """Ansible's own process may use the package, and start programs, in other threads."""
     before = vars(kube_config).copy(), vars(exec_provider).copy()
     data = [base64.b64encode(document).decode() for document in certificate]
 
     connect(kubeconfig=config(user={"client-certificate-data": data[0],
                                     "client-key-data": data[1]}))
-    connect(kubeconfig=config(user=credential_plugin(file, COUNTING)))
+    connect(kubeconfig=config(user=credential_plugin(file, COUNTING_PLUGIN)))
 
     assert (vars(kube_config), vars(exec_provider)) == before
     assert kube_config._temp_files == {}
 
 
-def test_a_key_that_belongs_to_another_certificate_is_told_and_left_in_no_file(
+def test_key_of_another_certificate_is_an_error_and_stays_in_no_file(
         certificate, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     data = base64.b64encode(certificate[0]).decode()
 
-    error = refusal(kubeconfig=config(user={"client-certificate-data": data,
-                                            "client-key-data": data}))
+    error = error_of(kubeconfig=config(user={"client-certificate-data": data,
+                                             "client-key-data": data}))
 
     assert (error.what == "the connection to Kubernetes cannot be set up"
             and list(tmp_path.iterdir()) == [])
 
 
-def test_without_validation_a_certificate_of_a_kubeconfig_is_not_used_against_the_server(
+def test_validate_certs_false_ignores_the_authority_of_a_kubeconfig(
         certificate):
     content = config()
     content["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(
@@ -378,7 +378,7 @@ def test_without_validation_a_certificate_of_a_kubeconfig_is_not_used_against_th
     assert context.verify_mode == ssl.CERT_NONE and not context.check_hostname
 
 
-def test_renewing_reads_the_file_again(file):
+def test_renew_reads_the_kubeconfig_again(file):
     path = file("config", config())
     client = connect(kubeconfig=path)
     file("config", config(user={"token": "another"}))
@@ -388,7 +388,7 @@ def test_renewing_reads_the_file_again(file):
     assert client.headers()["Authorization"] == "Bearer another"
 
 
-def test_the_package_is_asked_for_a_token_once_a_second(monkeypatch):
+def test_token_is_requested_at_most_once_a_second(monkeypatch):
     client, tokens, now = connect(**HOST_AND_KEY), iter(["one", "two"]), [1000.0]
     monkeypatch.setattr(connection.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(client._configuration, "refresh_api_key_hook",
@@ -403,7 +403,7 @@ def test_the_package_is_asked_for_a_token_once_a_second(monkeypatch):
     assert headers == ["one", "one", "one", "two"]
 
 
-def test_renewing_reads_the_file_of_a_token_again(file):
+def test_renew_reads_the_token_file_again(file):
     path = file("token", "one")
     client = connect(kubeconfig=config(user={"tokenFile": path}))
     assert client.headers()["Authorization"] == "Bearer one"
@@ -424,7 +424,7 @@ class IdentityProvider(http.server.BaseHTTPRequestHandler):
         tokens = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())[
             "refresh_token"]
         self.server.spent_tokens += tokens
-        self.reply({"id_token": token_until(2**31), "refresh_token": f"{tokens[0]}+",
+        self.reply({"id_token": token_with_expiry(2**31), "refresh_token": f"{tokens[0]}+",
                     "access_token": "a", "token_type": "Bearer"})
 
     def reply(self, content):
@@ -437,7 +437,7 @@ class IdentityProvider(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def token_until(end):
+def token_with_expiry(end):
     """Return a JSON Web Token with that expiry."""
     parts = ({"alg": "none"}, {"exp": end}, {})
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
@@ -447,16 +447,16 @@ def token_until(end):
 @pytest.mark.parametrize("options, stored_token",
                          [({}, "one"), ({"persist_config": False}, "one"),
                           ({"persist_config": True}, "one+")])
-def test_a_refreshed_token_is_written_back_to_the_kubeconfig_if_that_is_wanted(
+def test_persist_config_writes_a_refreshed_token_to_the_kubeconfig(
         options, stored_token, file, monkeypatch):
-    """A one-time refresh token is spent by then."""
+    """A one-time refresh token cannot be used again."""
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
     with http.server.HTTPServer(("127.0.0.1", 0), IdentityProvider) as provider:
         provider.spent_tokens = []
         threading.Thread(target=provider.serve_forever, kwargs={"poll_interval": 0.01},
                          daemon=True).start()
         path = file("config", config(user={"auth-provider": {"name": "oidc", "config": {
-            "client-id": "me", "client-secret": SECRET, "id-token": token_until(1),
+            "client-id": "me", "client-secret": SECRET, "id-token": token_with_expiry(1),
             "refresh-token": "one",
             "idp-issuer-url": f"http://127.0.0.1:{provider.server_port}"}}}))
 
@@ -465,7 +465,7 @@ def test_a_refreshed_token_is_written_back_to_the_kubeconfig_if_that_is_wanted(
         provider.shutdown()
     stored = yaml.safe_load(Path(path).read_text())["users"][0]["user"]["auth-provider"]["config"][
         "refresh-token"]
-    assert (headers["Authorization"] == f"Bearer {token_until(2**31)}"
+    assert (headers["Authorization"] == f"Bearer {token_with_expiry(2**31)}"
             and provider.spent_tokens == ["one"]
             and stored == stored_token)
 
@@ -478,15 +478,15 @@ def credential_plugin(file, body):
                      "interactiveMode": "Never"}}
 
 
-COUNTING = """
+COUNTING_PLUGIN = """
 echo x >> "$0.count"
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",\
 "status":{"token":"t%d"}}' $(wc -l < "$0.count")
 """
 
 
-def test_a_credential_plugin_is_asked_and_asked_again_when_renewing(file):
-    client = connect(kubeconfig=config(user=credential_plugin(file, COUNTING)))
+def test_renew_runs_the_credential_plugin_again(file):
+    client = connect(kubeconfig=config(user=credential_plugin(file, COUNTING_PLUGIN)))
     first = client.headers()["Authorization"]
 
     client.renew(client.generation)
@@ -502,28 +502,28 @@ def test_a_credential_plugin_is_asked_and_asked_again_when_renewing(file):
     ("""echo '{"apiVersion": "client.authentication.k8s.io/v1", """
      """"kind": "ExecCredential", "status": {}}'""",
      "missing token or clientCertificateData"),
-], ids=["fails", "prints its environment", "says what is no JSON", "has no token"])
+], ids=["exit status", "environment in the output", "no JSON", "no token"])
 @pytest.mark.parametrize("as_file", [True, False], ids=["path", "content"])
-def test_a_credential_plugin_that_fails_is_told(file, body, why, as_file, capfd):
-    """Without the error, the server would refuse system:anonymous."""
+def test_failing_credential_plugin_is_reported(file, body, why, as_file, capfd):
+    """Without the error, the API server would reject system:anonymous."""
     user = credential_plugin(file, body)
     user["exec"]["env"] = [{"name": "PASSWORD", "value": SECRET}]
 
-    error = refusal(kubeconfig=file("config", config(user=user)) if as_file else config(user=user))
+    error = error_of(kubeconfig=file("config", config(user=user)) if as_file else config(user=user))
 
     assert error.what == "the credential plugin in the kubeconfig failed" and why in error.why
     assert SECRET not in error.message and capfd.readouterr().err == ""
 
 
-REPORTING = """
+REPORTING_PLUGIN = """
 printf "$KUBERNETES_EXEC_INFO" > "$0.info"
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",\
 "status":{"token":"t"}}'
 """
 
 
-def test_a_credential_plugin_gets_the_cluster_if_it_wants_to(file):
-    user = credential_plugin(file, REPORTING)
+def test_provide_cluster_info_for_a_credential_plugin(file):
+    user = credential_plugin(file, REPORTING_PLUGIN)
     content = config(user=user)
     content["clusters"][0]["cluster"] |= {
         "tls-server-name": "kube", "extensions": [
@@ -541,7 +541,7 @@ def test_a_credential_plugin_gets_the_cluster_if_it_wants_to(file):
         ("client.authentication.k8s.io/v1", "ExecCredential")}
 
 
-def test_a_credential_plugin_may_print_a_certificate(file, certificate):
+def test_credential_plugin_with_a_certificate(file, certificate):
     documents = dict(zip(("clientCertificateData", "clientKeyData"),
                          (document.decode() for document in certificate), strict=True))
     answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
@@ -555,8 +555,8 @@ def test_a_credential_plugin_may_print_a_certificate(file, certificate):
 
 
 @pytest.mark.parametrize("name", ["BearerToken", "authorization"])
-def test_the_token_has_either_name_in_the_package(name):
-    """Releases of the package use different names."""
+def test_token_under_each_name_of_the_package(name):
+    """Releases of the kubernetes package use different names."""
     client = connect(**HOST_AND_KEY)
     client._configuration.api_key = {name: f"Bearer {SECRET}"}
 
@@ -564,8 +564,8 @@ def test_the_token_has_either_name_in_the_package(name):
 
 
 @pytest.mark.parametrize("user", [{"tokenFile": "token"}, {"token": f"{SECRET}\n"}],
-                         ids=["a file", "a text"])
-def test_the_line_end_after_a_token_is_no_part_of_it(user, file):
+                         ids=["file", "text"])
+def test_line_end_after_a_token_is_stripped(user, file):
     file("token", f"{SECRET}\n")
 
     assert connect(kubeconfig=file("config",
@@ -574,9 +574,9 @@ def test_the_line_end_after_a_token_is_no_part_of_it(user, file):
 
 
 @pytest.mark.parametrize("token", [f"{SECRET}\nmore", f"{SECRET}\u2026"],
-                         ids=["a line end", "no ASCII"])
-def test_what_cannot_be_a_token_is_said_and_not_shown(token):
-    """The HTTP library would show the token."""
+                         ids=["line end", "no ASCII"])
+def test_invalid_token_is_reported_without_the_token(token):
+    """The HTTP library would quote the token."""
     with pytest.raises(RolloutError) as refused:
         connect(host="https://one", api_key=token).headers()
 
@@ -584,7 +584,7 @@ def test_what_cannot_be_a_token_is_said_and_not_shown(token):
             and SECRET not in refused.value.message)
 
 
-def test_inside_a_cluster_the_service_account_is_used(monkeypatch, file):
+def test_service_account_inside_a_cluster(monkeypatch, file):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", file("token", SECRET))
@@ -595,7 +595,7 @@ def test_inside_a_cluster_the_service_account_is_used(monkeypatch, file):
 
     assert (client.server, client.headers()["Authorization"].lower()) == (
         "https://10.0.0.1:443", f"bearer {SECRET}")
-    # who names a context means the kubeconfig
+    # a context selects a kubeconfig
     assert connect(context="other").server == "https://other"
 
 
@@ -647,47 +647,48 @@ def test_default_namespace_inside_a_cluster_is_that_of_the_pod(monkeypatch, file
 # Unreadable configurations
 
 
-def without(key):
+def config_without(key):
     return {field: value for field, value in config().items() if field != key}
 
 
-BROKEN = {
-    "a path that is not there": (lambda file: "/not/there", "there is no kubeconfig at /not/there",
-                                 ""),
+INVALID_KUBECONFIGS = {
+    "missing file": (lambda file: "/not/there", "there is no kubeconfig at /not/there",
+                     ""),
     "text that is not YAML": (
         lambda file: f"users:\n- name: me\n  user: {{token: {SECRET}",
         "the content of kubeconfig is not valid YAML", "line 3"),
-    "text with an alias of nothing": (lambda file: f"users:\n- *{SECRET}",
-                                      "the content of kubeconfig is not valid YAML", "line 2"),
-    "text with a tag of nothing": (lambda file: f"users:\n- !{SECRET} x",
+    "text with an undefined alias": (lambda file: f"users:\n- *{SECRET}",
+                                     "the content of kubeconfig is not valid YAML", "line 2"),
+    "text with an undefined tag": (lambda file: f"users:\n- !{SECRET} x",
                                    "the content of kubeconfig is not valid YAML", "line 2"),
-    "a context that is not there": (
+    "unknown context": (
         lambda file: config(current="nope"), "the connection to Kubernetes cannot be set up",
         "nope"),
-    "no clusters": (lambda file: without("clusters"),
+    "no clusters": (lambda file: config_without("clusters"),
                     "the connection to Kubernetes cannot be set up", ""),
-    "no contexts": (lambda file: without("contexts"),
+    "no contexts": (lambda file: config_without("contexts"),
                     "the connection to Kubernetes cannot be set up", ""),
-    "users that are a text": (
+    "users as a text": (
         lambda file: {**config(), "users": SECRET}, "the connection to Kubernetes cannot be set up",
         ""),
-    "a certificate that is no base64": (
+    "certificate without base64": (
         lambda file: config(user={"client-certificate-data": "abc", "client-key-data": SECRET}),
         "the connection to Kubernetes cannot be set up", ""),
-    "an empty dict": (lambda file: {"": ""}, "the connection to Kubernetes cannot be set up", ""),
-    "a file that is empty": (lambda file: file("config", ""),
-                             "the connection to Kubernetes cannot be set up", ""),
-    "a file that is not YAML": (
+    "empty dict": (lambda file: {"": ""}, "the connection to Kubernetes cannot be set up", ""),
+    "empty file": (lambda file: file("config", ""),
+                   "the connection to Kubernetes cannot be set up", ""),
+    "file that is not YAML": (
         lambda file: file("config", f"users:\n- name: me\n  user: {{token: {SECRET}"),
         "the kubeconfig is not valid YAML", ""),
-    "a file that is a list": (lambda file: file("config", [SECRET]),
-                              "the connection to Kubernetes cannot be set up", ""),
+    "file with a list": (lambda file: file("config", [SECRET]),
+                         "the connection to Kubernetes cannot be set up", ""),
 }
 
 
-@pytest.mark.parametrize("kubeconfig, what, why", BROKEN.values(), ids=BROKEN)
-def test_a_broken_kubeconfig_gives_one_sentence_and_tells_no_secret(kubeconfig, what, why, file):
-    error = refusal(kubeconfig=kubeconfig(file))
+@pytest.mark.parametrize("kubeconfig, what, why", INVALID_KUBECONFIGS.values(),
+                         ids=INVALID_KUBECONFIGS)
+def test_invalid_kubeconfig_is_one_sentence_without_secrets(kubeconfig, what, why, file):
+    error = error_of(kubeconfig=kubeconfig(file))
 
     assert error.what == what and why in error.why
     assert error.next_command == HINT
@@ -695,43 +696,43 @@ def test_a_broken_kubeconfig_gives_one_sentence_and_tells_no_secret(kubeconfig, 
 
 
 @pytest.mark.parametrize("as_file", [False, True])
-def test_a_context_that_is_not_in_the_kubeconfig_lists_those_that_are(as_file, file):
+def test_unknown_context_lists_the_contexts(as_file, file):
     kubeconfig = file("config", config()) if as_file else config()
 
     for context, near in (("nope", ""), ("mian", "; did you mean main?")):
-        error = refusal(kubeconfig=kubeconfig, context=context)
+        error = error_of(kubeconfig=kubeconfig, context=context)
         assert (error.what, error.why) == (f"there is no context {context} in the kubeconfig{near}",
                                            "it has: main, other")
 
 
-def test_contexts_of_several_files_are_listed_up_to_ten_and_none_is_said_to_be_none(file):
+def test_unknown_context_lists_ten_contexts_of_several_files(file):
     contexts = [{"name": f"c{number}", "context": {"cluster": "main", "user": "me"}}
                 for number in range(12)]
     first, second = (file(str(half), {**config(), "contexts": contexts[half::2]})
                      for half in (0, 1))
 
-    error = refusal(kubeconfig=f"{first}:{second}:/not/there", context="nowhere")
+    error = error_of(kubeconfig=f"{first}:{second}:/not/there", context="nowhere")
 
     assert error.why == "it has: c0, c2, c4, c6, c8, c10, c1, c3, c5, c7 and 2 more"
-    assert refusal(kubeconfig={**config(), "contexts": []},
-                   context="nowhere").why == "it has no contexts"
+    assert error_of(kubeconfig={**config(), "contexts": []},
+                    context="nowhere").why == "it has no contexts"
 
 
-def test_a_context_that_is_there_and_broken_is_no_reason_to_list_others(file):
-    error = refusal(kubeconfig={**config(), "clusters": []}, context="main")
+def test_no_list_of_contexts_for_an_invalid_context(file):
+    error = error_of(kubeconfig={**config(), "clusters": []}, context="main")
 
     assert error.what == "the connection to Kubernetes cannot be set up" and "main" in error.why
 
 
-def test_no_configuration_at_all_says_what_to_give(tmp_path):
-    error = refusal()
+def test_missing_configuration_names_the_options(tmp_path):
+    error = error_of()
 
     assert error.what == f"there is no kubeconfig at {tmp_path / 'default'}"
     assert error.next_command == HINT
 
 
-def test_a_context_without_a_kubeconfig_is_looked_for_at_the_default_place(tmp_path):
-    assert refusal(context="main").what == f"there is no kubeconfig at {tmp_path / 'default'}"
+def test_context_without_kubeconfig_uses_the_default_path(tmp_path):
+    assert error_of(context="main").what == f"there is no kubeconfig at {tmp_path / 'default'}"
 
 
 TEXT = yaml.safe_dump(config())
@@ -753,15 +754,15 @@ TEXT = yaml.safe_dump(config())
     (config(server="https://me:pw@kube"), {SECRET, "pw"}),
     ({"clusters": [{"cluster": {"proxy-url": "http://me:p%40@["}}]}, {"p%40", "p@"}),
     ({"clusters": [{"cluster": 1}, 2], "users": "x"}, set()),
-], ids=["a token", "a token in text", "a token in base64", "a password and a key",
-        "what a plugin is given", "an auth-provider",
-        "a path", "none", "text that cannot be read", "what is neither path nor content",
-        "an address", "a proxy", "nonsense"])
-def test_the_secrets_of_a_kubeconfig_are_known_so_that_ansible_can_hide_them(kubeconfig, expected):
+], ids=["token", "token in text", "token in base64", "password and key",
+        "arguments and environment of a plugin", "auth-provider",
+        "path", "none", "invalid YAML", "neither path nor content",
+        "server URL", "proxy URL", "wrong types"])
+def test_secrets_of_a_kubeconfig(kubeconfig, expected):
     assert connection.secrets({"kubeconfig": kubeconfig}) == expected
 
 
-def test_the_password_of_a_proxy_is_known_so_that_ansible_can_hide_it():
+def test_secrets_of_a_proxy():
     assert connection.secrets({"proxy": "http://me:s3cr%40t@proxy:3128"}) == {"s3cr%40t", "s3cr@t"}
     assert connection.secrets({"proxy": "http://proxy:3128"}) == set()
 
@@ -781,14 +782,14 @@ def test_the_password_of_a_proxy_is_known_so_that_ansible_can_hide_it():
     ({"kubeconfig": config()}, {}, {"kubeconfig": None}),
     ({"kubeconfig": TEXT}, {}, {"kubeconfig": None}),
     ({"kubeconfig": base64.b64encode(TEXT.encode()).decode()}, {}, {"kubeconfig": None}),
-], ids=["nothing", "secrets", "the environment", "both", "a host with credentials", "no host",
-        "no URL", "content", "text",
+], ids=["nothing", "secrets", "environment", "option and environment", "host with credentials",
+        "invalid host", "no URL", "content", "text",
         "base64"])
-def test_a_command_repeats_what_leads_to_the_cluster_and_no_secret(params, environment, expected):
+def test_commands_repeat_the_connection_without_secrets(params, environment, expected):
     assert connection.command_options(params, environment) == expected
 
 
-def test_a_command_repeats_a_path_from_wherever_it_is_typed(file, monkeypatch, tmp_path):
+def test_commands_repeat_the_absolute_path_of_a_kubeconfig(file, monkeypatch, tmp_path):
     path = file("config", config())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -797,22 +798,23 @@ def test_a_command_repeats_a_path_from_wherever_it_is_typed(file, monkeypatch, t
         assert connection.command_options({"kubeconfig": spelling}, {}) == {"kubeconfig": str(path)}
 
 
-def test_credentials_among_the_options_are_never_logged():
+def test_options_with_credentials_are_never_logged():
     assert {option for option, spec in ARGUMENT_SPEC.items() if spec.get("no_log")} == {
         "api_key", "password", "client_cert", "client_key", "kubeconfig", "host", "proxy",
         "proxy_headers"}
 
 
-@pytest.mark.parametrize("token", [f"*{SECRET}", f"!{SECRET} x"], ids=["an alias", "a tag"])
-def test_a_token_that_breaks_the_yaml_of_a_file_is_not_told(token, file):
-    error = refusal(kubeconfig=file("config", f"users:\n- name: me\n  user:\n    token: {token}\n"))
+@pytest.mark.parametrize("token", [f"*{SECRET}", f"!{SECRET} x"], ids=["alias", "tag"])
+def test_token_that_breaks_the_yaml_is_not_shown(token, file):
+    error = error_of(kubeconfig=file("config",
+                                     f"users:\n- name: me\n  user:\n    token: {token}\n"))
 
     assert SECRET not in repr(error.as_result())
 
 
-# Hanging credential plugins
+# Credential plugins without an end
 
-HANGING = """
+HANGING_PLUGIN = """
 sleep 1000 & echo "$!" > "$0.child"
 echo "$PASSWORD" >&2
 wait
@@ -820,41 +822,42 @@ wait
 
 
 @pytest.mark.parametrize("timeout, seconds", [(None, 0.5), (0.3, 0.3)],
-                         ids=["the usual time", "the task's own"])
-def test_a_credential_plugin_that_hangs_is_ended_with_all_that_it_has_started(
+                         ids=["default timeout", "timeout of the task"])
+def test_hanging_credential_plugin_is_killed_with_its_children(
         file, monkeypatch, timeout, seconds):
     monkeypatch.setattr(connection.exec_plugin, "TIMEOUT", 0.5)
-    user = credential_plugin(file, HANGING)
+    user = credential_plugin(file, HANGING_PLUGIN)
     user["exec"] |= {"args": [*user["exec"]["args"], SECRET],
                      "env": [{"name": "PASSWORD", "value": SECRET}]}
 
-    began = time.monotonic()
-    error = refusal(kubeconfig=config(user=user), timeout=timeout)
+    start = time.monotonic()
+    error = error_of(kubeconfig=config(user=user), timeout=timeout)
 
-    assert seconds <= time.monotonic() - began < seconds + 5
+    assert seconds <= time.monotonic() - start < seconds + 5
     assert error.what == "the credential plugin in the kubeconfig failed"
     assert (error.why == f"sh did not answer within {seconds:g} s and was ended"
             and "log in again" in error.next_command)
     child = int(Path(user["exec"]["args"][0] + ".child").read_text())
     deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and alive(child):
+    while time.monotonic() < deadline and is_alive(child):
         time.sleep(0.01)
-    assert not alive(child)
+    assert not is_alive(child)
 
 
-def alive(pid):
+def is_alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-def test_a_credential_plugin_that_hangs_when_it_is_asked_again_is_ended_too(file, monkeypatch):
+def test_hanging_credential_plugin_is_killed_at_a_renewal(file, monkeypatch):
     monkeypatch.setattr(connection.exec_plugin, "TIMEOUT", 0.3)
-    expired = COUNTING.replace('"token":', '"expirationTimestamp":"2001-01-01T00:00:00Z","token":')
+    expired = COUNTING_PLUGIN.replace('"token":',
+                                      '"expirationTimestamp":"2001-01-01T00:00:00Z","token":')
     user = credential_plugin(file, expired)
     client = connect(kubeconfig=config(user=user))
-    Path(user["exec"]["args"][0]).write_text(HANGING)
+    Path(user["exec"]["args"][0]).write_text(HANGING_PLUGIN)
 
     with pytest.raises(RolloutError,
                        match="the credential plugin in the kubeconfig failed") as failed:
@@ -866,8 +869,8 @@ def test_a_credential_plugin_that_hangs_when_it_is_asked_again_is_ended_too(file
 # Invalid addresses and files
 
 
-def test_a_user_and_a_password_in_the_server_s_address_are_not_kept():
-    """They are never sent, and errors show the address."""
+def test_credentials_in_the_server_url_are_removed():
+    """User and password in the URL are never sent, and errors show the URL."""
     assert connect(host=f"https://me:{SECRET}@one:6443/x/",
                    api_key="k").server == "https://one:6443/x"
 
@@ -876,17 +879,17 @@ def test_a_user_and_a_password_in_the_server_s_address_are_not_kept():
                          [f"http://me:{SECRET}@[bad", f"nonsense://me:{SECRET}@proxy",
                           f"http://me:{SECRET}@proxy:port"])
 @pytest.mark.parametrize("place", ["option", "environment", "kubeconfig", "file", "variable"])
-def test_a_proxy_that_is_none_is_said_without_its_password(proxy, place, file, monkeypatch):
+def test_invalid_proxy_is_reported_without_the_password(proxy, place, file, monkeypatch):
     content = config()
     content["clusters"][0]["cluster"]["proxy-url"] = proxy
     if place == "variable":
         monkeypatch.setenv("HTTPS_PROXY", proxy)
     error = {
-        "option": lambda: refusal(**HOST_AND_KEY, proxy=proxy),
-        "environment": lambda: refusal({"K8S_AUTH_PROXY": proxy}, **HOST_AND_KEY),
-        "kubeconfig": lambda: refusal(kubeconfig=content),
-        "file": lambda: refusal(kubeconfig=file("config", content)),
-        "variable": lambda: refusal(os.environ, **HOST_AND_KEY),
+        "option": lambda: error_of(**HOST_AND_KEY, proxy=proxy),
+        "environment": lambda: error_of({"K8S_AUTH_PROXY": proxy}, **HOST_AND_KEY),
+        "kubeconfig": lambda: error_of(kubeconfig=content),
+        "file": lambda: error_of(kubeconfig=file("config", content)),
+        "variable": lambda: error_of(os.environ, **HOST_AND_KEY),
     }[place]()
 
     assert (error.what == "the connection to Kubernetes cannot be set up"
@@ -897,8 +900,8 @@ def test_a_proxy_that_is_none_is_said_without_its_password(proxy, place, file, m
 @pytest.mark.parametrize("pem",
                          [f"-----BEGIN PRIVATE KEY-----\n{SECRET}",
                           f"-----BEGIN PRIVATE KEY-----{SECRET}"])
-def test_a_file_s_content_in_the_place_of_its_path_is_not_shown(option, pem):
-    error = refusal(**HOST_AND_KEY, **{option: pem})
+def test_content_in_place_of_a_path_is_not_shown(option, pem):
+    error = error_of(**HOST_AND_KEY, **{option: pem})
 
     assert error.what == f"{option} must be the path of a file in PEM format, not its content"
     assert pem in connection.secrets({option: pem})
@@ -907,9 +910,9 @@ def test_a_file_s_content_in_the_place_of_its_path_is_not_shown(option, pem):
 @pytest.mark.parametrize("kubeconfig", [
     SECRET * 10, base64.b64encode(f"apiVersion: v1\ntoken: {SECRET}".encode()).decode()[:-3] + "!",
     f"- {SECRET}\n- x\n",
-    "[" * 5000 + SECRET + "\n"], ids=["a token", "half of base64", "a list", "deep nesting"])
-def test_what_is_neither_a_path_nor_a_kubeconfig_is_not_shown(kubeconfig):
-    error = refusal(kubeconfig=kubeconfig)
+    "[" * 5000 + SECRET + "\n"], ids=["token", "cut base64", "list", "deep nesting"])
+def test_invalid_kubeconfig_content_is_not_shown(kubeconfig):
+    error = error_of(kubeconfig=kubeconfig)
 
     assert ("kubeconfig is" in error.what and kubeconfig not in repr(error.as_result())
             and SECRET not in repr(error.as_result()))

@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Related objects, with and without the permission to list them."""
+"""List related objects, with and without permission."""
 
 from __future__ import annotations
 
 import pytest
-from apiserver import SCALER, answer, rc_answer, status
+from apiserver import HPA_PATH, answer, rc_answer, status
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
     KubernetesGateway,
@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
      None),
     (status(403), None),
 ])
-def test_what_is_allowed_as_far_as_the_server_tells(gateway, api, response, rules):
+def test_rules_of_the_user(gateway, api, response, rules):
     api.answers.append(response)
 
     assert gateway.rules() == rules
@@ -31,8 +31,8 @@ def test_what_is_allowed_as_far_as_the_server_tells(gateway, api, response, rule
 
 @pytest.mark.parametrize("resource, path", [
     ("nodes", "/api/v1/nodes"), ("services", "/api/v1/namespaces/default/services"),
-    ("horizontalpodautoscalers", SCALER)])
-def test_what_is_around_as_far_as_it_may_be_seen(gateway, api, resource, path):
+    ("horizontalpodautoscalers", HPA_PATH)])
+def test_related_objects_with_and_without_permission(gateway, api, resource, path):
     api.answers += [answer({"kind": "List", "items": [{"a": 1}]}),
                     answer({"kind": "List", "items": None}), status(403)]
 
@@ -43,9 +43,9 @@ def test_what_is_around_as_far_as_it_may_be_seen(gateway, api, resource, path):
 @pytest.mark.parametrize("uids, selector", [
     (["u1", "u2"], "baton.kubernetes%2Fhistory-of+in+%28u1%2Cu2%29"),
     ([], "baton.kubernetes%2Fhistory-of"),
-], ids=["of two", "of all"])
-def test_the_history_as_far_as_it_may_be_seen(gateway, api, uids, selector):
-    """The owner reference decides, and not the label."""
+], ids=["two owners", "all owners"])
+def test_history_with_and_without_permission(gateway, api, uids, selector):
+    """The owner reference decides, not the label."""
     items = [{"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}}
              for uid in ("u2", "u3")]
     revisions = {"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"},
@@ -60,16 +60,16 @@ def test_the_history_as_far_as_it_may_be_seen(gateway, api, uids, selector):
 @pytest.mark.parametrize("version, expected", [
     ("v1.24.17-eks-1", False), ("v1.25.0", True), ("v2.0.0", True), ("v1.\u0664.0", True),
     ("", True), (None, True)])
-def test_whether_its_managed_fields_tell_when_something_changed(gateway, api, version, expected):
-    """A server without a readable version counts as recent; a single request is sent."""
+def test_change_times_since_version_1_25(gateway, api, version, expected):
+    """A server without a readable version counts as recent; only one request is sent."""
     api.answers.append(status(403) if version is None else answer({"gitVersion": version}))
 
     assert [gateway.has_change_times(), gateway.has_change_times()] == [expected] * 2
     assert api.sent == [("GET", "/version")]
 
 
-def test_the_history_that_the_server_keeps_is_found_by_its_owner(connection, api):
-    """The label of a revision of the server does not name the owner."""
+def test_history_of_the_server_is_selected_by_owner(connection, api):
+    """The label of a server's ControllerRevision does not name the owner."""
     items = [{"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}}
              for uid in ("u1", "u2")]
     api.answers.append(answer({"kind": "ControllerRevisionList",
@@ -83,8 +83,8 @@ def test_the_history_that_the_server_keeps_is_found_by_its_owner(connection, api
     gateway.close()
 
 
-def test_a_server_that_answers_no_more_is_not_asked_for_every_kind(gateway, api, pauses):
-    """Every request would take all attempts again."""
+def test_unavailable_server_is_an_error(gateway, api, pauses):
+    """Each other request would use all attempts again."""
     api.answers += [status(503, "no") for _number in range(20)]
 
     with pytest.raises(RolloutError) as error:
@@ -93,17 +93,17 @@ def test_a_server_that_answers_no_more_is_not_asked_for_every_kind(gateway, api,
     assert error.value.next_command == "run the same task again when the API server is healthy"
 
 
-NO = status(404)
+NOT_FOUND = status(404)
 
 
-def halfway(name):
+def migration_state(name):
     """Return the ControllerRevision of a migration in progress."""
     return answer({"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"},
                    "items": [{"metadata": {"name": name}}]})
 
 
-def test_the_migrations_in_progress_as_far_as_they_may_be_seen(gateway, api):
-    api.answers += [halfway("foo-migration"), status(403)]
+def test_migrations_with_and_without_permission(gateway, api):
+    api.answers += [migration_state("foo-migration"), status(403)]
 
     assert [gateway.migrations()
             for _time in range(2)] == [[{"metadata": {"name": "foo-migration"}}], None]
@@ -113,20 +113,26 @@ def test_the_migrations_in_progress_as_far_as_they_may_be_seen(gateway, api):
 
 
 @pytest.mark.parametrize("answers, expected", [
-    ([rc_answer(), NO, NO, NO, NO], "there is a Deployment foo (kind=Deployment)"),
-    ([NO, NO, rc_answer(), NO, NO], "there is a DeploymentConfig foo (kind=DeploymentConfig)"),
-    ([rc_answer(), rc_answer(), NO, NO, NO],
+    ([rc_answer(), NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND],
+     "there is a Deployment foo (kind=Deployment)"),
+    ([NOT_FOUND, NOT_FOUND, rc_answer(), NOT_FOUND, NOT_FOUND],
+     "there is a DeploymentConfig foo (kind=DeploymentConfig)"),
+    ([rc_answer(), rc_answer(), NOT_FOUND, NOT_FOUND, NOT_FOUND],
      "there is a Deployment foo (kind=Deployment) and a ReplicaSet foo (kind=ReplicaSet)"),
-    ([NO, NO, NO, NO, rc_answer()], "there is a DaemonSet foo (kind=DaemonSet)"),
-    ([NO, NO, NO, NO, NO, NO], "there is no namespace default"),
-    ([NO, NO, NO, NO, NO, rc_answer(), halfway("foo-migration")],
+    ([NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, rc_answer()],
+     "there is a DaemonSet foo (kind=DaemonSet)"),
+    ([NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND],
+     "there is no namespace default"),
+    ([NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, rc_answer(),
+      migration_state("foo-migration")],
      "its migration is not finished: use the module migrate_to_deployment"),
-    ([NO, NO, NO, NO, NO, rc_answer(), halfway("bar-migration")], ""),
-    ([NO, NO, NO, NO, NO, rc_answer(), status(403)], ""),
+    ([NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, rc_answer(),
+      migration_state("bar-migration")], ""),
+    ([NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND, rc_answer(), status(403)], ""),
     ([status(403)] * 7, ""),
-], ids=["a Deployment", "a DeploymentConfig", "its ReplicaSet too", "a DaemonSet", "no namespace",
-        "a migration", "another migration", "nothing of that name", "nothing may be seen"])
-def test_why_there_is_no_such_controller(gateway, api, answers, expected):
+], ids=["Deployment", "DeploymentConfig", "Deployment and ReplicaSet", "DaemonSet",
+        "no namespace", "migration", "another migration", "no object", "no permission"])
+def test_reason_for_an_absent_controller(gateway, api, answers, expected):
     api.answers += answers
 
     assert gateway.absence_reason("foo") == expected

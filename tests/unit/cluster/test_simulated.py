@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check mode: writes go to a model, and questions about the namespace to the server."""
+"""Check mode: writes change a model, and reads of other objects go to the server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apiserver import (
     FREEZE,
     FROZEN,
     PRIMARY,
-    TO_2,
+    SCALE_TO_2,
     answer,
     hpa,
     never_stop,
@@ -38,10 +38,10 @@ def simulate(real, advance_clock=lambda seconds: None):
     return SimulatedGateway(real, advance_clock, choose(Request("foo")).model(real))
 
 
-def test_check_mode_changes_a_cluster_in_memory(gateway, api):
+def test_check_mode_changes_the_model_only(gateway, api):
     simulated = simulate(gateway)
 
-    assert simulated.write(TO_2)
+    assert simulated.write(SCALE_TO_2)
     simulated.wait(1)
     assert (simulated.controllers()["foo"].is_settled
             and simulated.controllers()["foo"].replicas == 2)
@@ -49,10 +49,10 @@ def test_check_mode_changes_a_cluster_in_memory(gateway, api):
     assert api.sent == []
 
 
-def test_check_mode_lets_time_pass_only_when_nothing_can_happen_any_more(gateway):
+def test_check_mode_waits_only_for_a_stable_model(gateway):
     passed = []
     simulated = simulate(gateway, passed.append)
-    simulated.write(TO_2)
+    simulated.write(SCALE_TO_2)
 
     simulated.wait(1)
     assert passed == []
@@ -60,7 +60,7 @@ def test_check_mode_lets_time_pass_only_when_nothing_can_happen_any_more(gateway
     assert passed == [2]
 
 
-def test_check_mode_still_asks_the_server_for_what_it_alone_knows(gateway, api):
+def test_check_mode_reads_related_objects_from_the_server(gateway, api):
     api.answers += [rc_answer(), *[status(404)] * 6]
     simulated = simulate(gateway)
 
@@ -70,7 +70,7 @@ def test_check_mode_still_asks_the_server_for_what_it_alone_knows(gateway, api):
     assert simulated.look_up("foo") is None and len(api.sent) == 7
 
 
-def test_check_mode_hands_over_pods_in_memory(gateway, api):
+def test_check_mode_reparents_pods_of_the_model(gateway, api):
     simulated = simulate(gateway)
 
     assert simulated.hand_over(reparent_to_bar("0", "1"), never_stop) == 2
@@ -82,7 +82,7 @@ def test_check_mode_hands_over_pods_in_memory(gateway, api):
     assert simulated.refuse_hand_over(PRIMARY) is None and api.sent == []
 
 
-def test_check_mode_freezes_a_copy(gateway, api):
+def test_check_mode_freezes_a_copy_of_the_autoscaler(gateway, api):
     api.answers += [answer({"kind": "List", "items": [hpa()]})] * 3
     simulated = simulate(gateway)
 
@@ -92,7 +92,7 @@ def test_check_mode_freezes_a_copy(gateway, api):
     assert {method for method, _path in api.sent} == {"GET"}
 
 
-def test_check_mode_asks_the_server_for_nothing_of_a_controller_that_it_would_create(gateway, api):
+def test_check_mode_sends_no_request_for_a_created_controller(gateway, api):
     simulated = simulate(gateway)
     created = rc("bar", 0)
     assert simulated.write(Create(created))

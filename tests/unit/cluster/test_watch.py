@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controllers: their list, their watch, and every failure of both."""
+"""List and watch controllers, with every failure of both requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ import sys
 import time
 
 import pytest
-from apiserver import BASE, PRIMARY, TO_2, event, item, rc_answer, rc_list, reset, status, stream
+from apiserver import (
+    BASE,
+    PRIMARY,
+    SCALE_TO_2,
+    event,
+    item,
+    rc_answer,
+    rc_list,
+    reset,
+    status,
+    stream,
+)
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (
     controllers,
@@ -34,7 +45,7 @@ def test_controllers_are_listed_once(gateway, api):
     assert api.sent == []
 
 
-def test_an_answer_that_is_older_than_what_is_known_is_not_kept(gateway, api):
+def test_older_response_is_dropped(gateway, api):
     api.answers += [rc_answer("9", replicas=5), rc_answer("10", replicas=6),
                     rc_answer("2", replicas=2)]
     for _time in range(3):
@@ -43,7 +54,7 @@ def test_an_answer_that_is_older_than_what_is_known_is_not_kept(gateway, api):
     assert gateway.controllers()["foo"].replicas == 6
 
 
-def test_a_kind_that_the_server_does_not_have_is_said_in_one_sentence(connection, api):
+def test_missing_api_of_a_kind_is_reported(connection, api):
     api.answers.append(status(404))
     gateway = KubernetesGateway(connection, "default", (Kind.DEPLOYMENT_CONFIG,))
     with pytest.raises(RolloutError) as error:
@@ -63,7 +74,7 @@ def wait_until(cluster, condition):
         cluster.wait(0.05)
 
 
-def test_events_are_followed_from_the_list_s_version(gateway, api):
+def test_watch_starts_at_the_version_of_the_list(gateway, api):
     api.watches.append(stream(event("ADDED", "11", name="bar"), event("MODIFIED", "12", replicas=5),
                               {"type": "BOOKMARK",
                                "object": {"metadata": {"resourceVersion": "20"}}},
@@ -77,18 +88,18 @@ def test_events_are_followed_from_the_list_s_version(gateway, api):
     assert api.watched[0]["allowWatchBookmarks"] == "1"
 
 
-def test_who_is_told_of_news_and_that_an_answer_told_it_before(gateway, api):
+def test_wait_returns_the_names_of_changed_controllers(gateway, api):
     api.answers.append(rc_answer("12", replicas=2))
-    gateway.write(TO_2)
+    gateway.write(SCALE_TO_2)
     api.watches.append(stream(event("MODIFIED", "12", replicas=2),
                               event("ADDED", "13", name="bar")))
 
-    heard = set().union(*(gateway.wait(0.5) for _time in range(3)))
+    names = set().union(*(gateway.wait(0.5) for _time in range(3)))
 
-    assert heard == {"bar", ""}  # "": bar has no partner
+    assert names == {"bar", ""}  # "": bar has no partner
 
 
-def test_a_bookmark_moves_the_version_on(gateway, api):
+def test_bookmark_advances_the_version_of_the_watch(gateway, api):
     api.watches += [stream({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "20"}}}),
                     stream(event("MODIFIED", "22", replicas=6))]
 
@@ -97,7 +108,7 @@ def test_a_bookmark_moves_the_version_on(gateway, api):
     assert [query["resourceVersion"] for query in api.watched] == ["10", "20"]
 
 
-def test_news_of_a_deletion_of_an_earlier_one_of_that_name_change_nothing(gateway, api):
+def test_deletion_of_an_earlier_controller_of_the_name_is_ignored(gateway, api):
     api.watches.append(stream(event("DELETED", "11", uid="another"),
                               event("ADDED", "12", name="bar")))
 
@@ -106,12 +117,12 @@ def test_news_of_a_deletion_of_an_earlier_one_of_that_name_change_nothing(gatewa
     assert gateway.controllers()["foo"] == PRIMARY
 
 
-@pytest.mark.parametrize("bad", [
+@pytest.mark.parametrize("failure", [
     stream({"type": "ERROR", "object": {"kind": "Status", "code": 410}}), status(410), status(500),
     status(403)],
-    ids=["410 in the stream", "410", "500", "403"])
-def test_a_watch_that_is_refused_leads_to_a_new_list_and_a_watch_from_there(gateway, api, bad):
-    api.watches += [bad, stream(event("MODIFIED", "31", replicas=6))]
+    ids=["410 in an event", "410", "500", "403"])
+def test_refused_watch_leads_to_a_new_list_and_watch(gateway, api, failure):
+    api.watches += [failure, stream(event("MODIFIED", "31", replicas=6))]
     api.answers.append(rc_list(item("30", replicas=5), version="30"))
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
@@ -120,12 +131,12 @@ def test_a_watch_that_is_refused_leads_to_a_new_list_and_a_watch_from_there(gate
     assert api.watched[-1]["resourceVersion"] == "30"
 
 
-@pytest.mark.parametrize("bad",
+@pytest.mark.parametrize("failure",
                          [stream(tail=b'{"type": "MODI'), stream(tail=b"no JSON\n"),
                           stream(tail=b'{"no": "event"}\n'), reset],
-                         ids=["a cut line", "no JSON", "no event", "reset"])
-def test_a_watch_that_breaks_is_opened_again_where_it_was(gateway, api, bad):
-    api.watches += [bad, stream(event("MODIFIED", "11", replicas=6))]
+                         ids=["cut line", "no JSON", "no event", "reset"])
+def test_interrupted_watch_resumes_at_the_same_version(gateway, api, failure):
+    api.watches += [failure, stream(event("MODIFIED", "11", replicas=6))]
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
@@ -133,24 +144,24 @@ def test_a_watch_that_breaks_is_opened_again_where_it_was(gateway, api, bad):
     assert api.sent == []
 
 
-def quiet(handler, query):
-    """Answer a watch with no event until the timeout."""
+def send_nothing(handler, query):
+    """Send no event until the timeout of the watch."""
     stream()(handler, query)
     handler.server.closing.wait(0.2)
 
 
-@pytest.mark.parametrize("ended, seconds, is_failure", [
+@pytest.mark.parametrize("response, seconds, is_failure", [
     (status(500), 60, True), (reset, 60, True), (stream(), 60, True),
     (stream(event("MODIFIED", "11")), 60, False),
-    (quiet, 0.2, False)],
-    ids=["refused", "reset", "ends at once", "brings an event",
-         "ends in time"])
-def test_the_watch_after_one_that_failed_waits_longer_each_time(
-        gateway, api, monkeypatch, ended, seconds, is_failure):
+    (send_nothing, 0.2, False)],
+    ids=["refused", "reset", "immediate end", "event before the end",
+         "end at the timeout"])
+def test_backoff_after_failed_watches(
+        gateway, api, monkeypatch, response, seconds, is_failure):
     failures = []
     monkeypatch.setattr(watch, "backoff", lambda number: failures.append(number) or 0.0)
     monkeypatch.setattr(watch, "WATCH_SECONDS", seconds)
-    api.watches += [ended, ended, stream(event("MODIFIED", "31", replicas=6))]
+    api.watches += [response, response, stream(event("MODIFIED", "31", replicas=6))]
     api.answers += [rc_list(item("10"))] * 9
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
@@ -158,7 +169,7 @@ def test_the_watch_after_one_that_failed_waits_longer_each_time(
     assert failures[:2] == ([1, 2] if is_failure else [])
 
 
-def test_watches_that_are_refused_keep_no_connection(gateway, api, monkeypatch):
+def test_refused_watches_release_the_connection(gateway, api, monkeypatch):
     """A request waits while all MAX_CONNECTIONS are in use."""
     monkeypatch.setattr(watch, "backoff", lambda failures: 0.0)
     api.watches += [*[status(500)] * (MAX_CONNECTIONS + 1),
@@ -168,7 +179,7 @@ def test_watches_that_are_refused_keep_no_connection(gateway, api, monkeypatch):
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
 
-def test_a_lack_of_permission_that_comes_up_while_watching_is_an_error(gateway, api):
+def test_permission_revoked_during_a_watch_is_an_error(gateway, api):
     api.watches.append(status(403))
     api.answers.append(status(403, "cannot list"))
 
@@ -176,16 +187,16 @@ def test_a_lack_of_permission_that_comes_up_while_watching_is_an_error(gateway, 
         wait_until(gateway, lambda: False)
 
 
-def test_waiting_ends_after_its_time_when_nothing_happens(gateway, api):
-    began = time.monotonic()
+def test_wait_ends_at_the_timeout(gateway, api):
+    start = time.monotonic()
 
     gateway.wait(0.05)
 
-    assert 0.05 <= time.monotonic() - began < 1
+    assert 0.05 <= time.monotonic() - start < 1
 
 
-def test_a_watch_that_is_silent_for_long_is_checked_by_a_list(gateway, api, monkeypatch):
-    """A proxy may swallow events."""
+def test_silent_watch_is_checked_by_a_list(gateway, api, monkeypatch):
+    """A proxy may drop events."""
     monkeypatch.setattr(informer, "MAX_SILENCE", 0.05)
     api.answers.append(rc_list(item("30", replicas=5), version="30"))
 
@@ -194,8 +205,8 @@ def test_a_watch_that_is_silent_for_long_is_checked_by_a_list(gateway, api, monk
     assert api.sent == [("GET", f"{BASE}?limit=500")]
 
 
-def test_a_watch_that_has_not_told_what_the_list_shows_is_opened_anew(gateway, api, monkeypatch):
-    """The watch is half-open: until the timeout, only lists would report changes."""
+def test_watch_without_the_changes_of_a_list_is_reopened(gateway, api, monkeypatch):
+    """The connection is half-open: until the timeout, only lists have new changes."""
     monkeypatch.setattr(informer, "MAX_SILENCE", 0.05)
     api.answers.append(rc_list(item("30", replicas=5), version="30"))
     api.watches += [lambda handler, query: handler.server.closing.wait(10),
@@ -206,7 +217,7 @@ def test_a_watch_that_has_not_told_what_the_list_shows_is_opened_anew(gateway, a
     assert api.watched[0]["resourceVersion"] == "30"
 
 
-def test_an_event_without_an_end_is_not_read_to_the_end(gateway, api, monkeypatch):
+def test_endless_event_is_cut(gateway, api, monkeypatch):
     monkeypatch.setattr(watch, "MAX_EVENT_BYTES", 10**5)
     sent = []
 
@@ -227,19 +238,19 @@ def test_an_event_without_an_end_is_not_read_to_the_end(gateway, api, monkeypatc
 # Several threads
 
 
-class Lists:
-    """A server with a slow list: answers to other threads arrive during the list."""
+class SlowLists:
+    """Server with a slow list: responses to other threads arrive during the list."""
 
     def __init__(self, *items, version="10"):
-        self.items, self.version, self.meanwhile = list(items), version, lambda: None
+        self.items, self.version, self.during_list = list(items), version, lambda: None
 
     def pages(self, path, query):
-        self.meanwhile()
+        self.during_list()
         return list(self.items), self.version
 
 
-class Silent:
-    """A watch without events."""
+class SilentWatch:
+    """Watch without events."""
 
     def stop(self):
         pass
@@ -252,11 +263,11 @@ class Silent:
 
 
 @pytest.fixture
-def filled(monkeypatch):
+def listed_controllers(monkeypatch):
     """Return the server, and controllers with a new list of foo at every update()."""
     monkeypatch.setattr(informer, "MAX_SILENCE", -1)
-    monkeypatch.setattr(informer.Informer, "_open_watch", lambda _informer, version: Silent())
-    server = Lists(item("5"))
+    monkeypatch.setattr(informer.Informer, "_open_watch", lambda _informer, version: SilentWatch())
+    server = SlowLists(item("5"))
     cache = controllers.Controllers(server, Kind.REPLICATION_CONTROLLER, "default")
     cache.fill()
     return cache, server
@@ -266,23 +277,23 @@ def named(name, version, **changes):
     return item(version, name=name, uid=f"uid of {name}", **changes)
 
 
-def test_a_list_overtaken_by_answers_does_not_take_them_back(filled):
-    cache, server = filled
+def test_responses_during_a_list_are_newer_than_the_list(listed_controllers):
+    cache, server = listed_controllers
 
-    def meanwhile():
+    def during_list():
         cache.put(item("20", replicas=7))
         cache.put(named("bar", "21"))
 
-    server.meanwhile = meanwhile
+    server.during_list = during_list
     assert cache.update(0) == []
 
     assert cache.controllers()["foo"].replicas == 7 and set(cache.controllers()) == {"foo", "bar"}
 
 
-def test_what_was_deleted_during_a_list_does_not_come_back(filled):
-    cache, server = filled
+def test_object_deleted_during_a_list_stays_deleted(listed_controllers):
+    cache, server = listed_controllers
     server.items.append(named("bar", "9"))
-    server.meanwhile = lambda: cache.delete("bar", "uid of bar")
+    server.during_list = lambda: cache.delete("bar", "uid of bar")
 
     cache.update(0)
     cache.put(named("bar", "8"))
@@ -290,8 +301,8 @@ def test_what_was_deleted_during_a_list_does_not_come_back(filled):
     assert set(cache.controllers()) == {"foo"}
 
 
-def test_what_an_older_list_does_not_have_is_gone_and_what_is_newer_is_not(filled):
-    cache, _server = filled
+def test_list_removes_older_objects_only(listed_controllers):
+    cache, _server = listed_controllers
     cache.put(named("bar", "9"))
     cache.put(named("baz", "11"))
 
@@ -300,8 +311,9 @@ def test_what_an_older_list_does_not_have_is_gone_and_what_is_newer_is_not(fille
     assert set(cache.controllers()) == {"foo", "baz"}
 
 
-def test_one_that_is_created_again_while_the_old_one_is_looked_up_stays(filled, monkeypatch):
-    cache, server = filled
+def test_object_recreated_during_a_lookup_stays(listed_controllers,
+                                                monkeypatch):
+    cache, server = listed_controllers
 
     def get(*_arguments):
         cache.put(item("30", uid="another"))
@@ -310,9 +322,9 @@ def test_one_that_is_created_again_while_the_old_one_is_looked_up_stays(filled, 
     assert cache.look_up("foo")["metadata"]["uid"] == "another"
 
 
-def test_threads_that_keep_answers_do_not_disturb_a_list(filled):
-    """A fleet's drivers write while another thread waits for news."""
-    cache, server = filled
+def test_concurrent_responses_do_not_disturb_a_list(listed_controllers):
+    """A fleet's drivers write while another thread waits for events."""
+    cache, server = listed_controllers
     server.items = [named(f"foo-{number}", "9") for number in range(300)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

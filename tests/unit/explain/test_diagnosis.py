@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of pods, in successive observations through the API, and the reported causes.
+"""Diagnose failures of pods, in successive observations through the API server.
 
 Reasons and messages come from a real kubelet, scheduler and API server of Kubernetes 1.36.
 """
@@ -66,23 +66,24 @@ def pod(*containers, init=None, name="foo-1", spec=None, metadata=None, **status
                        "containerStatuses": list(containers), **setup, **status}}
 
 
-def waits(reason, message="", restarts=0, last=None):
+def waiting_container(reason, message="", restarts=0, last=None):
     return container(restarts, last=last,
                      waiting={"reason": reason, **({"message": message} if message else {})})
 
 
-def ended(code, reason="Error", restarts=0, **more):
+def terminated_container(code, reason="Error", restarts=0, **more):
     return container(restarts, terminated={"exitCode": code, "reason": reason, **more})
 
 
-def loop(code, reason="Error", restarts=1, **more):
+def crash_loop(code, reason="Error", restarts=1, **more):
     """Return pods with the three observable states of a container in a crash loop."""
     last = {"exitCode": code, "reason": reason, **more}
-    return [pod(waits("CrashLoopBackOff",
-                      "back-off 10s restarting failed container=web pod=foo-1_shop(1-2-3)",
-                      restarts, last)),
+    return [pod(waiting_container("CrashLoopBackOff",
+                                  "back-off 10s restarting failed container=web "
+                                  "pod=foo-1_shop(1-2-3)",
+                                  restarts, last)),
             pod(container(restarts + 1, last=last, running={})),
-            pod(ended(code, reason, restarts + 1, **more))]
+            pod(terminated_container(code, reason, restarts + 1, **more))]
 
 
 def event(reason, message, count=1, about="foo-1", field="spec.containers{web}", **more):
@@ -117,26 +118,28 @@ class Case:
     """Successive observations of a failure, and the expected cause of each observation."""
 
     kind: str
-    #: Expected sentence for the last sample.
+    #: Expected sentence for the last observation.
     sentence: str
     suggestion: str
-    #: Observations: (pod, the pod's events), or the message of the ReplicaFailure condition.
+    #: Observations: (pod, the pod's Events), or the message of the ReplicaFailure condition.
     samples: t.Sequence[t.Any]
-    #: A letter per sample: F for a fatal cause, which waiting does not fix.
+    #: A letter per observation: F for a fatal cause, which waiting does not fix, else N.
     fatal: str
-    #: Log for the last sample: the container, and whether to read the previous run.
+    #: Log for the last observation: the container, and whether to read the previous run.
     log: tuple[str, bool] = ("", False)
     #: Whether the task waits for terminating pods.
     waits_for_termination: bool = False
 
 
 WEB = "pod foo-1, container web: "
-MISSING = ('failed to pull and unpack image "localhost/none:v9": failed to resolve reference '
-           '"localhost/none:v9": '
-           'failed to do request: Head "http://localhost/v2/none/manifests/v9": dial tcp '
-           '127.0.0.1:80: connect: connection refused')
-RESOLVE = MISSING.partition(": ")[2]
-PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}'),
+UNREACHABLE_REGISTRY = ('failed to pull and unpack image "localhost/none:v9": failed to resolve '
+                        'reference '
+                        '"localhost/none:v9": '
+                        'failed to do request: Head "http://localhost/v2/none/manifests/v9": dial '
+                        'tcp '
+                        '127.0.0.1:80: connect: connection refused')
+UNREACHABLE_CAUSE = UNREACHABLE_REGISTRY.partition(": ")[2]
+PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {UNREACHABLE_REGISTRY}'),
                event("Failed", "Error: ErrImagePull"), event("Failed", "Error: ImagePullBackOff")]
 NO_REGISTRY = ("check the registry name in the image, then DNS, proxy and certificates on node "
                "real-1, which cannot reach it")
@@ -157,118 +160,127 @@ QUOTA = "small, requested: pods=1, used: pods=4, limited: pods=4"
 LIVENESS = "Liveness probe failed: HTTP probe failed with statuscode: 503"
 STARTUP = "Startup probe failed: dial tcp 10.124.1.7:8080: connect: connection refused"
 READINESS = "Readiness probe failed: HTTP probe failed with statuscode: 503"
-NO_ROOM = "No preemption victims found for incoming pod."
-CREATING = pod(waits("ContainerCreating"))
-MOUNTING = pod(waits("ContainerCreating"),
+NO_VICTIMS = "No preemption victims found for incoming pod."
+CREATING = pod(waiting_container("ContainerCreating"))
+MOUNTING = pod(waiting_container("ContainerCreating"),
                conditions=[{"type": "PodReadyToStartContainers", "status": "False"}])
-ASKS = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10, "failureThreshold": 3}
-ASKED = "GET :8080/healthz, periodSeconds 10, failureThreshold 3"
-LIVELY = {"livenessProbe": ASKS}
-LET_OLD_GO = "or remove old pods first: max_surge=0 max_unavailable=1"
+PROBE = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10, "failureThreshold": 3}
+PROBE_TEXT = "GET :8080/healthz, periodSeconds 10, failureThreshold 3"
+LIVENESS_SPEC = {"livenessProbe": PROBE}
+REMOVE_OLD_PODS = "or remove old pods first: max_surge=0 max_unavailable=1"
 LOGS = "kubectl -n shop logs foo-1 -c web"
 
 CASES = {
-    "the image cannot be pulled": Case(
-        "image", f"{WEB}ImagePullBackOff: {RESOLVE}", NO_REGISTRY,
-        [(CREATING, PULL_EVENTS[:2]), (pod(waits("ErrImagePull", MISSING)), PULL_EVENTS),
-         (pod(waits("ErrImagePull")), PULL_EVENTS),
-         (pod(waits("ImagePullBackOff", 'Back-off pulling image "localhost/none:v9"')),
+    "registry unreachable": Case(
+        "image", f"{WEB}ImagePullBackOff: {UNREACHABLE_CAUSE}", NO_REGISTRY,
+        [(CREATING, PULL_EVENTS[:2]),
+         (pod(waiting_container("ErrImagePull", UNREACHABLE_REGISTRY)), PULL_EVENTS),
+         (pod(waiting_container("ErrImagePull")), PULL_EVENTS),
+         (pod(waiting_container("ImagePullBackOff", 'Back-off pulling image "localhost/none:v9"')),
           PULL_EVENTS),
-         (pod(waits("ImagePullBackOff",
-                    f'Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}')), [])],
+         (pod(waiting_container("ImagePullBackOff",
+                                f'Back-off pulling image "localhost/none:v9": ErrImagePull: '
+                                f'{UNREACHABLE_REGISTRY}')), [])],
         "NFFFF"),
-    "there is no such image": Case(
+    "image not found": Case(
         "image",
         f'{WEB}ErrImagePull: failed to resolve reference "shop/web:v9": shop/web:v9: not found',
         "push that image, or correct its name or tag: the registry does not have it",
-        [(pod(waits("ErrImagePull", NOT_FOUND)), [])], "F"),
-    "the registry refuses the pull": Case(
+        [(pod(waiting_container("ErrImagePull", NOT_FOUND)), [])], "F"),
+    "registry denies the pull": Case(
         "image", f"{WEB}ErrImagePull: {DENIED.partition(': ')[2]}",
         "check image and tag; if they are right, the registry needs imagePullSecrets in the "
         "template or its ServiceAccount",
-        [(pod(waits("ErrImagePull", DENIED)), [])], "F"),
-    "the image is absent and is never pulled": Case(
+        [(pod(waiting_container("ErrImagePull", DENIED)), [])], "F"),
+    "image absent, pull policy Never": Case(
         "image", f"{WEB}ErrImageNeverPull: {NEVER}",
         "load the image onto the nodes, or set imagePullPolicy: IfNotPresent in the template",
         [(CREATING,
           [event("ErrImageNeverPull", NEVER), event("Failed", "Error: ErrImageNeverPull")]),
-         (pod(waits("ErrImageNeverPull", NEVER)), [])], "NF"),
-    "the image's name is none": Case(
+         (pod(waiting_container("ErrImageNeverPull", NEVER)), [])], "NF"),
+    "invalid image name": Case(
         "image-name", f"{WEB}InvalidImageName: {BAD_NAME}",
         "correct the image name: lower case, one tag or digest, no empty part",
         [(CREATING, [event("InspectFailed", BAD_NAME), event("Failed", "Error: InvalidImageName")]),
-         (pod(waits("InvalidImageName", BAD_NAME)), [])], "NF"),
-    "the container ends with an error each time": Case(
+         (pod(waiting_container("InvalidImageName", BAD_NAME)), [])], "NF"),
+    "container in a crash loop": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 3, restarted once",
         f"see its log:\n{LOGS} --previous",
-        [(pod(ended(3)), []),
+        [(pod(terminated_container(3)), []),
          (pod(container(1, running={}, last={"exitCode": 3, "reason": "Error"})), []),
          *((item, [event("BackOff", "Back-off restarting failed container web in pod foo-1")])
-           for item in loop(3)[::-1])],
+           for item in crash_loop(3)[::-1])],
         "NNFFF", ("web", True)),
-    "the container left a message when it ended": Case(
+    "crash with a termination message": Case(
         "crash", f"{WEB}Error: exit code 1, restarted 4 times: no database at db:5432",
         f"see its log:\n{LOGS}",
-        [(item, []) for item in loop(1, restarts=3, message="no database at db:5432\n")], "FFF",
+        [(item, []) for item in crash_loop(1, restarts=3, message="no database at db:5432\n")],
+        "FFF",
         ("web", False)),
-    "the program breaks": Case(
+    "segmentation fault": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 139 (SIGSEGV), restarted 2 times",
         "check whether the image was built for another processor, which is a common reason; its "
         f"log:\n{LOGS} --previous",
-        [(loop(139, restarts=2)[0], [])], "F", ("web", True)),
-    "the process ends without an error": Case(
+        [(crash_loop(139, restarts=2)[0], [])], "F", ("web", True)),
+    "exit code 0": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 0, restarted 2 times",
         "run its process in the foreground, because it exits without an error: check command and "
         f"args; its log:\n{LOGS} --previous",
-        [(pod(ended(0, "Completed")), []), (loop(0, "Completed", restarts=2)[0], [])], "NF",
+        [(pod(terminated_container(0, "Completed")), []),
+         (crash_loop(0, "Completed", restarts=2)[0], [])], "NF",
         ("web", True)),
-    "there is too little memory": Case(
+    "out of memory": Case(
         "memory", f"{WEB}OOMKilled: exit code 137 (SIGKILL), restarted 2 times",
         "raise resources.limits.memory of container web (now 16Mi), or find out what uses that "
         "much",
-        [(pod(ended(137, "OOMKilled"), spec={"resources": {"limits": {"memory": "16Mi"}}}), []),
+        [(pod(terminated_container(137, "OOMKilled"),
+              spec={"resources": {"limits": {"memory": "16Mi"}}}), []),
          *(({**item,
              "spec": {"containers": [{"name": "web",
                                       "resources": {"limits": {"memory": "16Mi"}}}]}}, [])
-           for item in loop(137, "OOMKilled"))], "NFFF", ("web", False)),
-    "the command is not there": Case(
+           for item in crash_loop(137, "OOMKilled"))], "NFFF", ("web", False)),
+    "command not found": Case(
         "command", f'{WEB}StartError: exec: "/nope": stat /nope: no such file or directory',
         "compare command and args in the template with what is in the image",
         [(CREATING, [event("Failed", f"Error: {RUNC}")]),
-         (pod(waits("RunContainerError", RUNC)), []),
-         *((item, []) for item in loop(128, "StartError", message=RUNC))], "NFFFF"),
-    "an init container fails": Case(
+         (pod(waiting_container("RunContainerError", RUNC)), []),
+         *((item, []) for item in crash_loop(128, "StartError", message=RUNC))], "NFFFF"),
+    "init container in a crash loop": Case(
         "init-crash",
         "pod foo-1, init container setup: CrashLoopBackOff: exit code 1, restarted once",
         "see its log:\nkubectl -n shop logs foo-1 -c setup --previous",
-        [(pod(waits("PodInitializing"), init=item["status"]["containerStatuses"][0]), [])
-         for item in loop(1)[::-1]],
+        [(pod(waiting_container("PodInitializing"), init=item["status"]["containerStatuses"][0]),
+          [])
+         for item in crash_loop(1)[::-1]],
         "FFF", ("setup", True)),
-    "an init container's image cannot be pulled": Case(
+    "image of an init container not found": Case(
         "init-image",
         f"pod foo-1, init container setup: ErrImagePull: {NOT_FOUND.partition(': ')[2]}",
         "push that image, or correct its name or tag: the registry does not have it",
-        [(pod(waits("PodInitializing"), init=waits("PodInitializing")),
+        [(pod(waiting_container("PodInitializing"), init=waiting_container("PodInitializing")),
           [event("Failed", f'Failed to pull image "shop/web:v9": {NOT_FOUND}',
                  field="spec.initContainers{setup}")]),
-         (pod(waits("PodInitializing"), init=waits("ErrImagePull", NOT_FOUND)), [])], "NF"),
-    "a ConfigMap is missing": Case(
+         (pod(waiting_container("PodInitializing"),
+              init=waiting_container("ErrImagePull", NOT_FOUND)), [])], "NF"),
+    "missing ConfigMap": Case(
         "configuration", f'{WEB}CreateContainerConfigError: configmap "nope" not found',
         "create the configmap nope, or correct its name in the template:\nkubectl -n shop get "
         "configmap",
         [(CREATING, [event("Failed", 'Error: configmap "nope" not found')]),
-         (pod(waits("CreateContainerConfigError", 'configmap "nope" not found')), [])], "NF"),
-    "a key of a Secret is missing": Case(
+         (pod(waiting_container("CreateContainerConfigError", 'configmap "nope" not found')), [])],
+        "NF"),
+    "missing key of a Secret": Case(
         "configuration",
         f"{WEB}CreateContainerConfigError: couldn't find key password in Secret shop/db",
         "add the key password to the Secret db, or correct it in the template",
-        [(pod(waits("CreateContainerConfigError", "couldn't find key password in Secret shop/db")),
+        [(pod(waiting_container("CreateContainerConfigError",
+                                "couldn't find key password in Secret shop/db")),
           [])], "F"),
-    "the volume of a Secret is missing": Case(
+    "missing Secret of a volume": Case(
         "configuration", f"pod foo-1: FailedMount: {MOUNT}",
         "create the secret nope, or correct its name in the template:\nkubectl -n shop get secret",
         [(MOUNTING, [event("FailedMount", MOUNT, count, field="")]) for count in (1, 5)], "FF"),
-    "a volume cannot be attached": Case(
+    "volume attached to another node": Case(
         "volume",
         'pod foo-1: FailedAttachVolume: Multi-Attach error for volume "pvc-1" Volume is already '
         'used by pod(s) foo-0',
@@ -278,7 +290,7 @@ CASES = {
           [event("FailedAttachVolume",
                  'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
                  field="")])], "N"),
-    "a volume cannot be mounted": Case(
+    "failed mount of a volume": Case(
         "volume",
         'pod foo-1: FailedMount: MountVolume.SetUp failed for volume "data" : mount failed: exit '
         'status 32',
@@ -288,7 +300,7 @@ CASES = {
           [event("FailedMount",
                  'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
                  field="")])], "N"),
-    "the network of a pod cannot be made": Case(
+    "failed pod sandbox": Case(
         "sandbox",
         'pod foo-1: FailedCreatePodSandBox: Failed to create pod sandbox: plugin type="bridge" '
         'failed',
@@ -298,62 +310,65 @@ CASES = {
           [event("FailedCreatePodSandBox",
                  'Failed to create pod sandbox: plugin type="bridge" failed', 3, field="")])],
         "N"),
-    "the readiness probe fails": Case(
+    "readiness probe fails": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
-        f"see how the container responds to its readinessProbe ({ASKED}):\n{LOGS}",
-        [(pod(container(running={}), spec={"readinessProbe": ASKS}),
+        f"see how the container responds to its readinessProbe ({PROBE_TEXT}):\n{LOGS}",
+        [(pod(container(running={}), spec={"readinessProbe": PROBE}),
           [event("Unhealthy", READINESS, count)])
          for count in (2, 25)], "NN", ("web", False)),
-    "the readiness probe fails in many ways": Case(
+    "readiness probe fails with several messages": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
-        f"see how the container responds to its readinessProbe ({ASKED}):\n{LOGS}",
-        [(pod(container(running={}), spec={"readinessProbe": ASKS}), [
+        f"see how the container responds to its readinessProbe ({PROBE_TEXT}):\n{LOGS}",
+        [(pod(container(running={}), spec={"readinessProbe": PROBE}), [
             event("Unhealthy", "Readiness probe errored and resulted in unknown state: timeout"),
             event("Unhealthy", f"(combined from similar events): {READINESS}")])],
         "N", ("web", False)),
-    "the liveness probe kills": Case(
+    "liveness probe restarts the container": Case(
         "liveness", f"{WEB}Unhealthy: {LIVENESS}; restarted once",
-        f"see how the container responds to its livenessProbe ({ASKED}); if it only starts slowly, "
+        f"see how the container responds to its livenessProbe ({PROBE_TEXT}); if it only starts "
+        "slowly, "
         "give it a startupProbe:\n"
         f"{LOGS} --previous",
-        [(pod(container(running={}), spec=LIVELY), [event("Unhealthy", LIVENESS, 2)]),
-         *((pod(container(times, running={}, last={"exitCode": code}), spec=LIVELY),
+        [(pod(container(running={}), spec=LIVENESS_SPEC), [event("Unhealthy", LIVENESS, 2)]),
+         *((pod(container(times, running={}, last={"exitCode": code}), spec=LIVENESS_SPEC),
             [event("Unhealthy", LIVENESS, 3 * times)])
            for times, code in ((1, 0), (2, 137))),
-         ({**loop(0, "Completed")[0], "spec": {"containers": [{"name": "web", **LIVELY}]}},
+         ({**crash_loop(0, "Completed")[0],
+           "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}},
           [event("Unhealthy", LIVENESS, 3)])], "NNFF", ("web", True)),
-    "the startup probe kills": Case(
+    "startup probe restarts the container": Case(
         "startup", f"{WEB}Unhealthy: {STARTUP}; restarted 3 times",
         "see how the container responds to its startupProbe (TCP :8080, failureThreshold 3), or "
         "give it more time with "
         f"failureThreshold:\n{LOGS} --previous",
         [(pod(container(1, running={}, last={"exitCode": 143, "reason": "Error"})),
           [event("Unhealthy", STARTUP, 3)]),
-         ({**loop(143, restarts=3)[0], "spec": {"containers": [{
+         ({**crash_loop(143, restarts=3)[0], "spec": {"containers": [{
              "name": "web",
              "startupProbe": {"tcpSocket": {"port": 8080}, "failureThreshold": 3}}]}},
           [event("Unhealthy", STARTUP, 9)])], "NF", ("web", True)),
-    "no node has enough cpu": Case(
+    "insufficient cpu": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu",
-        f"add nodes, lower resources.requests.cpu (web requests 2), {LET_OLD_GO}",
+        f"add nodes, lower resources.requests.cpu (web requests 2), {REMOVE_OLD_PODS}",
         [(unschedulable("0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
                         "preemption: 0/1 nodes are "
                         "available: 1 Preemption is not helpful for scheduling."), [])], "N"),
-    "no node has enough memory": Case(
+    "insufficient memory": Case(
         "unschedulable",
         "pod foo-1: Unschedulable: 0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 "
         "Insufficient "
-        "memory", f"add nodes, lower resources.requests.memory (web requests 8Gi), {LET_OLD_GO}",
+        "memory",
+        f"add nodes, lower resources.requests.memory (web requests 8Gi), {REMOVE_OLD_PODS}",
         [(unschedulable("0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 "
                         "Insufficient memory. preemption: 0/4 "
-                        f"nodes are available: 4 {NO_ROOM}"), [])], "N"),
-    "no node has another kind of room": Case(
+                        f"nodes are available: 4 {NO_VICTIMS}"), [])], "N"),
+    "insufficient extended resources or pods": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 Too many pods",
-        f"add nodes, {LET_OLD_GO}",
+        f"add nodes, {REMOVE_OLD_PODS}",
         [(unschedulable(f"0/4 nodes are available: 4 {what}."), [])
          for what in ("Insufficient nvidia.com/gpu", "Too many pods")],
         "NN"),
-    "no node has the labels": Case(
+    "node selector without a node": Case(
         "unschedulable",
         "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node "
         "affinity/selector",
@@ -364,18 +379,18 @@ CASES = {
                         "taint {node-role.kubernetes.io/control-plane: }."), []),
          (unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node "
                         "affinity/selector."), [])], "NN"),
-    "no node is far enough from the others": Case(
+    "affinity and topology spread without a node": Case(
         "unschedulable",
         "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) didn't match pod "
         "anti-affinity rules",
         "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which rule out every "
         "node; or add nodes; "
-        f"{LET_OLD_GO}",
+        f"{REMOVE_OLD_PODS}",
         [(unschedulable("0/4 nodes are available: 4 node(s) didn't match pod topology spread "
                         "constraints."), []),
          (unschedulable("0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."),
           [])], "NN"),
-    "no node tolerates it": Case(
+    "untolerated taint": Case(
         "unschedulable",
         "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) had untolerated taint {type: "
         "fake}",
@@ -383,7 +398,7 @@ CASES = {
         "grep -E '^(Name|Taints):'",
         [(unschedulable("0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}."),
           [])], "N"),
-    "the nodes with the labels have a taint, perhaps": Case(
+    "node selector and untolerated taint": Case(
         "unschedulable",
         "pod foo-1: Unschedulable: 0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 "
         "node(s) didn't "
@@ -400,18 +415,18 @@ CASES = {
                         "affinity/selector. preemption: 0/5 nodes are available: 5 Preemption is "
                         "not helpful for scheduling."),
           [])], "NN"),
-    "every node is cordoned": Case(
+    "all nodes cordoned": Case(
         "unschedulable",
         "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) were unschedulable",
         "uncordon a node:\nkubectl get nodes\nkubectl uncordon NODE",
         [(unschedulable("0/4 nodes are available: 4 node(s) were unschedulable."), [])], "N"),
-    "a scheduling gate is closed": Case(
+    "scheduling gate": Case(
         "unschedulable",
         "pod foo-1: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
         "wait until the owners of the pod's schedulingGates remove them: example.com/approval",
         [(unschedulable("Scheduling is blocked due to non-empty scheduling gates",
                         "SchedulingGated"), [])], "N"),
-    "a volume claim is pending": Case(
+    "unbound volume claim": Case(
         "claim",
         "pod foo-1: Unschedulable: 0/4 nodes are available: pod has unbound immediate "
         "PersistentVolumeClaims",
@@ -419,14 +434,14 @@ CASES = {
         "describe pvc db",
         [(unschedulable("0/4 nodes are available: pod has unbound immediate "
                         "PersistentVolumeClaims. not found"), [])], "N"),
-    "a volume claim is missing": Case(
+    "missing volume claim": Case(
         "claim",
         'pod foo-1: Unschedulable: 0/4 nodes are available: persistentvolumeclaim "nope" not found',
         "create the PersistentVolumeClaim nope or correct its name in the template:\nkubectl -n "
         "shop get pvc",
         [(unschedulable('0/4 nodes are available: persistentvolumeclaim "nope" not found. not '
                         'found'), [])], "F"),
-    "the quota is used up": Case(
+    "quota exceeded": Case(
         "quota",
         'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: exceeded quota: small, '
         'requested: pods=1, '
@@ -435,21 +450,21 @@ CASES = {
         "edit quota small",
         ['pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, '
          'limited: pods=4'], "N"),
-    "the quota wants limits": Case(
+    "quota requires limits": Case(
         "quota",
         'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: failed quota: cpu: '
         'must specify limits.cpu '
         "for: web",
         "add to resources in the template what the quota cpu requires: limits.cpu for: web",
         ['pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu for: web'], "F"),
-    "a LimitRange refuses": Case(
+    "LimitRange exceeded": Case(
         "limit-range",
         'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: maximum cpu usage per '
         'Container is 1, '
         "but limit is 2",
         "change resources in the template, or the LimitRange:\nkubectl -n shop describe limitrange",
         ['pods "foo-x" is forbidden: maximum cpu usage per Container is 1, but limit is 2'], "F"),
-    "the ServiceAccount is missing": Case(
+    "missing ServiceAccount": Case(
         "service-account",
         'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: error looking up '
         'service account '
@@ -458,7 +473,7 @@ CASES = {
         "serviceaccount nope",
         ['pods "foo-" is forbidden: error looking up service account shop/nope: serviceaccount '
          '"nope" not found'], "F"),
-    "a policy refuses": Case(
+    "ValidatingAdmissionPolicy denies the pod": Case(
         "admission",
         "ReplicationController foo: FailedCreate: pods \"foo-x\" is forbidden: "
         "ValidatingAdmissionPolicy 'no-latest' "
@@ -468,13 +483,13 @@ CASES = {
         ["pods \"foo-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding "
          "'no-latest' denied request: no :latest"],
         "F"),
-    "a webhook refuses": Case(
+    "webhook denies the pod": Case(
         "admission",
         'ReplicationController foo: FailedCreate: admission webhook "w.example.com" denied the '
         'request: no team label',
         "change the template as the message says, or ask the owner of the webhook w.example.com",
         ['admission webhook "w.example.com" denied the request: no team label'], "F"),
-    "a webhook does not answer": Case(
+    "webhook unreachable": Case(
         "webhook",
         'ReplicationController foo: FailedCreate: Internal error occurred: failed calling webhook '
         '"w.example.com": '
@@ -482,14 +497,14 @@ CASES = {
         "check that the service behind the webhook w.example.com is running: it does not respond",
         ['Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: '
          'connection refused'], "N"),
-    "the PriorityClass is missing": Case(
+    "missing PriorityClass": Case(
         "admission",
         'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: no PriorityClass with '
         'name nope was found',
         "create the PriorityClass nope, or correct priorityClassName in the template:\nkubectl get "
         "priorityclass",
         ['pods "foo-" is forbidden: no PriorityClass with name nope was found'], "F"),
-    "the template does not go with a LimitRange's default": Case(
+    "template in conflict with the default of a LimitRange": Case(
         "invalid",
         'ReplicationController foo: FailedCreate: Pod "foo-x" is invalid: '
         'spec.containers[0].resources.requests: '
@@ -498,7 +513,7 @@ CASES = {
         ['Pod "foo-x" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must '
          'be less than or equal to cpu '
          'limit of 100m'], "F"),
-    "PodSecurity refuses": Case(
+    "PodSecurity violation": Case(
         "admission",
         'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: violates PodSecurity '
         '"restricted:latest": runAsNonRoot != true',
@@ -506,7 +521,7 @@ CASES = {
         "PodSecurity level changed",
         ['pods "foo-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != '
          'true'], "F"),
-    "the node does not answer": Case(
+    "node lost": Case(
         "node", "pod foo-1: NodeNotReady: node real-1 has stopped responding",
         "kubectl describe node real-1\nits pods are replaced 5 minutes after it was lost, unless "
         "it comes back",
@@ -515,7 +530,7 @@ CASES = {
               message="Node real-1 which was running pod foo-1 is unresponsive"), []),
          (pod(container(ready=True, running={}), conditions=[{"type": "Ready", "status": "False"}]),
           [event("NodeNotReady", "Node is not ready", field="")])], "NN"),
-    "the pod was evicted": Case(
+    "eviction by the node": Case(
         "evicted",
         "pod foo-1: Evicted: The node was low on resource: memory. Threshold quantity: 100Mi, "
         "available: 50Mi",
@@ -525,27 +540,27 @@ CASES = {
         [(pod(container(running={}), conditions=[*conditions(), {
             "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet",
             "message": "The node was low"}]), []),
-         (pod(ended(137), phase="Failed", reason="Evicted",
+         (pod(terminated_container(137), phase="Failed", reason="Evicted",
               message="The node was low on resource: memory. Threshold quantity: 100Mi, available: "
                       "50Mi. "), [])], "NN"),
-    "the node has no room after all": Case(
+    "pod rejected by the node": Case(
         "refused-by-node",
         "pod foo-1: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu",
         "wait: it will be replaced; if this keeps happening, see why node real-1 rejects "
         "it:\nkubectl describe node real-1",
         [(pod(phase="Failed", reason="OutOfcpu",
               message="Pod was rejected: Node didn't have enough resource: cpu"), [])], "N"),
-    "a finalizer keeps the pod": Case(
+    "finalizer blocks the deletion": Case(
         "finalizer", "pod foo-1: Terminating: finalizers keep it: example.com/hold",
         "let the program that set the finalizer remove it; if that program no longer "
         "runs:\nkubectl -n shop patch "
         "pod foo-1 --type=merge -p "
         """'{"metadata": {"finalizers": null}}'""",
-        [(pod(ended(0, "Completed"),
+        [(pod(terminated_container(0, "Completed"),
               metadata={"deletionTimestamp": "2026-11-21T10:00:00Z",
                         "deletionGracePeriodSeconds": 0,
                         "finalizers": ["example.com/hold"]}), [])], "N"),
-    "the node cannot end the pod": Case(
+    "node cannot stop the containers": Case(
         "terminating", "pod foo-1: FailedKillPod: error killing pod: failed to stop container",
         "see why node real-1 cannot stop its containers:\nkubectl describe node real-1",
         [(pod(container(running={}),
@@ -553,7 +568,7 @@ CASES = {
                         "deletionGracePeriodSeconds": 30}),
           [event("FailedKillPod", "error killing pod: failed to stop container", 4, field="")])],
         "N"),
-    "the task waits until the pod has terminated": Case(
+    "task waits for terminating pods": Case(
         "grace", "pod foo-1: Terminating: its grace period of 30 s ends at 2026-11-21T10:00:00Z",
         "see what keeps pod foo-1 from terminating:\nkubectl -n shop describe pod foo-1\n"
         "or create new pods without waiting: pod_replacement_policy=TerminationStarted",
@@ -561,7 +576,7 @@ CASES = {
               metadata={"deletionTimestamp": "2026-11-21T10:00:00Z",
                         "deletionGracePeriodSeconds": 30}),
           [])], "N", waits_for_termination=True),
-    "a readiness gate is closed": Case(
+    "readiness gate": Case(
         "readiness-gate",
         'pod foo-1: ReadinessGatesNotReady: corresponding condition of pod readiness gate '
         '"x.io/gate" does not '
@@ -574,90 +589,98 @@ CASES = {
             {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
              "message": 'corresponding condition of pod readiness gate "x.io/gate" does not '
                         'exist.'}]), [])], "N"),
-    "the kubelet says something new": Case(
+    "unknown reason of the kubelet": Case(
         "start", f"{WEB}CreateContainerError: context deadline exceeded",
         "kubectl -n shop describe pod foo-1",
-        [(pod(waits("CreateContainerError", "context deadline exceeded")), [])], "N"),
+        [(pod(waiting_container("CreateContainerError", "context deadline exceeded")), [])], "N"),
 }
 
-#: Other messages of the same kinds, with different suggestions.
-WORDS = {
-    "a platform that the image does not have": (
-        pod(waits("ErrImagePull", "no match for platform in manifest: not found")), "image",
+#: Other messages of the same causes, with different suggestions.
+OTHER_MESSAGES = {
+    "image without the platform of the node": (
+        pod(waiting_container("ErrImagePull", "no match for platform in manifest: not found")),
+        "image",
         "build the image for the node's architecture as well"),
-    "a registry that limits pulls": (
-        pod(waits("ErrImagePull", "toomanyrequests: You have reached your pull rate limit")),
+    "rate limit of the registry": (
+        pod(waiting_container("ErrImagePull",
+                              "toomanyrequests: You have reached your pull rate limit")),
         "image",
         "wait, or pull with an account or from a mirror: the registry limits the rate of pulls"),
-    "a pull that fails for a new reason": (
-        pod(waits("ErrImagePull", "short read")), "image",
+    "unknown pull error": (
+        pod(waiting_container("ErrImagePull", "short read")), "image",
         "check image and tag, and that node real-1 can reach the registry"),
-    "a key of an environment variable": (
-        pod(waits("CreateContainerConfigError", "secret references non-existent secret key: x")),
+    "missing key of an environment variable": (
+        pod(waiting_container("CreateContainerConfigError",
+                              "secret references non-existent secret key: x")),
         "configuration",
         "add that key, or correct it in the template"),
-    "an image that runs as root": (
-        pod(waits("CreateContainerConfigError",
-                  "container has runAsNonRoot and image will run as root")), "configuration",
+    "image that runs as root": (
+        pod(waiting_container("CreateContainerConfigError",
+                              "container has runAsNonRoot and image will run as root")),
+        "configuration",
         "set securityContext.runAsUser in the template, or build the image with another USER than "
         "root"),
-    "a configuration that is wrong in a new way": (
-        pod(waits("CreateContainerConfigError", "host IP unknown; known addresses: []")),
+    "unknown configuration error": (
+        pod(waiting_container("CreateContainerConfigError",
+                              "host IP unknown; known addresses: []")),
         "configuration",
         "correct the template as the message says"),
-    "a command that is not there, on CRI-O": (
-        pod(waits("CreateContainerError",
-                  'runc create failed: exec: "nope": executable file not found in $PATH')),
+    "command not found on CRI-O": (
+        pod(waiting_container("CreateContainerError",
+                              'runc create failed: exec: "nope": executable file not found in '
+                              '$PATH')),
         "command",
         "compare command and args in the template with what is in the image"),
-    "a mount that runc refuses": (
-        pod(waits("RunContainerError",
-                  'runc create failed: error mounting "/x" to rootfs: not a directory')), "command",
-        "correct what the message names: command, volumeMounts or securityContext in the template"),
-    "a mount that runc refused": (
-        loop(128, "StartError",
-             message='runc create failed: error mounting "/x" to rootfs: not a directory')[0],
+    "mount rejected by runc": (
+        pod(waiting_container("RunContainerError",
+                              'runc create failed: error mounting "/x" to rootfs: '
+                              'not a directory')),
         "command",
         "correct what the message names: command, volumeMounts or securityContext in the template"),
-    "a hook that fails": (
-        pod(waits("PostStartHookError", "Exec lifecycle hook failed")), "crash",
+    "mount rejected by runc before a restart": (
+        crash_loop(128, "StartError",
+                   message='runc create failed: error mounting "/x" to rootfs: not a directory')[0],
+        "command",
+        "correct what the message names: command, volumeMounts or securityContext in the template"),
+    "failing postStart hook": (
+        pod(waiting_container("PostStartHookError", "Exec lifecycle hook failed")), "crash",
         "look at lifecycle.postStart in the template"),
-    "a shell that does not find a command": (
-        loop(127)[0], "crash",
+    "shell exit code 127": (
+        crash_loop(127)[0], "crash",
         "compare command and args with what is in the image: a shell could not find or execute a "
         "command; its log:\n"
         f"{LOGS} --previous"),
-    "a kill from outside": (
-        loop(137)[0], "crash",
+    "exit code 137 without OOMKilled": (
+        crash_loop(137)[0], "crash",
         "check whether a probe killed it, or the node because of a lack of memory:\nkubectl "
         "describe node real-1"),
-    "a limit of memory that is not there": (
-        loop(137, "OOMKilled")[0], "memory",
+    "out of memory without a limit": (
+        crash_loop(137, "OOMKilled")[0], "memory",
         "raise resources.limits.memory of container web (none is set: the node itself ran out), or "
         "find out what uses that much"),
-    "a volume in another zone": (
+    "volume in another zone": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node "
                       "affinity."), "unschedulable",
         "check where its volume is, because no node there takes the pod:\nkubectl -n shop describe "
         "pvc db"),
-    "a port of the node that is taken": (
+    "host port in use": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't have free ports for the requested "
                       "pod ports."), "unschedulable",
         "remove old pods first, because hostPort allows only one such pod per node: max_surge=0 "
         "max_unavailable=1"),
-    "a scheduler with a new reason": (
+    "unknown reason of the scheduler": (
         unschedulable("no nodes available to schedule pods"), "unschedulable",
         "kubectl -n shop describe pod foo-1"),
-    "a quota that must exist": (
+    "required quota": (
         'pods "foo-x" is forbidden: insufficient quota to consume: pods', "quota",
         "kubectl -n shop describe quota"),
-    "a RuntimeClass": (
+    "missing RuntimeClass": (
         'pods "foo-" is forbidden: pod rejected: RuntimeClass "nope" not found', "admission",
         "create the RuntimeClass nope, or correct runtimeClassName in the template:\nkubectl get "
         "runtimeclass"),
-    "a refusal without a name": ("x denied the request", "admission",
-                                 "change the template as the message says"),
-    "a refusal in new words": (
+    "denial without a name": ("x denied the request", "admission",
+                              "change the template as the message says"),
+    "unknown rejection": (
         "namespaces is being terminated", "creation",
         "check which part of the template, or which rule of the namespace, the message is about"),
 }
@@ -668,14 +691,14 @@ ROWS = [row
         for row in getattr(failure_reasons, name)]
 
 
-def look(sample, **options):
+def diagnose_sample(sample, **options):
     return (diagnose(failure=sample) if isinstance(sample, str)
             else diagnose(sample[0], events=sample[1], **options))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_every_sample_shows_the_same_kind(case):
-    first = [look(sample, waits_for_termination=case.waits_for_termination)[0]
+def test_cause_of_each_observation(case):
+    first = [diagnose_sample(sample, waits_for_termination=case.waits_for_termination)[0]
              for sample in case.samples]
 
     assert [cause.kind for cause in first] == [case.kind] * len(case.samples)
@@ -683,8 +706,8 @@ def test_every_sample_shows_the_same_kind(case):
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_sentence_and_what_to_do(case):
-    (cause,) = look(case.samples[-1], waits_for_termination=case.waits_for_termination)
+def test_sentence_suggestion_and_log(case):
+    (cause,) = diagnose_sample(case.samples[-1], waits_for_termination=case.waits_for_termination)
 
     assert cause.sentence == case.sentence
     assert cause.suggestion == case.suggestion
@@ -692,55 +715,57 @@ def test_the_sentence_and_what_to_do(case):
     assert cause.pod == ("" if isinstance(case.samples[-1], str) else "foo-1")
 
 
-@pytest.mark.parametrize("sample, kind, suggestion", WORDS.values(), ids=WORDS)
-def test_other_words_give_another_suggestion(sample, kind, suggestion):
-    (cause,) = look(sample if isinstance(sample, str) else (sample, []))
+@pytest.mark.parametrize("sample, kind, suggestion", OTHER_MESSAGES.values(), ids=OTHER_MESSAGES)
+def test_suggestion_for_another_message(sample, kind, suggestion):
+    (cause,) = diagnose_sample(sample if isinstance(sample, str) else (sample, []))
 
     assert (cause.kind, cause.suggestion) == (kind, suggestion)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.pattern}")
-def test_every_suggestion_says_what_to_do(row):
-    """The suggestion follows "Next:" in the message."""
+def test_suggestion_starts_with_a_verb_or_a_command(row):
+    """The suggestion follows "Next:" in the message, so it starts with a verb."""
     assert re.match(r"(add|build|change|check|compare|correct|create|let|load|look|push|raise|relax"
                     r"|remove|run|see|set|tolerate|uncordon|wait)\b|\{(kubectl|cluster)\} ",
                     row.suggestion)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.pattern}")
-def test_every_row_has_an_example_above(row):
+def test_each_row_has_an_example(row):
     parts = row.suggestion.format_map(collections.defaultdict(lambda: "\0")).split("\0")
     examples = [(case.kind.removeprefix("init-"), case.suggestion) for case in CASES.values()]
-    examples += [(kind, suggestion) for _sample, kind, suggestion in WORDS.values()]
+    examples += [(kind, suggestion) for _sample, kind, suggestion in OTHER_MESSAGES.values()]
 
     assert any(kind == row.kind and re.fullmatch(".*".join(map(re.escape, parts)), suggestion)
                for kind, suggestion in examples)
 
 
-def test_commands_reach_the_cluster_that_the_task_was_for():
+def test_commands_have_the_connection_of_the_task():
     request = Request("foo", namespace="shop", connection={"context": "lyon", "kubeconfig": None})
-    (cause,) = causes(request, Controller.from_api(rc("foo")), [loop(137)[0]], [])
+    (cause,) = causes(request, Controller.from_api(rc("foo")), [crash_loop(137)[0]], [])
 
     assert cause.suggestion.endswith(
         "\nkubectl --context=lyon --kubeconfig=KUBECONFIG-OF-THE-TASK describe node real-1")
 
 
-FORGED = "$(touch pwned)`id`; id {{ lookup('pipe', 'id') }}"
+FORGED_NAME = "$(touch pwned)`id`; id {{ lookup('pipe', 'id') }}"
 
 
 @pytest.mark.parametrize("sample", [
-    f'pods "x" is forbidden: error looking up service account a: serviceaccount "{FORGED}" not '
+    f'pods "x" is forbidden: error looking up service account a: serviceaccount "{FORGED_NAME}" '
+    'not '
     'found',
-    f"pods is forbidden: exceeded quota: {FORGED}, requested: pods=1",
-    f"ValidatingAdmissionPolicy '{FORGED.replace(chr(39), '')}' denied",
-    (pod(ended(137), spec={"name": FORGED}, name=FORGED), []),
-    (pod(loop(1)[0]["status"]["containerStatuses"][0] | {"name": FORGED}, name=FORGED), []),
-    (unschedulable(f'0/4 nodes are available: persistentvolumeclaim "{FORGED}" not found. not '
+    f"pods is forbidden: exceeded quota: {FORGED_NAME}, requested: pods=1",
+    f"ValidatingAdmissionPolicy '{FORGED_NAME.replace(chr(39), '')}' denied",
+    (pod(terminated_container(137), spec={"name": FORGED_NAME}, name=FORGED_NAME), []),
+    (pod(crash_loop(1)[0]["status"]["containerStatuses"][0] | {"name": FORGED_NAME},
+         name=FORGED_NAME), []),
+    (unschedulable(f'0/4 nodes are available: persistentvolumeclaim "{FORGED_NAME}" not found. not '
                    f'found'), []),
 ], ids=["service account", "quota", "policy", "pod", "container", "claim"])
-def test_a_command_has_nothing_but_names_in_it(sample):
-    """Any client can forge the text of a pod and of the pod's messages."""
-    (cause,) = look(sample)
+def test_commands_contain_only_valid_names(sample):
+    """Any client can forge the text of a pod and of a pod's messages."""
+    (cause,) = diagnose_sample(sample)
 
     commands = [line for line in cause.suggestion.splitlines() if line.startswith("kubectl ")]
     assert commands and all(re.fullmatch(r"[A-Za-z0-9 ./-]+", command) for command in commands)
@@ -756,36 +781,36 @@ def test_a_command_has_nothing_but_names_in_it(sample):
     ("Failed", 'secret "nope" not found'),
 ])
 @pytest.mark.parametrize("field", ["", "spec.containers{web}"], ids=["pod", "container"])
-def test_an_event_alone_is_never_fatal(reason, message, field):
-    """Healthy pods have Events like these for a while during the start."""
+def test_event_alone_is_never_fatal(reason, message, field):
+    """Healthy pods may have the same Events for a while during the start."""
     (cause,) = diagnose(CREATING, events=[event(reason, message, count=99, field=field)])
 
     assert not cause.is_fatal
 
 
-def test_an_event_does_not_put_another_word_into_a_status():
+def test_event_does_not_override_the_status():
     forged = event("Failed", 'Failed to pull image "a:1": not found')
 
-    (cause,) = diagnose(pod(waits("CreateContainerError")), events=[forged])
+    (cause,) = diagnose(pod(waiting_container("CreateContainerError")), events=[forged])
 
     assert (cause.kind, cause.is_fatal) == ("start", False)
 
 
-def endless(parsed):
-    """Return the number of consecutive parts of a pattern that repeat without limit.
+def unlimited_repetitions(parsed):
+    """Return the number of consecutive unlimited repetitions in a pattern.
 
-    A lookahead is counted separately, and may have a single unlimited part.
+    A lookahead is counted separately, and may have one unlimited repetition.
     """
     count = 0
     for operation, argument in parsed:
         name = str(operation)
         if name in ("MAX_REPEAT", "MIN_REPEAT"):
-            count += (argument[1] is re._constants.MAXREPEAT) + endless(argument[2])
+            count += (argument[1] is re._constants.MAXREPEAT) + unlimited_repetitions(argument[2])
         elif name == "SUBPATTERN":
-            count += endless(argument[-1])
+            count += unlimited_repetitions(argument[-1])
         elif name == "BRANCH":
-            count += max(map(endless, argument[1]))
-        elif name in ("ASSERT", "ASSERT_NOT") and endless(argument[1]) > 1:
+            count += max(map(unlimited_repetitions, argument[1]))
+        elif name in ("ASSERT", "ASSERT_NOT") and unlimited_repetitions(argument[1]) > 1:
             count += 2
     return count
 
@@ -796,18 +821,19 @@ def is_linear(pattern):
     An unlimited repetition must have a single possible start.
     """
     parsed = re._parser.parse(pattern)
-    return endless(parsed) <= 1 and (pattern.startswith("^") or "MAXREPEAT" not in repr(parsed))
+    return unlimited_repetitions(parsed) <= 1 and (pattern.startswith("^")
+                                                   or "MAXREPEAT" not in repr(parsed))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.pattern}")
-def test_a_sign_is_looked_for_in_time_that_is_proportional_to_the_text(row):
+def test_patterns_match_in_linear_time(row):
     assert is_linear(row.pattern)
 
 
 @pytest.mark.parametrize("pattern",
                          [r"(a|b).*c", r"a.*b", r"^a.*b.*c", r"x (?P<name>[^,]+),",
                           r"^(?=.*a.*b)c"])
-def test_a_pattern_that_takes_longer_is_found(pattern):
+def test_is_linear_rejects_slow_patterns(pattern):
     assert not is_linear(pattern)
 
 
@@ -823,15 +849,15 @@ def test_a_pattern_that_takes_longer_is_found(pattern):
             "timed out waiting for the condition", field="")]),
     (CREATING,
      [event("FailedCreatePodSandBox", "Failed to create pod sandbox: timeout", field="")]),
-    (pod(waits("PodInitializing"), init=container(running={})), []),
-    (pod(waits("PodInitializing"), init=ended(0, "Completed")), []),
-    (pod(container(running={}), init={**ended(0, "Completed"), "ready": True}), []),
+    (pod(waiting_container("PodInitializing"), init=container(running={})), []),
+    (pod(waiting_container("PodInitializing"), init=terminated_container(0, "Completed")), []),
+    (pod(container(running={}), init={**terminated_container(0, "Completed"), "ready": True}), []),
     (pod(container(running={})), []),
     (pod(container(running={})),
      [event("Unhealthy", "Readiness probe failed: dial tcp: connect: connection refused")]),
     (pod(container(running={})), [event("Unhealthy", LIVENESS), event("Unhealthy", STARTUP)]),
     (pod(container(running={})),
-     [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}')]),
+     [event("Failed", f'Failed to pull image "localhost/none:v9": {UNREACHABLE_REGISTRY}')]),
     (pod(container(running={})), [event("FailedMount", MOUNT, 3, field="")]),
     (pod(container(ready=True, running={}), conditions=conditions("True")),
      [event("Unhealthy", READINESS, 9)]),
@@ -844,34 +870,36 @@ def test_a_pattern_that_takes_longer_is_found(pattern):
      [event("FailedMount", MOUNT, about="bar-1"), event("Failed", f"Error: {RUNC}", about="")]),
     (pod(container(running={})),
      [event("Unhealthy", READINESS, 9, field="spec.containers{sidecar}")]),
-], ids=["new", "no conditions", "null lists", "creating", "the kubelet's cache is late",
-        "a sandbox fails once", "init runs",
-        "init ends", "init done", "running", "one readiness failure", "one failure of each probe",
-        "pulled after all",
-        "mounted after all", "ready after probes failed",
+], ids=["new", "no conditions", "null lists", "creating", "late cache of the kubelet",
+        "single failed sandbox", "init container runs",
+        "init container exits", "init container ready", "running", "one readiness failure",
+        "one failure of each probe", "pulled after a failure",
+        "mounted after a failure", "ready after failed probes",
         "ready after restarts, or not yet for min_ready_seconds",
-        "terminating within its grace", "events of others", "a probe of another container"])
-def test_a_pod_that_starts_or_is_healthy_gives_none(pod, events):
+        "terminating within the grace period", "events of other pods",
+        "probe of another container"])
+def test_starting_and_healthy_pods_have_no_cause(pod, events):
     assert diagnose(pod, events=events) == []
 
 
-def named(name, reason):
-    return pod(waits(reason, f"message of {name}"), name=name)
+def failing_pod(name, reason):
+    return pod(waiting_container(reason, f"message of {name}"), name=name)
 
 
-def test_each_kind_is_told_once_with_a_pod_as_example_and_a_count():
-    pods = [named("foo-3", "ErrImagePull"), named("foo-2", "SomethingNew"),
-            named("foo-1", "ImagePullBackOff"),
-            named("foo-4", "ErrImagePull"), named("foo-5", "SomethingNew")]
+def test_cause_of_several_pods_has_an_example_and_a_count():
+    pods = [failing_pod("foo-3", "ErrImagePull"), failing_pod("foo-2", "SomethingNew"),
+            failing_pod("foo-1", "ImagePullBackOff"),
+            failing_pod("foo-4", "ErrImagePull"), failing_pod("foo-5", "SomethingNew")]
 
     assert [cause.sentence for cause in diagnose(*pods)] == [
         "pod foo-1, container web: ImagePullBackOff: message of foo-1 (and 2 more pods)",
         "pod foo-2, container web: SomethingNew: message of foo-2 (and 1 more pod)"]
 
 
-def test_what_is_fatal_comes_first_and_is_the_example():
-    crashed_once = pod(ended(3), name="foo-1")
-    crashes = pod(waits("CrashLoopBackOff", restarts=2, last={"exitCode": 3, "reason": "Error"}),
+def test_fatal_causes_come_first():
+    crashed_once = pod(terminated_container(3), name="foo-1")
+    crashes = pod(waiting_container("CrashLoopBackOff", restarts=2,
+                                    last={"exitCode": 3, "reason": "Error"}),
                   name="foo-2")
 
     causes = diagnose(crashed_once, crashes, failure="exceeded quota: small, requested: pods=1")
@@ -880,16 +908,18 @@ def test_what_is_fatal_comes_first_and_is_the_example():
         ("crash", "foo-2", 2, True), ("quota", "", 1, False)]
 
 
-def test_each_container_of_a_pod_is_looked_at():
-    both = pod(waits("ErrImagePull", "gone"), {**ended(3), "name": "proxy"})
+def test_each_failing_container_has_a_cause():
+    both = pod(waiting_container("ErrImagePull", "gone"),
+               {**terminated_container(3), "name": "proxy"})
 
     assert [cause.sentence for cause in diagnose(both)] == [
         "pod foo-1, container web: ErrImagePull: gone",
         "pod foo-1, container proxy: Error: exit code 3, not restarted yet"]
 
 
-def test_a_sidecar_is_no_init_container():
-    item = pod(waits("PodInitializing"), init=loop(3)[0]["status"]["containerStatuses"][0])
+def test_sidecar_is_named_as_a_sidecar():
+    item = pod(waiting_container("PodInitializing"),
+               init=crash_loop(3)[0]["status"]["containerStatuses"][0])
     item["spec"]["initContainers"] = [{"name": "setup", "restartPolicy": "Always"}]
 
     (cause,) = diagnose(item)
@@ -897,57 +927,58 @@ def test_a_sidecar_is_no_init_container():
     assert (cause.kind, cause.place) == ("crash", "pod foo-1, sidecar container setup")
 
 
-def test_a_crash_is_not_taken_for_a_kill_by_a_probe_that_failed_too_seldom():
-    crashed = {**loop(3)[0], "spec": {"containers": [{"name": "web", **LIVELY}]}}
+def test_crash_with_few_failed_probes_is_a_crash():
+    crashed = {**crash_loop(3)[0], "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}}
 
     assert [cause.kind
             for cause in diagnose(crashed, events=[event("Unhealthy", LIVENESS, 2)])] == ["crash"]
 
 
-def test_a_container_that_was_never_restarted_was_not_ended_by_a_probe():
-    first = {**pod(ended(3)), "spec": {"containers": [{"name": "web", **LIVELY}]}}
+def test_crash_without_a_restart_is_not_blamed_on_a_probe():
+    first = {**pod(terminated_container(3)),
+             "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}}
 
     assert [cause.kind
             for cause in diagnose(first, events=[event("Unhealthy", LIVENESS, 3)])] == ["crash"]
 
 
-def test_where_a_condition_tells_of_pods_that_cannot_be_created_no_event_does():
+def test_failure_condition_takes_precedence_over_events():
     (cause,) = diagnose(failure=f"exceeded quota: {QUOTA}", current=1,
-                        events=[refused("no team label")])
+                        events=[creation_event("no team label")])
 
     assert (cause.kind, cause.reason) == ("quota", "FailedCreate")
 
 
-def refused(message, **more):
+def creation_event(message, **more):
     return {**event("FailedCreate", message, **more),
             "involvedObject": {"kind": "StatefulSet", "uid": "uid of foo"}}
 
 
 @pytest.mark.parametrize("current, kinds", [(1, ["admission"]), (2, []), (3, [])])
-def test_of_a_kind_without_such_a_condition_the_last_event_counts_while_pods_are_missing(
+def test_last_creation_event_counts_while_pods_are_missing(
         current, kinds):
     controller = StatefulSet.from_api({
         "metadata": {"name": "foo", "uid": "uid of foo", "annotations": {}},
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "foo"}}, "template": template(),
                  "serviceName": "foo"},
         "status": {"replicas": current}})
-    events = [refused('admission webhook "w.example.com" denied the request: no',
-                      lastTimestamp="2026-11-21T10:05:00Z"),
-              refused(f"exceeded quota: {QUOTA}", lastTimestamp="2026-11-21T10:00:00Z")]
+    events = [creation_event('admission webhook "w.example.com" denied the request: no',
+                             lastTimestamp="2026-11-21T10:05:00Z"),
+              creation_event(f"exceeded quota: {QUOTA}", lastTimestamp="2026-11-21T10:00:00Z")]
 
     assert [cause.kind
             for cause in causes(
                 Request("foo", kind=Kind.STATEFUL_SET), controller, [], events)] == kinds
 
 
-def test_pods_that_cannot_be_deleted_are_told_from_those_that_cannot_be_created():
+def test_failure_condition_with_too_many_pods_is_a_failed_deletion():
     (cause,) = diagnose(failure='admission webhook "w.example.com" denied the request: keep',
                         current=3)
 
     assert (cause.kind, cause.reason) == ("admission", "FailedDelete")
 
 
-def test_a_template_that_is_closed_for_the_handover_is_no_failure():
+def test_closed_template_is_not_a_failure():
     assert diagnose(failure=f'pods "foo-" is forbidden: no PriorityClass with name {CLOSED} was '
                             'found') == []
 
@@ -958,50 +989,51 @@ def test_a_template_that_is_closed_for_the_handover_is_no_failure():
     ({"grpc": {"port": 9000}}, "(gRPC :9000)"),
     ({"httpGet": {"port": "http"}}, "(GET :http)"),
 ])
-def test_what_a_probe_asks_is_told(probe, text):
+def test_suggestion_describes_the_probe(probe, text):
     (cause,) = diagnose(pod(container(running={}), spec={"readinessProbe": probe}),
                         events=[event("Unhealthy", READINESS, 2)])
 
     assert text in cause.suggestion
 
 
-def test_a_long_message_keeps_its_beginning_and_its_end():
-    (cause,) = diagnose(pod(waits("ErrImagePull",
-                                  "first\n  line " + "and more " * 100 + "the true reason")))
+def test_long_message_is_shortened_in_the_middle():
+    (cause,) = diagnose(pod(waiting_container("ErrImagePull",
+                                              "first\n  line " + "and more " * 100
+                                              + "the true reason")))
 
     assert len(cause.message) == diagnosis.MAX_MESSAGE_LENGTH < 900
     assert (cause.message.startswith("first line and more ")
             and cause.message.endswith(" more the true reason"))
 
 
-ANYTHING = st.sampled_from([None, "", 0, 7, [], {}, [None], [[]], {"reason": None}, "x"])
+ANY_VALUE = st.sampled_from([None, "", 0, 7, [], {}, [None], [[]], {"reason": None}, "x"])
 
 
-def places(item: t.Any, path: tuple = ()) -> list[tuple]:
+def paths_in(item: t.Any, path: tuple = ()) -> list[tuple]:
     """Return the paths of all values in an object."""
     inner = (item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list)
              else ())
-    return [path, *(deeper for key, value in inner for deeper in places(value, (*path, key)))]
+    return [path, *(deeper for key, value in inner for deeper in paths_in(value, (*path, key)))]
 
 
 @given(st.data())
-def test_no_mutilated_object_raises(data):
-    """Fields may be missing or have any type; the result is still a list of causes."""
+def test_malformed_objects_never_raise(data):
+    """Fields may be missing or have any type; the result is always a list of causes."""
     case = data.draw(st.sampled_from([case for case in CASES.values()
                                       if not isinstance(case.samples[0], str)]))
-    looked_at = [copy.deepcopy(part) for part in data.draw(st.sampled_from(case.samples))]
+    case_objects = [copy.deepcopy(part) for part in data.draw(st.sampled_from(case.samples))]
     for _time in range(data.draw(st.integers(1, 4))):
         *path, last = data.draw(st.sampled_from([(0, "spec"),
-                                                 *(path for path in places(looked_at)
+                                                 *(path for path in paths_in(case_objects)
                                                    if len(path) > 1)]))
-        inner: t.Any = looked_at
+        inner: t.Any = case_objects
         for key in path:
             inner = inner[key]
         if isinstance(inner, dict) and data.draw(st.booleans()):
             inner.pop(last, None)
         else:
-            inner[last] = copy.deepcopy(data.draw(ANYTHING))
-    pods, events = looked_at
+            inner[last] = copy.deepcopy(data.draw(ANY_VALUE))
+    pods, events = case_objects
 
     for cause in diagnose(pods, events=events):
         assert isinstance(cause, Cause) and isinstance(cause.sentence, str)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Preflight warnings about GitOps tools that would revert the update from a manifest."""
+"""Warn about GitOps tools that would revert the update to a manifest."""
 
 from __future__ import annotations
 
@@ -27,27 +27,29 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.request imp
 
 Json = dict[str, t.Any]
 SHOP = dataclasses.replace(UPDATE, namespace="shop")
-TRACKED = {gitops.ARGO_TRACKING: "web:/ReplicationController:shop/foo"}
-KUSTOMIZED = dict(zip(gitops.FLUX_KUSTOMIZATION, ("apps", "flux-system"), strict=True))
-RELEASED = dict(zip(gitops.FLUX_RELEASE, ("web", "prod"), strict=True))
+ARGO_ANNOTATION = {gitops.ARGO_TRACKING: "web:/ReplicationController:shop/foo"}
+KUSTOMIZATION_LABELS = dict(zip(gitops.FLUX_KUSTOMIZATION, ("apps", "flux-system"), strict=True))
+HELM_RELEASE_LABELS = dict(zip(gitops.FLUX_RELEASE, ("web", "prod"), strict=True))
 #: Helm's metadata on an object: the label here, the annotations in HELM.
-BY_HELM = {gitops.MANAGED_BY: "Helm"}
+HELM_LABEL = {gitops.MANAGED_BY: "Helm"}
 SUSPENDED = """--type=merge -p '{"spec": {"suspend": true}}'"""
 #: Words of the commands other than names.
-FIXED = {"APPLICATION", "NAMESPACE", "NAME", "RELEASE", "-n", "--sync-policy", "--type=merge", "-p",
-         '{"spec": {"suspend": true}}'}
-HELM = dict(zip(gitops.HELM_RELEASE, ("web", "shop"), strict=True))
+FIXED_WORDS = {"APPLICATION", "NAMESPACE", "NAME", "RELEASE", "-n", "--sync-policy", "--type=merge",
+               "-p",
+               '{"spec": {"suspend": true}}'}
+HELM_ANNOTATIONS = dict(zip(gitops.HELM_RELEASE, ("web", "shop"), strict=True))
 
 
-def told(request: Request = SHOP, labels: Json | None = None, annotations: Json | None = None,
-         *managers: str) -> list[str]:
+def warnings_of(request: Request = SHOP, labels: Json | None = None,
+                annotations: Json | None = None,
+                *managers: str) -> list[str]:
     item = rc(labels={"app": "foo", **(labels or {})}, annotations=annotations,
               managedFields=[{"manager": manager, "operation": "Update"} for manager in managers])
     return gitops.warnings(choose(request), request, Controller.from_api(item))
 
 
-@pytest.mark.parametrize("labels, annotations, managers, who, command", [
-    ({}, TRACKED, (), "Argo CD (application web)", "argocd app set web --sync-policy none"),
+@pytest.mark.parametrize("labels, annotations, managers, tool, command", [
+    ({}, ARGO_ANNOTATION, (), "Argo CD (application web)", "argocd app set web --sync-policy none"),
     ({}, {gitops.ARGO_TRACKING: "team_web:/ReplicationController:shop/foo"}, (),
      "Argo CD (application team/web)",
      "argocd app set team/web --sync-policy none"),
@@ -57,21 +59,22 @@ def told(request: Request = SHOP, labels: Json | None = None, annotations: Json 
      "argocd app set web --sync-policy none"),
     ({}, {}, ("argocd-application-controller",), "Argo CD",
      "argocd app set APPLICATION --sync-policy none"),
-    (KUSTOMIZED, {}, ("kustomize-controller",), "Flux (Kustomization flux-system/apps)",
+    (KUSTOMIZATION_LABELS, {}, ("kustomize-controller",), "Flux (Kustomization flux-system/apps)",
      f"kubectl -n flux-system patch kustomizations.kustomize.toolkit.fluxcd.io apps {SUSPENDED}"),
     ({}, {}, ("kustomize-controller",), "Flux",
      "kubectl -n NAMESPACE patch kustomizations.kustomize.toolkit.fluxcd.io NAME "),
-    ({**BY_HELM, **RELEASED}, HELM, ("helm-controller",), "Flux (HelmRelease prod/web)",
+    ({**HELM_LABEL, **HELM_RELEASE_LABELS}, HELM_ANNOTATIONS, ("helm-controller",),
+     "Flux (HelmRelease prod/web)",
      f"kubectl -n prod patch helmreleases.helm.toolkit.fluxcd.io web {SUSPENDED}"),
-    (BY_HELM, HELM, ("helm",), "Helm (release web)", "helm -n shop get values web"),
-], ids=["tracked", "tracked elsewhere", "Argo CD's label", "the usual label, managed",
-        "managed by Argo CD", "Kustomization",
+    (HELM_LABEL, HELM_ANNOTATIONS, ("helm",), "Helm (release web)", "helm -n shop get values web"),
+], ids=["tracking annotation", "tracking annotation of a team", "Argo CD's label",
+        "instance label, managed by Argo CD", "managed by Argo CD", "Kustomization",
         "managed by Flux", "HelmRelease", "Helm"])
-def test_who_has_a_manifest_is_named_with_what_keeps_it_from_applying_that(
-        labels, annotations, managers, who, command):
-    (sentence,) = told(SHOP, labels, annotations, *managers)
+def test_warning_names_the_tool_and_the_command_to_suspend_it(
+        labels, annotations, managers, tool, command):
+    (sentence,) = warnings_of(SHOP, labels, annotations, *managers)
 
-    assert (sentence.startswith(f"{who} manages foo: at ") and "to its manifest" in sentence
+    assert (sentence.startswith(f"{tool} manages foo: at ") and "to its manifest" in sentence
             and command in sentence)
 
 
@@ -80,33 +83,36 @@ def test_who_has_a_manifest_is_named_with_what_keeps_it_from_applying_that(
     ({}, {},
      ("baton.kubernetes", "kubectl-client-side-apply", "kube-controller-manager",
       "OpenAPI-Generator")),
-    ({gitops.INSTANCE: "web"}, {}, ("helm",)), ({**BY_HELM, gitops.INSTANCE: "web"}, {}, ()),
-    ({}, {gitops.ARGO_TRACKING: "web:/ReplicationController:shop/bar"}, ()), ({}, HELM, ()),
-], ids=["nobody", "ourselves and others", "a label that most charts have", "rendered with Helm",
-        "a copied annotation",
+    ({gitops.INSTANCE: "web"}, {}, ("helm",)), ({**HELM_LABEL, gitops.INSTANCE: "web"}, {}, ()),
+    ({}, {gitops.ARGO_TRACKING: "web:/ReplicationController:shop/bar"}, ()),
+    ({}, HELM_ANNOTATIONS, ()),
+], ids=["no tool", "this collection and kubectl", "instance label alone", "rendered with Helm",
+        "copied annotation",
         "annotations alone"])
-def test_nobody_is_named_without_proof(labels, annotations, managers):
-    assert told(SHOP, labels, annotations, *managers) == []
+def test_no_warning_without_proof_of_a_tool(labels, annotations, managers):
+    assert warnings_of(SHOP, labels, annotations, *managers) == []
 
 
 MIGRATED = {"module": Module.MIGRATION, "state": State.MIGRATED}
 
 
-@pytest.mark.parametrize("changes, labels, annotations, is_told", [
-    ({}, {gitops.ARGO_LABEL: "web"}, {}, True), ({}, {}, TRACKED, False),
+@pytest.mark.parametrize("changes, labels, annotations, is_warned", [
+    ({}, {gitops.ARGO_LABEL: "web"}, {}, True), ({}, {}, ARGO_ANNOTATION, False),
     ({"next_name": "bar"}, {gitops.ARGO_LABEL: "web"}, {}, True),
     ({"kind": Kind.DEPLOYMENT}, {gitops.ARGO_LABEL: "web"}, {}, False),
     (MIGRATED, {gitops.ARGO_LABEL: "web"}, {}, False),
-], ids=["a label", "an annotation", "a successor that stays", "a Deployment", "a migration"])
-def test_a_successor_that_argo_cd_would_take_for_its_own_is_told(
-        changes, labels, annotations, is_told):
-    (sentence,) = told(dataclasses.replace(SHOP, **changes), labels, annotations)
+], ids=["label", "annotation", "next_name", "Deployment", "migration"])
+def test_warning_about_pruning_of_the_successor(
+        changes, labels, annotations, is_warned):
+    (sentence,) = warnings_of(dataclasses.replace(SHOP, **changes), labels, annotations)
 
-    assert ("With automatic pruning, it deletes the successor" in sentence) == is_told
+    assert ("With automatic pruning, it deletes the successor" in sentence) == is_warned
 
 
-def test_two_tools_are_two_sentences():
-    assert [warning.split()[0] for warning in told(SHOP, BY_HELM, {**HELM, **TRACKED})] == [
+def test_two_tools_give_two_warnings():
+    assert [warning.split()[0]
+            for warning in warnings_of(SHOP, HELM_LABEL,
+                                       {**HELM_ANNOTATIONS, **ARGO_ANNOTATION})] == [
         "Argo", "Helm"]
 
 
@@ -118,23 +124,24 @@ def test_two_tools_are_two_sentences():
     (MIGRATED,
      "creates the ReplicationController foo again, in addition to the Deployment"),
 ])
-def test_what_it_will_do_depends_on_what_is_changed(changes, effect):
-    (sentence,) = told(dataclasses.replace(SHOP, **changes), annotations=TRACKED)
+def test_warning_names_the_effect_on_the_update(changes, effect):
+    (sentence,) = warnings_of(dataclasses.replace(SHOP, **changes), annotations=ARGO_ANNOTATION)
 
     assert effect in sentence
 
 
-def test_the_restart_of_a_deployment_is_left_alone():
-    assert told(dataclasses.replace(SHOP, kind=Kind.DEPLOYMENT, state=State.RESTARTED),
-                annotations=TRACKED) == []
+def test_no_warning_for_the_restart_of_a_deployment():
+    assert warnings_of(dataclasses.replace(SHOP, kind=Kind.DEPLOYMENT, state=State.RESTARTED),
+                       annotations=ARGO_ANNOTATION) == []
 
 
-def test_commands_reach_the_cluster_of_the_task():
+def test_commands_have_the_connection_of_the_task():
     request = dataclasses.replace(SHOP,
                                   connection={"context": "lyon", "kubeconfig": "/my config",
                                               "host": None})
 
-    (flux,), (helm,) = told(request, KUSTOMIZED), told(request, BY_HELM, HELM)
+    (flux,), (helm,) = warnings_of(request, KUSTOMIZATION_LABELS), warnings_of(request, HELM_LABEL,
+                                                                               HELM_ANNOTATIONS)
 
     assert ("kubectl --context=lyon '--kubeconfig=/my config' --server=HOST-OF-THE-TASK -n "
             "flux-system patch") in flux
@@ -145,15 +152,17 @@ def test_commands_reach_the_cluster_of_the_task():
 @pytest.mark.parametrize("key",
                          [gitops.ARGO_LABEL, gitops.INSTANCE, gitops.ARGO_TRACKING,
                           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE, *gitops.HELM_RELEASE])
-def test_what_is_no_name_stands_in_no_sentence_and_no_command(key):
+def test_invalid_names_are_in_no_warning(key):
     """A user with annotate permission chooses the value."""
-    everything = {**KUSTOMIZED, **BY_HELM, gitops.INSTANCE: "web"}
+    everything = {**KUSTOMIZATION_LABELS, **HELM_LABEL, gitops.INSTANCE: "web"}
     for value in dict.fromkeys((*KEYS[key], *HOSTILE)):
-        labels = {**(BY_HELM if key in gitops.HELM_RELEASE else everything),
+        labels = {**(HELM_LABEL if key in gitops.HELM_RELEASE else everything),
                   **({key: value} if key in LABELS else {})}
-        for sentence in told(SHOP, labels, {**HELM, **({key: value} if key not in LABELS else {})},
-                             "argocd-controller"):
+        for sentence in warnings_of(SHOP, labels,
+                                    {**HELM_ANNOTATIONS,
+                                     **({key: value} if key not in LABELS else {})},
+                                    "argocd-controller"):
             words = shlex.split(re.search(r"(argocd|kubectl|helm) (app|-n) .*", sentence)[0])
             assert sentence.isprintable() and len(sentence) < 1000
             assert [word for word in words
-                    if word not in FIXED and not all(map(is_name, word.split("/")))] == []
+                    if word not in FIXED_WORDS and not all(map(is_name, word.split("/")))] == []

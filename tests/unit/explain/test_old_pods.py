@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Old pods of a StatefulSet, not replaced by the cluster until ready."""
+"""Diagnose old pods of a StatefulSet, which the cluster does not replace until they are ready."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ def diagnose(*pods, policy="OrderedReady", partition=0, state="updated"):
 
 
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
-@pytest.mark.parametrize("revision, partition, kind, survives", [
+@pytest.mark.parametrize("revision, partition, kind, survives_rollback", [
     (OLD, 0, "old-pod", True), (OLD, 1, "held-pod", True), (BROKEN, 0, "stuck-pod", False),
     (BROKEN, 1, "stuck-pod", False),
     (NEW, 0, "image", False)])
-def test_an_old_pod_is_told_from_a_new_one(revision, partition, kind, survives, policy):
+def test_causes_of_old_and_new_pods(revision, partition, kind, survives_rollback, policy):
     (cause,) = diagnose(pod(revision), partition=partition, policy=policy)
 
-    assert (cause.kind, cause.kind in BLOCK_ROLLBACK, cause.pod) == (kind, survives, "foo-0")
+    assert (cause.kind, cause.kind in BLOCK_ROLLBACK, cause.pod) == (kind, survives_rollback,
+                                                                     "foo-0")
     assert cause.sentence.startswith("pod foo-0, " if kind == "image"
                                      else "old pod foo-0, container web: ErrImagePull")
     assert ("kubectl -n shop delete pod foo-0" in cause.suggestion) is (
@@ -59,31 +60,31 @@ def test_an_old_pod_is_told_from_a_new_one(revision, partition, kind, survives, 
     assert cause.is_fatal is (policy == "OrderedReady" or kind in ("held-pod", "image"))
 
 
-def test_all_old_pods_that_are_not_ready_are_in_one_command():
+def test_command_deletes_all_unready_old_pods():
     ready = pod(OLD, "foo-3", ready="True")
-    going = pod(OLD, "foo-4", reason="", deletionTimestamp="2026-11-24T10:00:00Z")
-    (cause,) = diagnose(pod(OLD, "foo-10"), pod(OLD, "foo-2"), ready, going)
+    terminating = pod(OLD, "foo-4", reason="", deletionTimestamp="2026-11-24T10:00:00Z")
+    (cause,) = diagnose(pod(OLD, "foo-10"), pod(OLD, "foo-2"), ready, terminating)
 
     assert (cause.suggestion.endswith("\nkubectl -n shop delete pod foo-2 foo-10")
             and cause.pods == 2)
 
 
-def test_an_old_pod_without_a_sign_of_trouble_is_named():
+def test_unready_old_pod_without_a_reason_is_named():
     (cause,) = diagnose(pod(OLD, reason=""))
 
     assert cause.sentence == "old pod foo-0: it is not ready" and not cause.is_fatal
 
 
-def test_a_rollback_deletes_old_pods_itself():
+def test_rollback_suggests_no_deletion():
     assert [cause.kind for cause in diagnose(pod(BROKEN), state="rolled_back")] == ["image"]
 
 
-def test_the_command_for_old_pods_has_nothing_but_names_in_it():
+def test_command_contains_only_valid_names():
     (cause,) = diagnose(pod(OLD, "$(touch pwned)`id`"))
 
     assert cause.suggestion.endswith("\nkubectl -n shop delete pod POD")
 
 
-def test_other_kinds_have_no_old_pods_to_wait_for():
+def test_other_kinds_have_no_cause_for_old_pods():
     (cause,) = causes(Request("foo"), Controller.from_api(rc(available=0)), [pod(OLD)], [])
     assert cause.kind == "image"

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Missing permissions are reported before the first write; the documented Role suffices."""
+"""Report missing permissions before the first write; the documented Role suffices."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ROLE = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"),
 CONTROLLERS, *_OTHERS, LEASES = ROLE
 PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "patch"]}
 UPDATE = Request("foo", namespace="shop")
-UNLOCKED = dataclasses.replace(UPDATE, lock=False)
+WITHOUT_LOCK = dataclasses.replace(UPDATE, lock=False)
 
 
 def refuse_missing(rules, request):
     permissions.refuse_missing(rules, choose(request).needs(request), request)
 
 
-def refusal(rules, request=UPDATE):
+def error_of(rules, request=UPDATE):
     with pytest.raises(RolloutError) as error:
         refuse_missing(rules, request)
     return error.value
@@ -44,72 +44,72 @@ def refusal(rules, request=UPDATE):
 @pytest.mark.parametrize("rules",
                          [ROLE, [CONTROLLERS, PODS, LEASES],
                           [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]],
-                         ids=["the documented Role", "the least", "everything"])
-def test_what_is_enough(rules):
+                         ids=["documented Role", "minimum", "everything"])
+def test_sufficient_rules(rules):
     refuse_missing(rules, UPDATE)
 
 
-def test_leases_are_needed_for_the_lock_only():
-    refuse_missing([CONTROLLERS, PODS], UNLOCKED)
+def test_only_the_lock_requires_leases():
+    refuse_missing([CONTROLLERS, PODS], WITHOUT_LOCK)
 
-    error = refusal([CONTROLLERS, PODS])
+    error = error_of([CONTROLLERS, PODS])
 
     assert error.why == "not allowed: get, create, update, delete on leases (coordination.k8s.io)"
     assert "lock=false" in error.next_command
 
 
 @pytest.mark.parametrize("verb", CONTROLLERS["verbs"])
-def test_every_missing_verb_is_named(verb):
+def test_each_missing_verb_is_named(verb):
     rule = {**CONTROLLERS, "verbs": [name for name in CONTROLLERS["verbs"] if name != verb]}
 
-    error = refusal([rule, PODS, LEASES])
+    error = error_of([rule, PODS, LEASES])
 
     assert (error.where, error.why) == ("namespace shop",
                                         f"not allowed: {verb} on replicationcontrollers")
     assert "lock" not in error.next_command
 
 
-OF_APPS = {**CONTROLLERS, "apiGroups": ["apps"],
-           "resources": ["replicasets", "deployments", "controllerrevisions"]}
+APPS_RULE = {**CONTROLLERS, "apiGroups": ["apps"],
+             "resources": ["replicasets", "deployments", "controllerrevisions"]}
 
 
 @pytest.mark.parametrize("request_, needs_pods", [
-    (UNLOCKED, True),
-    (dataclasses.replace(UNLOCKED, state=State.RESTARTED), True),
-    (dataclasses.replace(UNLOCKED, kind=Kind.REPLICA_SET), True),
-    (dataclasses.replace(UNLOCKED, module=Module.MIGRATION, state=State.MIGRATED), True),
-    (dataclasses.replace(UNLOCKED, next_name="bar"), False),
-    (dataclasses.replace(UNLOCKED, kind=Kind.DEPLOYMENT), False),
-    (dataclasses.replace(UNLOCKED, state=State.ROLLED_BACK), False),
-], ids=["an update", "a restart", "of a ReplicaSet", "a migration", "with next_name",
-        "of a Deployment", "a rollback"])
-def test_pods_are_listed_and_patched_only_where_they_are_handed_over(request_, needs_pods):
-    rules = [CONTROLLERS, OF_APPS]
+    (WITHOUT_LOCK, True),
+    (dataclasses.replace(WITHOUT_LOCK, state=State.RESTARTED), True),
+    (dataclasses.replace(WITHOUT_LOCK, kind=Kind.REPLICA_SET), True),
+    (dataclasses.replace(WITHOUT_LOCK, module=Module.MIGRATION, state=State.MIGRATED), True),
+    (dataclasses.replace(WITHOUT_LOCK, next_name="bar"), False),
+    (dataclasses.replace(WITHOUT_LOCK, kind=Kind.DEPLOYMENT), False),
+    (dataclasses.replace(WITHOUT_LOCK, state=State.ROLLED_BACK), False),
+], ids=["update", "restart", "ReplicaSet", "migration", "next_name",
+        "Deployment", "rollback"])
+def test_only_a_handover_requires_pods(request_, needs_pods):
+    rules = [CONTROLLERS, APPS_RULE]
     refuse_missing([*rules, PODS], request_)
 
     if needs_pods:
-        assert refusal(rules, request_).why == "not allowed: list, patch on pods"
-        assert refusal([*rules, {**PODS, "verbs": ["get", "list"]}],
-                       request_).why == "not allowed: patch on pods"
+        assert error_of(rules, request_).why == "not allowed: list, patch on pods"
+        assert error_of([*rules, {**PODS, "verbs": ["get", "list"]}],
+                        request_).why == "not allowed: patch on pods"
     else:
         refuse_missing(rules, request_)
 
 
-def test_all_that_is_missing_is_told_at_once():
-    assert refusal([CONTROLLERS]).why == (
+def test_all_missing_permissions_are_named_at_once():
+    assert error_of([CONTROLLERS]).why == (
         "not allowed: list, patch on pods; get, create, update, delete on leases "
         "(coordination.k8s.io)")
 
 
-def test_rules_of_other_groups_and_resources_do_not_count():
+def test_rules_of_other_groups_and_resources_are_ignored():
     rules = [{**CONTROLLERS, "apiGroups": ["apps"]},
              {**CONTROLLERS, "resources": ["replicationcontrollers/scale"]}, PODS, LEASES]
 
-    assert refusal(rules).why == (
+    assert error_of(rules).why == (
         "not allowed: get, list, watch, create, patch, delete on replicationcontrollers")
 
 
-def test_rules_add_up():
+def test_rules_are_combined():
     refuse_missing([{**CONTROLLERS, "verbs": [verb]} for verb in CONTROLLERS["verbs"]]
                    + [PODS, LEASES], UPDATE)
 
@@ -119,7 +119,7 @@ def test_rules_add_up():
     (["*/*"], False),
     (["*/logs"], False), (["log"], False),
 ])
-def test_a_subresource_is_granted_as_the_authorizer_has_it(resources, is_granted):
+def test_permission_for_a_subresource(resources, is_granted):
     """See ResourceMatches in pkg/apis/rbac/v1/evaluation_helpers.go of Kubernetes."""
     rule = {"apiGroups": [""], "resources": resources, "verbs": ["get"]}
 
@@ -129,7 +129,7 @@ def test_a_subresource_is_granted_as_the_authorizer_has_it(resources, is_granted
 
 
 @pytest.mark.parametrize("resources", [["*/pods"], ["pods/pods"], ["*/"], ["*/*"]])
-def test_a_subresource_grants_no_resource(resources):
+def test_permission_for_a_subresource_grants_no_resource(resources):
     rule = {"apiGroups": [""], "resources": resources, "verbs": ["list"]}
 
     assert permissions.missing([rule], [("", "pods", ("list",))]) == "list on pods"

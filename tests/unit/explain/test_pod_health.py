@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of observed pods, and the comparison of warnings about new and old pods."""
+"""Find failures of observed pods, and compare warnings about new and old pods."""
 
 from __future__ import annotations
 
@@ -44,94 +44,95 @@ def by_uid(*pods: Json) -> dict[str, Json]:
     return {pod["metadata"]["uid"]: pod for pod in pods}
 
 
-def first(*pods: Json) -> dict[str, pod_health.Vitals]:
+def vitals(*pods: Json) -> dict[str, pod_health.Vitals]:
     return {uid: pod_health.Vitals.from_api(pod_) for uid, pod_ in by_uid(*pods).items()}
 
 
-def told(before: Json, now: Json | None, may_go: int = 0) -> list[tuple[str, str]]:
+def causes_of(before: Json, now: Json | None, may_delete: int = 0) -> list[tuple[str, str]]:
     return [(cause.kind, cause.sentence)
-            for cause in pod_health.causes(FOO, first(before), by_uid(now) if now else {}, may_go)]
+            for cause in pod_health.causes(FOO, vitals(before), by_uid(now) if now else {},
+                                           may_delete)]
 
 
-KILLED = {"exitCode": 137, "reason": "OOMKilled"}
+OOM_KILLED = {"exitCode": 137, "reason": "OOMKilled"}
 UNREADY = {"reason": "ContainersNotReady", "message": "containers with unready status: [web]"}
-DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-             "message": "Eviction API: evicting"}
+DISRUPTION = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+              "message": "Eviction API: evicting"}
 SIDECAR = {"name": "proxy", "restartCount": 0, "state": {"running": {}}}
 
 #: State of a pod (None: deleted), kind of the cause, and sentence.
 CASES: dict[str, tuple[Json | None, str, str]] = {
-    "it was killed for memory": (
-        pod(restarts=1, last=KILLED), "memory",
+    "out of memory": (
+        pod(restarts=1, last=OOM_KILLED), "memory",
         "pod foo-1, container web: OOMKilled: exit code 137 (SIGKILL), restarted once"),
-    "it crashed, and is not ready yet": (
+    "crashed and not ready": (
         pod(restarts=2, ready="False", last={"exitCode": 1, "reason": "Error"}), "crash",
         "pod foo-1, container web: Error: exit code 1, restarted 2 times"),
-    "it was restarted, and nothing says why": (
+    "restarted without a reason": (
         pod(restarts=1), "crash", "pod foo-1, container web: Restarted: restarted once"),
-    "a sidecar was restarted": (
+    "sidecar restarted": (
         pod(init=[{**SIDECAR, "restartCount": 1,
                    "lastState": {"terminated": {"exitCode": 2, "reason": "Error"}}}]), "crash",
         "pod foo-1, sidecar container proxy: Error: exit code 2, restarted once"),
-    "it is not ready": (
+    "not ready": (
         pod(ready="False", since=LATER, condition=UNREADY), "unready",
         "pod foo-1: ContainersNotReady: containers with unready status: [web]"),
-    "it says nothing of readiness any more": (
+    "Ready condition missing": (
         pod(conditions=[]), "unready", "pod foo-1: NotReady: it was ready, and no longer is"),
-    "it was not ready for a while": (
+    "ready again": (
         pod(since=LATER), "unready",
         f"pod foo-1: NotReady: it was not ready for a while, and is ready again since {LATER}"),
-    "it was evicted": (
+    "evicted by the node": (
         pod(ready="False", phase="Failed", reason="Evicted",
             message="The node was low on resource: memory."), "evicted",
         "pod foo-1: Evicted: The node was low on resource: memory"),
-    "it was evicted, and has not said yet that it is not ready": (
+    "evicted, Ready condition not yet updated": (
         pod(phase="Failed", reason="Evicted"), "evicted", "pod foo-1: Evicted"),
-    "somebody evicts it": (
-        pod(metadata={"deletionTimestamp": LATER}, conditions=[DISRUPTED]), "evicted",
+    "eviction by the API": (
+        pod(metadata={"deletionTimestamp": LATER}, conditions=[DISRUPTION]), "evicted",
         "pod foo-1: EvictionByEvictionAPI: Eviction API: evicting"),
-    "its node is lost": (
+    "node lost": (
         pod(ready="False", condition={"reason": ""}), "node",
         "pod foo-1: NodeNotReady: node real-1 has stopped responding"),
-    "somebody deletes it": (
+    "terminating": (
         pod(metadata={"deletionTimestamp": LATER}), "gone",
         "pod foo-1: Deleted: another client deleted it"),
-    "it is gone": (None, "gone", "pod foo-1: Deleted: another client deleted it"),
+    "deleted": (None, "gone", "pod foo-1: Deleted: another client deleted it"),
 }
-# The last status from the kubelet, before the loss of the node.
-CASES["its node is lost"][0]["status"]["containerStatuses"][0]["ready"] = True
+# The last status from the kubelet before the loss of the node
+CASES["node lost"][0]["status"]["containerStatuses"][0]["ready"] = True
 
 
 @pytest.mark.parametrize("now, kind, sentence", CASES.values(), ids=CASES)
-def test_what_has_happened_is_told_in_the_words_of_the_cluster(now, kind, sentence):
-    assert told(pod(init=[SIDECAR]), now) == [(kind, sentence)]
+def test_cause_and_sentence_of_each_failure(now, kind, sentence):
+    assert causes_of(pod(init=[SIDECAR]), now) == [(kind, sentence)]
 
 
 @pytest.mark.parametrize("now", [pod(), pod(restarts=3)],
-                         ids=["never restarted", "restarted before"])
-def test_of_a_pod_that_is_as_it_was_nothing_is_told(now):
-    assert told(now, copy.deepcopy(now)) == []
+                         ids=["never restarted", "restarted before the soak"])
+def test_unchanged_pod_has_no_cause(now):
+    assert causes_of(now, copy.deepcopy(now)) == []
 
 
-def test_how_a_pod_starts_that_was_not_ready_yet_is_not_told_and_neither_that_it_goes():
+def test_starting_pod_has_no_cause():
     before = pod(ready="False")
 
-    assert told(before, pod(ready="False", since=LATER)) == [] == told(before, pod())
-    assert told(before, pod(restarts=1)) == [] == told(before, None)
+    assert causes_of(before, pod(ready="False", since=LATER)) == [] == causes_of(before, pod())
+    assert causes_of(before, pod(restarts=1)) == [] == causes_of(before, None)
 
 
-def test_as_many_may_go_as_it_has_become_smaller_by():
+def test_pods_deleted_by_a_smaller_size_have_no_cause():
     pods = [pod(f"foo-{number}") for number in range(3)]
     remaining = by_uid(pods[0])
 
-    assert pod_health.causes(FOO, first(*pods), remaining, allowed_deletions=2) == []
-    (cause,) = pod_health.causes(FOO, first(*pods), remaining, allowed_deletions=1)
+    assert pod_health.causes(FOO, vitals(*pods), remaining, allowed_deletions=2) == []
+    (cause,) = pod_health.causes(FOO, vitals(*pods), remaining, allowed_deletions=1)
     assert (cause.kind, cause.pods) == ("gone", 2)
 
 
-def test_each_cause_fails_the_task_and_says_what_to_look_at():
+def test_each_cause_is_fatal_and_has_a_suggestion():
     causes = [cause for now, _kind, _sentence in CASES.values()
-              for cause in pod_health.causes(FOO, first(pod(init=[SIDECAR])),
+              for cause in pod_health.causes(FOO, vitals(pod(init=[SIDECAR])),
                                              by_uid(now) if now else {})]
 
     assert len(causes) == len(CASES)
@@ -165,16 +166,16 @@ NEW, OLD = by_uid(pod("new-1"), pod("new-2")), by_uid(
     ([warning("payments-1", 100)], {}, False),
     ([warning("new-1", 0, series={"count": 7}), warning("old-1", 6, name="b")], {}, True),
     ([warning("new-1", -5), warning("old-1", 10**12, name="b")], {}, False),
-], ids=["none", "of a new one", "all from before", "one more than before", "as many of an old one",
-        "more, of the worst",
-        "no more, on average", "more, on average and of the worst", "of others", "in a series",
-        "odd numbers"])
-def test_warnings_about_new_pods_count_where_they_are_more_than_about_old_ones(
+], ids=["none", "new pod", "all before the soak", "one more than before the soak",
+        "as many as an old pod", "more than the worst old pod",
+        "average not exceeded", "average and maximum exceeded", "other pods", "series",
+        "invalid counts"])
+def test_warnings_about_new_pods_are_compared_with_old_pods(
         events, before, is_more):
     assert bool(pod_health.excess_warnings(FOO, NEW, OLD, events, before)) is is_more
 
 
-def test_what_pods_are_usually_warned_of_does_not_count():
+def test_warnings_from_before_the_update_are_ignored():
     events = [warning("new-1", 5), warning("new-1", 1, "b", reason="BackOff")]
     about = [*events, warning("old-1", 1, "c", reason="")]
     assert pod_health.reasons(about, by_uid(pod("new-1"), pod("old-1"))) == {"Unhealthy", "BackOff"}
@@ -185,23 +186,24 @@ def test_what_pods_are_usually_warned_of_does_not_count():
                                       ignored_reasons={"Unhealthy", "BackOff"}) == []
 
 
-def test_of_pods_that_have_not_changed_nothing_is_found():
+def test_only_changed_pods_are_checked():
     now = by_uid(pod("foo-1", restarts=1), pod("foo-2", restarts=1))
-    first_ = first(pod("foo-1"), pod("foo-2"), pod("foo-3"))
+    first_vitals = vitals(pod("foo-1"), pod("foo-2"), pod("foo-3"))
 
-    causes = pod_health.causes(FOO, first_, now, changed={"uid of foo-2"})
+    causes = pod_health.causes(FOO, first_vitals, now, changed={"uid of foo-2"})
     assert [(cause.kind, cause.pod) for cause in causes] == [("crash", "foo-2"), ("gone", "foo-3")]
 
 
-@pytest.mark.parametrize("old, than", [
+@pytest.mark.parametrize("old, comparison", [
     (OLD, "against at most 1 of an old pod"), ({}, "and there is no old pod to compare with")])
-def test_the_pod_with_the_most_warnings_is_named(old, than):
+def test_pod_with_the_most_warnings_is_named(old, comparison):
     events = [warning("new-1"), warning("new-2", 2, "b"), warning("old-4", 1, "c")]
 
     (cause,) = pod_health.excess_warnings(FOO, NEW, old, events, {})
 
     assert cause.sentence == (
-        f"pod new-2: Unhealthy: 2 warnings during the soak, {than}; the last one: Readiness probe "
+        f"pod new-2: Unhealthy: 2 warnings during the soak, {comparison}; the last one: Readiness "
+        "probe "
         "failed")
 
 
@@ -221,11 +223,11 @@ def test_the_pod_with_the_most_warnings_is_named(old, than):
     ({"init": [SIDECAR]}, SINCE),
     ({"init": [{**SIDECAR, "state": {"running": {"startedAt": 7}}}]}, None),
 ])
-def test_a_pod_says_itself_since_when_nothing_has_happened_to_it(changes, since):
+def test_healthy_since(changes, since):
     assert pod_health.healthy_since(pod(**changes)) == seconds(since)
 
 
-def test_the_last_warning_about_one_of_them():
+def test_time_of_the_last_warning():
     events = [warning("new-1", lastTimestamp=SINCE),
               warning("new-2", eventTime=LATER, lastTimestamp=None), warning("new-2"),
               warning("old-1", lastTimestamp="2026-11-21T11:00:00Z")]
@@ -234,46 +236,46 @@ def test_the_last_warning_about_one_of_them():
             and pod_health.last_warning_time([], NEW) == 0)
 
 
-@pytest.mark.parametrize("text, moment", [
+@pytest.mark.parametrize("text, timestamp", [
     ("1970-01-01T00:00:00Z", 0.0), ("2026-11-21T10:00:00.250000Z", 1795255200.25),
     ("2026-11-21T12:00:00+02:00", 1795255200.0),
     ("2026-11-21T10:00:00", None), ("", None), (None, None), (7, None), ("x" * 100, None),
     ("0001-01-01T00:00:00+14:00", None)])
-def test_times(text, moment):
-    assert seconds(text) == moment or (moment is None and (seconds(text) or 0) <= 0)
-    assert moment is None or seconds(rfc3339(moment)) == int(moment)
+def test_timestamps(text, timestamp):
+    assert seconds(text) == timestamp or (timestamp is None and (seconds(text) or 0) <= 0)
+    assert timestamp is None or seconds(rfc3339(timestamp)) == int(timestamp)
 
 
 # Malformed objects
 
-ANYTHING = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-                        lambda inner: st.lists(inner, max_size=2)
-                        | st.dictionaries(st.text(max_size=5), inner, max_size=2),
-                        max_leaves=4)
+ANY_VALUE = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+                         lambda inner: st.lists(inner, max_size=2)
+                         | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+                         max_leaves=4)
 
 
-def places(value: t.Any, *path: t.Any) -> t.Iterator[tuple]:
+def paths_in(value: t.Any, *path: t.Any) -> t.Iterator[tuple]:
     for key, element in value.items() if isinstance(value,
                                                     dict) else enumerate(value) if isinstance(
                                                         value, list) else ():
         yield (*path, key)
-        yield from places(element, *path, key)
+        yield from paths_in(element, *path, key)
 
 
 @given(st.data())
-def test_no_mutilated_object_raises(data):
+def test_malformed_objects_never_raise(data):
     now = data.draw(st.sampled_from([now for now, _kind, _sentence in CASES.values() if now]))
     values: list[Json] = [copy.deepcopy(now), warning("foo-1", 2, lastTimestamp=LATER)]
     for _time in range(data.draw(st.integers(1, 4))):
-        *path, last = data.draw(st.sampled_from([place for place in places(values)
+        *path, last = data.draw(st.sampled_from([place for place in paths_in(values)
                                                  if len(place) > 1 and place[-1] != "uid"]))
         inner: t.Any = values
         for key in path:
             inner = inner[key]
-        inner[last] = data.draw(ANYTHING)
+        inner[last] = data.draw(ANY_VALUE)
     changed, event = values
 
-    causes = pod_health.causes(FOO, first(pod()), {"uid of foo-1": changed})
+    causes = pod_health.causes(FOO, vitals(pod()), {"uid of foo-1": changed})
     causes += pod_health.excess_warnings(FOO, {"uid of foo-1": changed}, {}, [event], {})
 
     assert all(isinstance(cause.sentence, str) for cause in causes)
@@ -286,6 +288,6 @@ def test_no_mutilated_object_raises(data):
     ({}, 1), ({"count": 0}, 1),
     ({"count": -5}, 1), ({"count": 10**9}, pod_health.MAX_EVENT_COUNT),
     ({"count": pod_health.MAX_EVENT_COUNT - 1}, pod_health.MAX_EVENT_COUNT - 1)])
-def test_how_often_an_event_was_seen(event, times):
+def test_event_counts(event, times):
     """Both Event APIs are read. A forged count is limited to 1 to MAX_EVENT_COUNT."""
     assert pod_health.event_counts([{"metadata": {"uid": "e"}, **event}]) == {"e": times}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Preflight warnings: obstacles to an update, and causes of lost requests."""
+"""Warn about obstacles to an update, and about causes of lost requests, before the first write."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ SHOP = dataclasses.replace(UPDATE, namespace="shop")
 PAUSE = {"preStop": {"sleep": {"seconds": 3}}}
 
 
-def told(request: Request = SHOP, item: Json | None = None, desired: Json | None = None,
-         **around: t.Any) -> list[str]:
+def warnings_of(request: Request = SHOP, item: Json | None = None, desired: Json | None = None,
+                **related: t.Any) -> list[str]:
     """Return the warnings for an update of three pods with a surge of 1."""
     primary = Controller.from_api(item or rc())
     return warnings(choose(request), request, primary,
                     template("myimage:v2") if desired is None else desired,
-                    RelatedObjects(**around))
+                    RelatedObjects(**related))
 
 
-def only(sentences: list[str]) -> str:
+def single(sentences: list[str]) -> str:
     (sentence,) = sentences
     return sentence
 
@@ -58,8 +58,8 @@ def service(selector: Json | None = None, ports: t.Any = ({"port": 80, "targetPo
             "spec": {"selector": selector, "ports": list(ports), **spec}}
 
 
-def good(name: str = "web", port: int = 8080, **changes: t.Any) -> Json:
-    """Return a container that loses no requests, without the fields set to None."""
+def safe_container(name: str = "web", port: int = 8080, **changes: t.Any) -> Json:
+    """Return a container that loses no requests; fields with None are left out."""
     fields = {"name": name, "ports": [{"name": f"{name}-http", "containerPort": port}],
               "readinessProbe": {"tcpSocket": {"port": port}}, "lifecycle": PAUSE, **changes}
     return {key: value for key, value in fields.items() if value is not None}
@@ -70,37 +70,37 @@ def pods(*containers: Json, **spec: t.Any) -> Json:
             "spec": {"containers": list(containers), **spec}}
 
 
-def asking(requests: Json | None = None, limits: Json | None = None, **more: t.Any) -> Json:
+def requesting(requests: Json | None = None, limits: Json | None = None, **more: t.Any) -> Json:
     return {"name": "web", "resources": {"requests": requests or {}, "limits": limits or {}},
             **more}
 
 
-def test_nothing_may_be_seen():
-    assert told() == []
+def test_no_warnings_without_related_objects():
+    assert warnings_of() == []
 
 
-def test_all_is_well():
-    around = RelatedObjects(services=[service()], budgets=[budget(maxUnavailable=1)],
-                            autoscalers=[hpa()],
-                            quotas=[quota({"pods": "4"}, {"pods": "3"})], nodes=[node()])
+def test_no_warnings_for_a_safe_update():
+    related = RelatedObjects(services=[service()], budgets=[budget(maxUnavailable=1)],
+                             autoscalers=[hpa()],
+                             quotas=[quota({"pods": "4"}, {"pods": "3"})], nodes=[node()])
 
-    assert told(desired=pods(good()), **vars(around)) == []
+    assert warnings_of(desired=pods(safe_container()), **vars(related)) == []
 
 
 # Services
 
 
-def test_a_service_that_would_lose_its_pods():
-    assert told(desired=labelled(app="shop"), services=[service()]) == [
+def test_service_would_lose_its_pods():
+    assert warnings_of(desired=labelled(app="shop"), services=[service()]) == [
         'Service web selects app=foo, which the new pods do not have: it would send its requests '
         'to fewer and fewer old pods, '
         'and in the end to none. Keep in metadata.labels of the template: app: "foo"',
-        *told(desired=pods(*template()["spec"]["containers"]), services=[service()])]
+        *warnings_of(desired=pods(*template()["spec"]["containers"]), services=[service()])]
 
 
-def test_a_service_that_would_get_the_next_pods_as_well():
-    sentence = told(desired=labelled(app="foo", tier="front"),
-                    services=[service({"app": "foo", "tier": "front"})])[0]
+def test_service_would_select_the_new_pods():
+    sentence = warnings_of(desired=labelled(app="foo", tier="front"),
+                           services=[service({"app": "foo", "tier": "front"})])[0]
 
     assert sentence == (
         'Service web selects app=foo,tier=front: it sends no requests to the current pods, but '
@@ -112,10 +112,11 @@ def test_a_service_that_would_get_the_next_pods_as_well():
     ({"app": "foo", DEPLOYMENT_LABEL: "abc"}, "app=foo"),
     ({DEPLOYMENT_LABEL: "abc"}, "app=foo"),
 ])
-def test_a_service_that_selects_on_the_deployment_label(selector, selector_after):
-    sentence = told(item=rc(label="abc"), desired=pods(good()), services=[service(selector)])
+def test_service_selects_on_the_deployment_label(selector, selector_after):
+    sentence = warnings_of(item=rc(label="abc"), desired=pods(safe_container()),
+                           services=[service(selector)])
 
-    assert only(sentence) == (
+    assert single(sentence) == (
         "Service web selects on the label kubernetes.io/deployment, whose value differs between "
         "old and new pods: it "
         "would send its requests to fewer and fewer old pods, and in the end to none. Before the "
@@ -130,15 +131,17 @@ def test_a_service_that_selects_on_the_deployment_label(selector, selector_after
     service(type="ExternalName"),
     {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}},
 ], ids=["other pods", "another controller's pods", "empty selector", "external", "no selector"])
-def test_services_that_have_nothing_to_do_with_it(service_):
-    assert told(item=rc(label="abc"), desired=labelled(app="shop"), services=[service_]) == []
+def test_unrelated_services_give_no_warning(service_):
+    assert warnings_of(item=rc(label="abc"), desired=labelled(app="shop"),
+                       services=[service_]) == []
 
 
 # Lost requests
 
 
-def test_no_readiness_probe():
-    assert only(told(desired=pods(good(readinessProbe=None)), services=[service()])) == (
+def test_missing_readiness_probe():
+    assert single(warnings_of(desired=pods(safe_container(readinessProbe=None)),
+                              services=[service()])) == (
         "No readinessProbe on container web: Service web sends requests to a new pod before it "
         "listens (when measured, "
         "18 of 5,744 requests were lost). Add to the container: readinessProbe: {tcpSocket: {port: "
@@ -148,8 +151,9 @@ def test_no_readiness_probe():
 
 @pytest.mark.parametrize("lifecycle",
                          [None, {}, {"postStart": {}}, {"preStop": {"sleep": {"seconds": 0}}}])
-def test_no_pause_before_the_stop(lifecycle):
-    assert only(told(desired=pods(good(lifecycle=lifecycle)), services=[service()])) == (
+def test_missing_pre_stop_pause(lifecycle):
+    assert single(warnings_of(desired=pods(safe_container(lifecycle=lifecycle)),
+                              services=[service()])) == (
         "No preStop pause on container web: unless the server keeps running for 3 s after SIGTERM, "
         "it is gone before Service web "
         "stops sending it requests (when measured, 120 of 6,884 were lost). Add to the container: "
@@ -159,7 +163,7 @@ def test_no_pause_before_the_stop(lifecycle):
         "so this helps from the next update on")
 
 
-def before_stop(*command: str) -> Json:
+def pre_stop(*command: str) -> Json:
     return {"preStop": {"exec": {"command": list(command)}}}
 
 
@@ -167,15 +171,16 @@ def before_stop(*command: str) -> Json:
     ({"preStop": {"sleep": {"seconds": 40}}}, 30, 40),
     ({"preStop": {"sleep": {"seconds": 40}}}, None, 40),
     ({"preStop": {"sleep": {"seconds": 5}}}, 5, 5),
-    (before_stop("/bin/sleep", "40"), 30, 40),
-    (before_stop("sh", "-c", "sleep 40; nginx -s quit"), 30, 40),
-    (before_stop("sh", "-c", "sleep 5 && nginx -s quit && sleep 1m"), 30, 60),
-    (before_stop("sleep", "40.5s"), 30, 40),
+    (pre_stop("/bin/sleep", "40"), 30, 40),
+    (pre_stop("sh", "-c", "sleep 40; nginx -s quit"), 30, 40),
+    (pre_stop("sh", "-c", "sleep 5 && nginx -s quit && sleep 1m"), 30, 60),
+    (pre_stop("sleep", "40.5s"), 30, 40),
 ])
-def test_a_pause_longer_than_the_grace_period(lifecycle, grace, pause):
+def test_pre_stop_pause_longer_than_the_grace_period(lifecycle, grace, pause):
     spec = {} if grace is None else {"terminationGracePeriodSeconds": grace}
 
-    assert only(told(desired=pods(good(lifecycle=lifecycle), **spec), services=[service()])) == (
+    assert single(warnings_of(desired=pods(safe_container(lifecycle=lifecycle), **spec),
+                              services=[service()])) == (
         f"terminationGracePeriodSeconds is {grace or 30}, and the preStop of container web alone "
         f"takes {pause} s: that leaves "
         "2 s to finish the requests of Service web that are in progress. Set in the spec of the "
@@ -186,48 +191,56 @@ def test_a_pause_longer_than_the_grace_period(lifecycle, grace, pause):
 @pytest.mark.parametrize("lifecycle", [
     {"preStop": {"sleep": {"seconds": 29}}},
     {"preStop": {"sleep": {"seconds": 1}}},
-    before_stop("/bin/sleep", "3"),
-    before_stop("/drain"),
-    before_stop("nosleep", "40"),
+    pre_stop("/bin/sleep", "3"),
+    pre_stop("/drain"),
+    pre_stop("nosleep", "40"),
     {"preStop": {"httpGet": {"path": "/drain", "port": 8080}}},
 ])
-def test_pauses_and_drains_that_are_good(lifecycle):
-    assert told(desired=pods(good(lifecycle=lifecycle)), services=[service()]) == []
+def test_sufficient_pre_stop_pauses_and_drains(lifecycle):
+    assert warnings_of(desired=pods(safe_container(lifecycle=lifecycle)),
+                       services=[service()]) == []
 
 
 @pytest.mark.parametrize("ready", [
     {"startupProbe": {"tcpSocket": {"port": 8080}}},
     {"readinessGates": [{"conditionType": "example.com/load-balancer"}]},
 ])
-def test_other_ways_not_to_get_requests_too_early(ready):
+def test_startup_probe_or_readiness_gate_is_enough(ready):
     spec = {key: value for key, value in ready.items() if key == "readinessGates"}
     probe = {key: value for key, value in ready.items() if key == "startupProbe"}
 
-    assert told(desired=pods(good(readinessProbe=None, **probe), **spec),
-                services=[service()]) == []
+    assert warnings_of(desired=pods(safe_container(readinessProbe=None, **probe), **spec),
+                       services=[service()]) == []
 
 
-BARE = {"readinessProbe": None}
+NO_PROBE = {"readinessProbe": None}
 
 
-@pytest.mark.parametrize("targets, new_template, blind", [
-    ([8080], pods(good(**BARE), good("proxy", 9090, **BARE)), "container web"),
-    (["proxy-http"], pods(good(**BARE), good("proxy", 9090, **BARE)), "container proxy"),
-    ([8080, 9090], pods(good(**BARE), good("proxy", 9090, **BARE)), "containers web and proxy"),
-    ([7070], pods(good(**BARE), good("proxy", 9090, **BARE)), None),
-    ([7070], pods(good(**BARE)), "container web"),
-    ([None], pods(good("web", 80, **BARE), good("proxy", 9090, **BARE)), "container web"),
-    ([9090],
-     pods(good(**BARE), initContainers=[good("proxy", 9090, restartPolicy="Always", **BARE)]),
+@pytest.mark.parametrize("targets, new_template, containers", [
+    ([8080], pods(safe_container(**NO_PROBE), safe_container("proxy", 9090, **NO_PROBE)),
+     "container web"),
+    (["proxy-http"], pods(safe_container(**NO_PROBE), safe_container("proxy", 9090, **NO_PROBE)),
      "container proxy"),
-    ([9090], pods(good(), initContainers=[good("setup", 9090, **BARE)]), None),
+    ([8080, 9090], pods(safe_container(**NO_PROBE), safe_container("proxy", 9090, **NO_PROBE)),
+     "containers web and proxy"),
+    ([7070], pods(safe_container(**NO_PROBE), safe_container("proxy", 9090, **NO_PROBE)), None),
+    ([7070], pods(safe_container(**NO_PROBE)), "container web"),
+    ([None], pods(safe_container("web", 80, **NO_PROBE), safe_container("proxy", 9090, **NO_PROBE)),
+     "container web"),
+    ([9090],
+     pods(safe_container(**NO_PROBE),
+          initContainers=[safe_container("proxy", 9090, restartPolicy="Always", **NO_PROBE)]),
+     "container proxy"),
+    ([9090], pods(safe_container(), initContainers=[safe_container("setup", 9090, **NO_PROBE)]),
+     None),
 ], ids=str)
-def test_the_containers_that_serve(targets, new_template, blind):
+def test_warning_names_the_containers_behind_a_service(targets, new_template, containers):
     ports = [{"port": 80, **({"targetPort": target} if target else {})} for target in targets]
-    sentences = told(desired=new_template, services=[service(ports=ports)])
+    sentences = warnings_of(desired=new_template, services=[service(ports=ports)])
 
     assert [sentence.partition(":")[0]
-            for sentence in sentences] == ([f"No readinessProbe on {blind}"] if blind else [])
+            for sentence in sentences] == ([f"No readinessProbe on {containers}"] if containers
+                                           else [])
 
 
 @pytest.mark.parametrize("services", [
@@ -236,26 +249,27 @@ def test_the_containers_that_serve(targets, new_template, blind):
     [service({"app": "bar"})],
     [service(publishNotReadyAddresses=True, clusterIP="None")],
     [service(ports=[{"port": 53, "protocol": "UDP"}])],
-], ids=["not seen", "none", "other pods", "for peers", "not TCP"])
-def test_without_a_service_no_request_is_lost(services):
-    assert told(desired=template(), services=services) == []
+], ids=["not readable", "none", "other pods", "headless, unready addresses", "not TCP"])
+def test_no_warning_about_requests_without_a_service(services):
+    assert warnings_of(desired=template(), services=services) == []
 
 
-def test_a_headless_service_has_clients_too():
-    assert len(told(desired=template(), services=[service(clusterIP="None")])) == 2
+def test_headless_service_counts():
+    assert len(warnings_of(desired=template(), services=[service(clusterIP="None")])) == 2
 
 
-def test_several_services_are_one_sentence():
-    assert len(told(desired=pods(good(readinessProbe=None)), services=[service(), service()])) == 1
+def test_several_services_give_one_warning():
+    assert len(warnings_of(desired=pods(safe_container(readinessProbe=None)),
+                           services=[service(), service()])) == 1
 
 
-def test_without_pods_nothing_but_labels_matters():
-    around = {"services": [service()], "nodes": [node(cpu="1")],
-              "budgets": [budget(maxUnavailable=0)],
-              "quotas": [quota({"pods": "0", "requests.cpu": "1"},
-                               {"pods": "0", "requests.cpu": "2"})]}
+def test_controller_without_pods_gives_no_warning():
+    related = {"services": [service()], "nodes": [node(cpu="1")],
+               "budgets": [budget(maxUnavailable=0)],
+               "quotas": [quota({"pods": "0", "requests.cpu": "1"},
+                                {"pods": "0", "requests.cpu": "2"})]}
 
-    assert told(item=rc(replicas=0), desired=pods(asking({"cpu": "2"})), **around) == []
+    assert warnings_of(item=rc(replicas=0), desired=pods(requesting({"cpu": "2"})), **related) == []
 
 
 # Quotas
@@ -267,63 +281,72 @@ def quota(hard: Json, used: Json, **spec: t.Any) -> Json:
 
 
 @pytest.mark.parametrize("new_template, resource, hard, used, fits", [
-    (pods(asking()), "pods", "4", "3", True),
-    (pods(asking()), "pods", "3", "3", False),
-    (pods(asking()), "count/pods", "3", "3", False),
-    (pods(asking()), "replicationcontrollers", "1", "1", False),
-    (pods(asking()), "count/replicationcontrollers", "1", "1", False),
-    (pods(asking()), "count/replicationcontrollers", "2", "1", True),
-    (pods(asking()), "requests.cpu", "3", "3", True),
-    (pods(asking({"cpu": "500m"})), "requests.cpu", "2", "1500m", True),
-    (pods(asking({"cpu": "501m"})), "requests.cpu", "2", "1500m", False),
-    (pods(asking({"cpu": "501m"})), "cpu", "2", "1500m", False),
-    (pods(asking({"cpu": "501m"})), "limits.cpu", "2", "1500m", True),
-    (pods(asking(limits={"cpu": "501m"})), "limits.cpu", "2", "1500m", False),
+    (pods(requesting()), "pods", "4", "3", True),
+    (pods(requesting()), "pods", "3", "3", False),
+    (pods(requesting()), "count/pods", "3", "3", False),
+    (pods(requesting()), "replicationcontrollers", "1", "1", False),
+    (pods(requesting()), "count/replicationcontrollers", "1", "1", False),
+    (pods(requesting()), "count/replicationcontrollers", "2", "1", True),
+    (pods(requesting()), "requests.cpu", "3", "3", True),
+    (pods(requesting({"cpu": "500m"})), "requests.cpu", "2", "1500m", True),
+    (pods(requesting({"cpu": "501m"})), "requests.cpu", "2", "1500m", False),
+    (pods(requesting({"cpu": "501m"})), "cpu", "2", "1500m", False),
+    (pods(requesting({"cpu": "501m"})), "limits.cpu", "2", "1500m", True),
+    (pods(requesting(limits={"cpu": "501m"})), "limits.cpu", "2", "1500m", False),
     # A limit without a request is the request as well.
-    (pods(asking(limits={"cpu": "501m"})), "requests.cpu", "2", "1500m", False),
-    (pods(asking({"memory": "1Gi"})), "requests.memory", "4Gi", "3Gi", True),
-    (pods(asking({"memory": "1025Mi"})), "memory", "4Gi", "3Gi", False),
-    (pods(asking({"ephemeral-storage": "2Gi"})), "requests.ephemeral-storage", "4G", "3G", False),
-    (pods(asking({"example.com/gpu": "1"})), "requests.example.com/gpu", "3", "3", False),
+    (pods(requesting(limits={"cpu": "501m"})), "requests.cpu", "2", "1500m", False),
+    (pods(requesting({"memory": "1Gi"})), "requests.memory", "4Gi", "3Gi", True),
+    (pods(requesting({"memory": "1025Mi"})), "memory", "4Gi", "3Gi", False),
+    (pods(requesting({"ephemeral-storage": "2Gi"})), "requests.ephemeral-storage", "4G", "3G",
+     False),
+    (pods(requesting({"example.com/gpu": "1"})), "requests.example.com/gpu", "3", "3", False),
     # Containers add up; init containers run earlier, in sequence; sidecars run all the time.
-    (pods(asking({"cpu": "300m"}), asking({"cpu": "300m"})), "requests.cpu", "2", "1500m", False),
-    (pods(asking({"cpu": "300m"}), initContainers=[asking({"cpu": "500m"})]), "requests.cpu", "2",
+    (pods(requesting({"cpu": "300m"}), requesting({"cpu": "300m"})), "requests.cpu", "2", "1500m",
+     False),
+    (pods(requesting({"cpu": "300m"}), initContainers=[requesting({"cpu": "500m"})]),
+     "requests.cpu", "2",
      "1500m", True),
-    (pods(asking({"cpu": "300m"}), initContainers=[asking({"cpu": "501m"})]), "requests.cpu", "2",
+    (pods(requesting({"cpu": "300m"}), initContainers=[requesting({"cpu": "501m"})]),
+     "requests.cpu", "2",
      "1500m", False),
-    (pods(asking({"cpu": "300m"}),
-          initContainers=[asking({"cpu": "201m"}, restartPolicy="Always")]),
+    (pods(requesting({"cpu": "300m"}),
+          initContainers=[requesting({"cpu": "201m"}, restartPolicy="Always")]),
      "requests.cpu", "2", "1500m", False),
-    (pods(asking(),
-          initContainers=[asking({"cpu": "201m"}, restartPolicy="Always"),
-                          asking({"cpu": "300m"})]),
+    (pods(requesting(),
+          initContainers=[requesting({"cpu": "201m"}, restartPolicy="Always"),
+                          requesting({"cpu": "300m"})]),
      "requests.cpu", "2", "1500m", False),
-    (pods(asking(),
-          initContainers=[asking({"cpu": "300m"}),
-                          asking({"cpu": "201m"}, restartPolicy="Always")]),
+    (pods(requesting(),
+          initContainers=[requesting({"cpu": "300m"}),
+                          requesting({"cpu": "201m"}, restartPolicy="Always")]),
      "requests.cpu", "2", "1500m", True),
-    (pods(asking({"cpu": "500m"}), overhead={"cpu": "1m"}), "requests.cpu", "2", "1500m", False),
-    (pods(asking(), overhead={"cpu": "1"}), "limits.cpu", "2", "1500m", True),
-    (pods(asking({"cpu": "100m"}), resources={"requests": {"cpu": "501m"}}), "requests.cpu", "2",
+    (pods(requesting({"cpu": "500m"}), overhead={"cpu": "1m"}), "requests.cpu", "2", "1500m",
+     False),
+    (pods(requesting(), overhead={"cpu": "1"}), "limits.cpu", "2", "1500m", True),
+    (pods(requesting({"cpu": "100m"}), resources={"requests": {"cpu": "501m"}}), "requests.cpu",
+     "2",
      "1500m", False),
-    (pods(asking({"cpu": "100m"}), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2",
+    (pods(requesting({"cpu": "100m"}), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2",
      "1500m", True),
-    (pods(asking(), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2", "1500m", False),
+    (pods(requesting(), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2", "1500m",
+     False),
 ])
-def test_what_a_quota_has_room_for(new_template, resource, hard, used, fits):
-    sentences = told(desired=new_template, quotas=[quota({resource: hard}, {resource: used})])
+def test_quota_against_the_requests_of_the_new_pods(new_template, resource, hard, used, fits):
+    sentences = warnings_of(desired=new_template,
+                            quotas=[quota({resource: hard}, {resource: used})])
 
     assert (sentences == []) == fits
-    assert fits or f"{resource} ({used} of {hard} used, " in only(sentences)
+    assert fits or f"{resource} ({used} of {hard} used, " in single(sentences)
 
 
-def test_a_quota_that_is_too_small():
+def test_message_for_a_quota_that_is_too_small():
     request = dataclasses.replace(SHOP, max_surge=Size(50, percent=True))
     hard = {"pods": "4", "requests.memory": "4Gi", "limits.cpu": "9"}
     used = {"pods": "3", "requests.memory": "3Gi", "limits.cpu": "1"}
 
-    sentence = only(told(request, desired=pods(asking({"memory": "1Gi"}, {"cpu": "500m"})),
-                         quotas=[quota(hard, used)]))
+    sentence = single(warnings_of(request,
+                                  desired=pods(requesting({"memory": "1Gi"}, {"cpu": "500m"})),
+                                  quotas=[quota(hard, used)]))
 
     assert sentence == (
         "ResourceQuota compute is too small for this update: pods (3 of 4 used, 2 more needed), "
@@ -333,20 +356,20 @@ def test_a_quota_that_is_too_small():
         "max_unavailable=1")
 
 
-def test_the_surge_is_never_more_than_the_pods_that_are_replaced():
+def test_surge_is_limited_to_the_number_of_pods():
     request = dataclasses.replace(SHOP, max_surge=Size(10))
 
-    assert told(request, quotas=[quota({"pods": "6"}, {"pods": "3"})]) == []
+    assert warnings_of(request, quotas=[quota({"pods": "6"}, {"pods": "3"})]) == []
 
 
-def test_old_pods_that_go_first_make_room():
+def test_no_surge_needs_no_quota():
     request = dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1))
 
-    assert told(request, quotas=[quota({"pods": "3"}, {"pods": "3"})]) == []
+    assert warnings_of(request, quotas=[quota({"pods": "3"}, {"pods": "3"})]) == []
 
 
-@pytest.mark.parametrize("surge, requests, used, hard, more, gentle", [
-    # At most three pods exist, but each pod requests half as much again.
+@pytest.mark.parametrize("surge, requests, used, hard, more, suggests_no_surge", [
+    # At most three pods exist, but each new pod requests 50 % more.
     (0, "1500m", "3", "4.4", "1.5", False),
     # The peak is three new pods and an old pod: 4.5 + 1 - 3; without a surge, three new pods:
     # 4.5 - 3.
@@ -355,44 +378,46 @@ def test_old_pods_that_go_first_make_room():
     # If the request shrinks, the peak is the first new pod with all old pods.
     (1, "900m", "3", "3.8", "0.9", True),
 ])
-def test_pods_that_ask_for_another_amount_than_before(surge, requests, used, hard, more, gentle):
+def test_quota_with_changed_resource_requests(surge, requests, used, hard, more,
+                                              suggests_no_surge):
     request = dataclasses.replace(SHOP, max_surge=Size(surge), max_unavailable=Size(1))
     item = rc()
-    item["spec"]["template"] = pods(asking({"cpu": "1"}))
+    item["spec"]["template"] = pods(requesting({"cpu": "1"}))
 
-    sentence = only(told(request, item=item, desired=pods(asking({"cpu": requests})),
-                         quotas=[quota({"cpu": hard}, {"cpu": used})]))
+    sentence = single(warnings_of(request, item=item, desired=pods(requesting({"cpu": requests})),
+                                  quotas=[quota({"cpu": hard}, {"cpu": used})]))
 
     assert f"cpu ({used} of {hard} used, {more} more needed)" in sentence
-    assert ("max_surge=0" in sentence) == gentle
-    roomy = quota({"cpu": str(float(used) + float(more))}, {"cpu": used})
-    assert told(request, item=item, desired=pods(asking({"cpu": requests})), quotas=[roomy]) == []
+    assert ("max_surge=0" in sentence) == suggests_no_surge
+    large_enough = quota({"cpu": str(float(used) + float(more))}, {"cpu": used})
+    assert warnings_of(request, item=item, desired=pods(requesting({"cpu": requests})),
+                       quotas=[large_enough]) == []
 
 
-def test_what_a_limit_range_may_have_given_is_no_growth():
+def test_missing_requests_of_old_pods_count_as_unchanged():
     request = dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1))
 
-    assert told(request, desired=pods(asking({"cpu": "1"})),
-                quotas=[quota({"cpu": "3"}, {"cpu": "3"})]) == []
+    assert warnings_of(request, desired=pods(requesting({"cpu": "1"})),
+                       quotas=[quota({"cpu": "3"}, {"cpu": "3"})]) == []
 
 
-@pytest.mark.parametrize("spec, judged", [
+@pytest.mark.parametrize("spec, is_checked", [
     ({"scopes": ["NotTerminating"]}, True),
     ({"scopes": ["BestEffort"]}, False),
     ({"scopes": ["NotTerminating", "NotBestEffort"]}, False),
     ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass",
                                               "operator": "Exists"}]}}, False),
 ])
-def test_quotas_with_scopes(spec, judged):
-    assert bool(told(quotas=[quota({"pods": "3"}, {"pods": "3"}, **spec)])) == judged
+def test_quotas_with_scopes(spec, is_checked):
+    assert bool(warnings_of(quotas=[quota({"pods": "3"}, {"pods": "3"}, **spec)])) == is_checked
 
 
-def test_in_the_middle_of_an_update_its_own_pods_are_among_the_used_ones():
-    assert told(item=old(), quotas=[quota({"pods": "4"}, {"pods": "4"})]) == []
+def test_no_quota_warning_during_an_update():
+    assert warnings_of(item=old(), quotas=[quota({"pods": "4"}, {"pods": "4"})]) == []
 
 
-def test_a_quota_that_has_not_been_counted_yet():
-    assert told(quotas=[{**quota({"pods": "1"}, {}), "status": {}}]) == []
+def test_quota_without_status_gives_no_warning():
+    assert warnings_of(quotas=[{**quota({"pods": "1"}, {}), "status": {}}]) == []
 
 
 # Nodes
@@ -409,21 +434,21 @@ def taint(effect: str = "NoSchedule") -> Json:
 
 
 def tolerating(**toleration: str) -> Json:
-    return pods(asking({"cpu": "2"}), tolerations=[toleration])
+    return pods(requesting({"cpu": "2"}), tolerations=[toleration])
 
 
-TWO_CPUS = pods(asking({"cpu": "2"}))
-NOWHERE = "No node can run any of the new pods, even with nothing else on it: "
+TWO_CPUS = pods(requesting({"cpu": "2"}))
+NO_NODE = "No node can run any of the new pods, even with nothing else on it: "
 
 
 @pytest.mark.parametrize("nodes, new_template, why", [
     ([node(cpu="1"), node(cpu="1900m"), node(unschedulable=True)], TWO_CPUS,
      "2 with less than 2 cpu, 1 cordoned. Lower resources.requests in the template, or "
      "add a larger node"),
-    ([node()], pods(asking({"cpu": "9", "memory": "32Gi"})),
+    ([node()], pods(requesting({"cpu": "9", "memory": "32Gi"})),
      "1 with less than 9 cpu, 32Gi memory. Lower resources.requests in the template, or "
      "add a larger node"),
-    ([node()], pods(asking({"example.com/gpu": "1"})),
+    ([node()], pods(requesting({"example.com/gpu": "1"})),
      "1 with less than 1 example.com/gpu. Lower resources.requests in the template, or "
      "add a larger node"),
     ([node("False"), node("Unknown")], TWO_CPUS, "2 not ready. See why: kubectl get nodes"),
@@ -444,12 +469,12 @@ NOWHERE = "No node can run any of the new pods, even with nothing else on it: "
      "2 with the taint a:NoSchedule, 1 with the taint b:NoSchedule, 1 with the taint c:NoSchedule, "
      "1 with the taint "
      "d:NoSchedule. Tolerate it in the template, or: kubectl taint nodes NODE e:NoSchedule-"),
-    ([node(labels={"disk": "hdd"})], pods(asking(), nodeSelector={"disk": "ssd"}),
+    ([node(labels={"disk": "hdd"})], pods(requesting(), nodeSelector={"disk": "ssd"}),
      "1 without the label disk=ssd. Correct nodeSelector in the template, or: kubectl label nodes "
      "NODE disk=ssd"),
 ])
-def test_no_node_for_the_next_pods(nodes, new_template, why):
-    assert only(told(desired=new_template, nodes=nodes)) == NOWHERE + why
+def test_no_node_fits_the_new_pods(nodes, new_template, why):
+    assert single(warnings_of(desired=new_template, nodes=nodes)) == NO_NODE + why
 
 
 @pytest.mark.parametrize("nodes, new_template", [
@@ -462,11 +487,11 @@ def test_no_node_for_the_next_pods(nodes, new_template, why):
     ([node(**taint())], tolerating(operator="Exists")),
     ([node(unschedulable=True)],
      tolerating(key="node.kubernetes.io/unschedulable", operator="Exists")),
-    ([node(labels={"disk": "ssd"})], pods(asking(), nodeSelector={"disk": "ssd"})),
-    ([node("False")], pods(asking(), nodeName="real-1")),
+    ([node(labels={"disk": "ssd"})], pods(requesting(), nodeSelector={"disk": "ssd"})),
+    ([node("False")], pods(requesting(), nodeName="real-1")),
 ])
-def test_a_node_for_the_next_pods(nodes, new_template):
-    assert told(desired=new_template, nodes=nodes) == []
+def test_some_node_fits_the_new_pods(nodes, new_template):
+    assert warnings_of(desired=new_template, nodes=nodes) == []
 
 
 # Budgets
@@ -487,8 +512,8 @@ def budget(selector: Json | None = None, expected: int | None = None, **spec: t.
     # The budget also covers two pods of another controller.
     ({"minAvailable": 6, "expected": 5}, "minAvailable: 6", 6),
 ])
-def test_a_budget_that_lets_no_pod_be_evicted(spec, field, count):
-    assert only(told(budgets=[budget(**spec)])) == (
+def test_budget_without_evictions(spec, field, count):
+    assert single(warnings_of(budgets=[budget(**spec)])) == (
         f"PodDisruptionBudget web ({field}) allows no eviction, even while all {count} pods of "
         f"the update are healthy: the update keeps 3 available throughout, regardless of "
         f"max_unavailable, and no node with such a pod can be drained in the meantime. To allow "
@@ -505,48 +530,49 @@ def test_a_budget_that_lets_no_pod_be_evicted(spec, field, count):
     {"minAvailable": "100%", "selector": {"matchLabels": {"app": "bar"}}},
     {},
 ])
-def test_a_budget_that_lets_pods_be_evicted(spec):
-    assert told(budgets=[budget(**spec)]) == []
+def test_budget_with_evictions_gives_no_warning(spec):
+    assert warnings_of(budgets=[budget(**spec)]) == []
 
 
-def test_without_a_surge_the_planner_says_so():
-    assert told(dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1)),
-                budgets=[budget(minAvailable=3)]) == []
+def test_no_budget_warning_without_a_surge():
+    assert warnings_of(dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1)),
+                       budgets=[budget(minAvailable=3)]) == []
 
 
 @pytest.mark.parametrize("tier, both",
                          [({"tier": "front"}, "tier=front"), ({}, "add one to the template")])
-def test_a_budget_that_does_not_count_the_next_pods(tier, both):
+def test_budget_does_not_select_the_new_pods(tier, both):
     item = rc(label="abc")
     item["spec"]["template"]["metadata"]["labels"] |= tier
 
-    assert only(told(item=item, desired=labelled(app="shop", **tier),
-                     budgets=[budget(minAvailable=1)])) == (
+    assert single(warnings_of(item=item, desired=labelled(app="shop", **tier),
+                              budgets=[budget(minAvailable=1)])) == (
         "PodDisruptionBudget web (minAvailable: 1) does not select the new pods, and protects no "
         f"pod once the old ones are gone. Select labels of both ({both}): kubectl -n shop edit "
         "pdb web")
 
 
-def test_a_budget_that_counts_pods_with_any_deployment_label():
+def test_budget_that_selects_every_deployment_label_gives_no_warning():
     any_label = budget({"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "Exists"}]},
                        minAvailable=1)
 
-    assert told(item=rc(label="abc"), budgets=[any_label]) == []
+    assert warnings_of(item=rc(label="abc"), budgets=[any_label]) == []
 
 
-def test_a_budget_that_excludes_the_old_pods_only_counts_nothing_that_goes():
+def test_budget_that_excludes_the_old_pods_gives_no_warning():
     any_other_label = budget({"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "NotIn",
                                                     "values": ["abc"]}]}, minAvailable="100%")
 
-    assert told(item=rc(label="abc"), budgets=[any_other_label]) == []
+    assert warnings_of(item=rc(label="abc"), budgets=[any_other_label]) == []
 
 
 # Autoscalers
 
 
-def test_more_than_one_autoscaler():
-    assert told(autoscalers=[hpa("a")]) == []
-    assert only(told(autoscalers=[hpa("a"), hpa("b"), hpa("c"), hpa("d", name="bar")])) == (
+def test_several_autoscalers_of_one_controller():
+    assert warnings_of(autoscalers=[hpa("a")]) == []
+    assert single(warnings_of(autoscalers=[hpa("a"), hpa("b"), hpa("c"),
+                                           hpa("d", name="bar")])) == (
         "HorizontalPodAutoscalers a, b and c all scale foo: Kubernetes follows none of them "
         "(AmbiguousSelector), and each of them may undo the sizes that the update sets. Keep "
         "one: kubectl -n shop delete hpa b c")
@@ -561,13 +587,13 @@ def hpa(autoscaler="web", **target):
 # Malformed objects
 
 
-FULL = {
+ALL_PROBLEMS = {
     "item": rc(label="abc"),
-    "desired": pods(good(resources={"requests": {"cpu": "2", "memory": "1Gi"},
-                                    "limits": {"cpu": "2"}}, readinessProbe=None,
-                         lifecycle={}),
-                    initContainers=[good("proxy", 9090, restartPolicy="Always",
-                                         lifecycle=before_stop("sleep", "40"))],
+    "desired": pods(safe_container(resources={"requests": {"cpu": "2", "memory": "1Gi"},
+                                              "limits": {"cpu": "2"}}, readinessProbe=None,
+                                   lifecycle={}),
+                    initContainers=[safe_container("proxy", 9090, restartPolicy="Always",
+                                                   lifecycle=pre_stop("sleep", "40"))],
                     tolerations=[{"key": "dedicated", "operator": "Exists"}],
                     nodeSelector={"disk": "ssd"}, overhead={"cpu": "1"}),
     "services": [service(ports=[{"port": 80, "targetPort": "web-http"}, {"port": 9090}]),
@@ -580,51 +606,53 @@ FULL = {
                      scopes=["NotTerminating"])],
     "nodes": [node("False"), node(**taint()), node(labels={"disk": "ssd"}, cpu="1")],
 }
-ANYTHING = st.sampled_from([None, "", 0, 7, -1, [], {}, [None], [[]], {"app": []}, "x", "1e999",
-                            True])
+ANY_VALUE = st.sampled_from([None, "", 0, 7, -1, [], {}, [None], [[]], {"app": []}, "x", "1e999",
+                             True])
 
 
-def places(item: t.Any, path: tuple = ()) -> list[tuple]:
+def paths_in(item: t.Any, path: tuple = ()) -> list[tuple]:
     """Return the paths of all values in an object."""
     inner = (item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list)
              else ())
-    return [path, *(deeper for key, value in inner for deeper in places(value, (*path, key)))]
+    return [path, *(deeper for key, value in inner for deeper in paths_in(value, (*path, key)))]
 
 
-def test_everything_at_once():
-    assert len(told(**FULL)) == 9
+def test_all_warnings_at_once():
+    assert len(warnings_of(**ALL_PROBLEMS)) == 9
 
 
 @given(st.data())
-def test_no_mutilated_object_raises(data):
-    """Fields may be missing or have any type; the warnings are still sentences."""
-    around = copy.deepcopy({key: value for key, value in FULL.items() if key != "item"})
+def test_malformed_objects_never_raise(data):
+    """Fields may be missing or have any type; the warnings are always sentences."""
+    related = copy.deepcopy({key: value for key, value in ALL_PROBLEMS.items() if key != "item"})
     for _time in range(data.draw(st.integers(1, 5))):
-        *path, last = data.draw(st.sampled_from([path for path in places(around) if len(path) > 1]))
-        inner: t.Any = around
+        *path, last = data.draw(st.sampled_from([path for path in paths_in(related)
+                                                 if len(path) > 1]))
+        inner: t.Any = related
         for key in path:
             inner = inner[key]
         if isinstance(inner, dict) and data.draw(st.booleans()):
             del inner[last]
         else:
-            inner[last] = copy.deepcopy(data.draw(ANYTHING))
+            inner[last] = copy.deepcopy(data.draw(ANY_VALUE))
 
-    assert all(isinstance(sentence, str) for sentence in told(item=FULL["item"], **around))
-    for item in (around["desired"], *around["budgets"]):
+    assert all(isinstance(sentence, str)
+               for sentence in warnings_of(item=ALL_PROBLEMS["item"], **related))
+    for item in (related["desired"], *related["budgets"]):
         assert isinstance(desired_healthy(item, 3), int)
 
 
-@pytest.mark.parametrize("kind, changes, is_told", [
+@pytest.mark.parametrize("kind, changes, is_warned", [
     ("DaemonSet", {"nodeSelector": {"disk": "ssd"}}, True), ("DaemonSet", {}, False),
     ("ReplicationController", {"nodeSelector": {"disk": "ssd"}}, False)])
-def test_nodes_that_the_pods_of_a_daemon_set_leave_at_once_are_told_before_the_first_change(
-        kind, changes, is_told):
+def test_daemon_set_would_leave_nodes(
+        kind, changes, is_warned):
     nodes = [{**node(labels={"disk": disk}),
               "metadata": {"name": f"node-{number}", "labels": {"disk": disk}}}
              for number, disk in enumerate(("ssd", "hdd", "hdd"))]
     request = parse_request({"name": "foo", "kind": kind, "image": "myimage:v2"})
 
-    sentences = told(request, desired=template("myimage:v2", **changes), nodes=nodes)
+    sentences = warnings_of(request, desired=template("myimage:v2", **changes), nodes=nodes)
 
     assert any("exclude 2 nodes that the current one allows (node-1 and node-2)" in sentence
-               for sentence in sentences) is is_told
+               for sentence in sentences) is is_warned

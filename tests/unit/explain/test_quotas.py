@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Quantities in the notation of Kubernetes."""
+"""Parse quantities in the notation of Kubernetes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.quotas im
 
 @given(st.from_regex(r"[+-]?([0-9]{1,15}(\.[0-9]{0,6})?|\.[0-9]{1,6})"
                      r"([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?", fullmatch=True))
-def test_quantities_are_read_as_the_kubernetes_package_reads_them(text):
+def test_quantities_equal_the_result_of_the_kubernetes_package(text):
     assert quantity(text) == parse_quantity(text)
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reports of a rollout: the task's result, the info module and progress lines."""
+"""Report a rollout: the result of the task, the info module and the progress lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ import dataclasses
 import json
 
 import pytest
-from builders import BACK, NOW, SUCCESSOR, UPDATE, apply, look, new, old, plan, rc, record, standing
+from builders import (
+    NOW,
+    ROLLBACK,
+    SUCCESSOR,
+    UPDATE,
+    apply,
+    new,
+    observe,
+    old,
+    plan,
+    rc,
+    record,
+    rollout_status,
+)
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -28,26 +41,26 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
-KEPT = dataclasses.replace(UPDATE, next_name="bar")
+WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar")
 ENDED = {"outcome": "updated", "from": {"web": "myimage:v1"}, "to": {"web": "myimage:v2"},
          "time": NOW}
-ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
+COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
 
-def numbers(name, replicas, available, image):
+def controller_entry(name, replicas, available, image):
     return {"name": name, "uid": f"uid of {name}", "replicas": replicas, "available": available,
             "images": {"web": image}}
 
 
-def stands(request, *items, **facts):
-    observed = look(request, *items, **facts)
+def status_of(request, *items, **facts):
+    observed = observe(request, *items, **facts)
     if request.state.migrates:
         observed = MigrationObserved(observed.primary, None, controller=observed.primary)
-    return standing(request, observed)
+    return rollout_status(request, observed)
 
 
 def commands(request, *items):
-    return choose(request).commands(request, look(request, *items))
+    return choose(request).commands(request, observe(request, *items))
 
 
 def new_bar(replicas=0, goal=3, **changes):
@@ -56,135 +69,138 @@ def new_bar(replicas=0, goal=3, **changes):
 
 def foo_of_bar(replicas=3, goal=0):
     return old(replicas, goal,
-               marks={object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar"})
+               annotate={object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar"})
 
 
-def taking_over():
+def in_handover():
     """Return foo after the first step of the handover, and the successor."""
     before = [old(0), new(3)]
-    items = apply(plan(UPDATE, look(UPDATE, *before)), *before)
+    items = apply(plan(UPDATE, observe(UPDATE, *before)), *before)
     return [items["foo"], items[SUCCESSOR]]
 
 
-PRIMARY, V2_OF_3 = numbers("foo", 2, 1, "myimage:v1"), numbers(SUCCESSOR, 1, 1, "myimage:v2")
-BOTH = [old(2, available=1), new(1)]
-STANDS = {
-    "nothing is there":
+PRIMARY, V2_OF_3 = controller_entry("foo", 2, 1, "myimage:v1"), controller_entry(SUCCESSOR, 1, 1,
+                                                                                 "myimage:v2")
+IN_PROGRESS = [old(2, available=1), new(1)]
+STATUSES = {
+    "no controller":
         ([], ("complete", None, None, None, None, None, None)),
     "no update":
         ([rc(replicas=2, available=1)], ("complete", None, PRIMARY, None, 2, None, None)),
-    "an update has ended":
+    "update ended":
         ([rc(replicas=2, available=1, annotations={object_meta.LAST_ROLLOUT: record("updated")})],
          ("complete", None, PRIMARY, None, 2, None, ENDED)),
-    "foo is marked, next not yet there":
+    "foo annotated, no successor yet":
         ([old(2, available=1)], ("progressing", "forward", PRIMARY, None, 3, None, None)),
     "forward":
-        (BOTH, ("progressing", "forward", PRIMARY, V2_OF_3, 3, NOW, None)),
-    "back":
-        ([old(2, 3, available=1, marks={object_meta.LAST_ROLLOUT: record("rolling back")}),
+        (IN_PROGRESS, ("progressing", "forward", PRIMARY, V2_OF_3, 3, NOW, None)),
+    "rollback":
+        ([old(2, 3, available=1, annotate={object_meta.LAST_ROLLOUT: record("rolling back")}),
           new(1, 0)],
          ("progressing", "back", PRIMARY, V2_OF_3, 3, NOW, None)),
-    "taking over":
-        (taking_over(),
-         ("taking_over", "forward", numbers("foo", 3, 0, "myimage:v2"),
-          numbers(SUCCESSOR, 3, 3, "myimage:v2"), 3, NOW, None)),
-    "foo is gone, next is there":
+    "handover":
+        (in_handover(),
+         ("taking_over", "forward", controller_entry("foo", 3, 0, "myimage:v2"),
+          controller_entry(SUCCESSOR, 3, 3, "myimage:v2"), 3, NOW, None)),
+    "foo deleted, successor exists":
         ([new(1)], ("progressing", "forward", None, V2_OF_3, 1, NOW, None)),
 }
 
 
-@pytest.mark.parametrize("items, expected", STANDS.values(), ids=STANDS)
-def test_where_the_rollout_stands_when(items, expected):
+@pytest.mark.parametrize("items, expected", STATUSES.values(), ids=STATUSES)
+def test_status_of_the_rollout(items, expected):
     keys = ("phase", "direction", "controller", "successor", "desired", "since", "last_rollout")
 
-    assert report.rollout(stands(BACK, *items)) == dict(zip(keys, expected, strict=True))
+    assert report.rollout(status_of(ROLLBACK, *items)) == dict(zip(keys, expected, strict=True))
 
 
-def test_an_ended_update_whose_next_keeps_its_name_is_complete():
+def test_ended_update_with_next_name_is_complete():
     last = rc("bar", 3, "myimage:v2", annotations={object_meta.LAST_ROLLOUT: record("updated")})
 
-    result = report.rollout(stands(KEPT, last))
+    result = report.rollout(status_of(WITH_NEXT_NAME, last))
 
     assert (result["phase"], result["controller"], result["successor"], result["desired"]) == (
         "complete", None, None, 3)
     assert result["last_rollout"] == ENDED
 
 
-FORWARD, BEGAN = f"{ROLL} 'name=foo image=myimage:v2 container=web'", "run the task that began it"
-BACKWARD = f"{ROLL} 'name=foo state=rolled_back'"
+RESUME_COMMAND = f"{COMMAND} 'name=foo image=myimage:v2 container=web'"
+RUN_AGAIN = "run the task that began it"
+ROLLBACK_COMMAND = f"{COMMAND} 'name=foo state=rolled_back'"
 COMMANDS = {
     "no update": ([rc()], None, None),
-    "nothing there": ([], None, None),
-    "forward": (BOTH, BEGAN, BACKWARD),
-    "paused": ([old(2, marks={object_meta.PAUSED: "1"}), new(1)],
-               f"{BEGAN}, with a higher pause_at or without pause_at", BACKWARD),
-    "back": ([old(2, 3), new(1, 0)], BACKWARD, BACKWARD),
-    "taking over, from where there is no way back": (taking_over(), FORWARD, None),
-    "foo is gone": ([new(3)], FORWARD, None),
-    "next keeps its name": ([foo_of_bar(), new_bar()], BEGAN,
-                            f"{ROLL} 'name=foo next_name=bar state=rolled_back'"),
+    "no controller": ([], None, None),
+    "forward": (IN_PROGRESS, RUN_AGAIN, ROLLBACK_COMMAND),
+    "paused": ([old(2, annotate={object_meta.PAUSED: "1"}), new(1)],
+               f"{RUN_AGAIN}, with a higher pause_at or without pause_at", ROLLBACK_COMMAND),
+    "rollback": ([old(2, 3), new(1, 0)], ROLLBACK_COMMAND, ROLLBACK_COMMAND),
+    "handover, past the last rollback": (in_handover(), RESUME_COMMAND, None),
+    "foo deleted": ([new(3)], RESUME_COMMAND, None),
+    "next_name": ([foo_of_bar(), new_bar()], RUN_AGAIN,
+                  f"{COMMAND} 'name=foo next_name=bar state=rolled_back'"),
 }
 
 
 @pytest.mark.parametrize("items, resume, rollback", COMMANDS.values(), ids=COMMANDS)
-def test_commands_when(items, resume, rollback):
-    assert commands(BACK, *items) == (resume, rollback)
+def test_commands_to_resume_and_roll_back(items, resume, rollback):
+    assert commands(ROLLBACK, *items) == (resume, rollback)
 
 
-def test_commands_name_the_namespace_and_another_label_key():
+def test_commands_repeat_namespace_and_label_key():
     primary, successor = old(2), new(1)
     for labels in (successor["spec"]["selector"],
                    successor["spec"]["template"]["metadata"]["labels"]):
         labels["x.io/color"] = labels.pop(object_meta.DEPLOYMENT_LABEL)
 
-    resume_and_rollback = commands(dataclasses.replace(BACK, namespace="prod"), primary, successor)
+    resume_and_rollback = commands(dataclasses.replace(ROLLBACK, namespace="prod"), primary,
+                                   successor)
 
     options = "name=foo namespace=prod deployment_label_key=x.io/color"
-    assert resume_and_rollback == (BEGAN, f"{ROLL} '{options} state=rolled_back'")
+    assert resume_and_rollback == (RUN_AGAIN, f"{COMMAND} '{options} state=rolled_back'")
 
 
-def test_a_command_that_finishes_a_handover_sets_only_the_images_that_differ():
-    items = taking_over()
+def test_command_to_finish_a_handover_sets_changed_images_only():
+    items = in_handover()
     mark = json.loads(items[0]["metadata"]["annotations"][object_meta.TAKEOVER])
     items[0]["metadata"]["annotations"][object_meta.TAKEOVER] = json.dumps(
         {**mark, "from": {"web": "myimage:v1", "log": "log:v1"}})
     for item in items:
         item["spec"]["template"]["spec"]["containers"].append({"name": "log", "image": "log:v1"})
 
-    assert commands(BACK, *items)[0] == FORWARD
+    assert commands(ROLLBACK, *items)[0] == RESUME_COMMAND
 
 
-def test_a_handover_that_images_do_not_tell_of_is_finished_by_the_task_that_began_it():
-    items = taking_over()
+def test_handover_without_changed_images_is_resumed_by_the_same_task():
+    items = in_handover()
     mark = json.loads(items[0]["metadata"]["annotations"][object_meta.TAKEOVER])
     items[0]["metadata"]["annotations"][object_meta.TAKEOVER] = json.dumps(
         {**mark, "from": {"web": "myimage:v2"}})
 
-    assert commands(BACK, *items) == (BEGAN, None)
+    assert commands(ROLLBACK, *items) == (RUN_AGAIN, None)
 
 
-def test_a_resumed_command_goes_on_where_the_rollout_stands():
-    """The planner accepts the command's parameters and continues with the successor."""
+def test_resume_command_continues_the_update():
+    """The planner accepts the options of the command and continues with the successor."""
     request = parse_request({"name": "foo", "image": "myimage:v2", "container": "web"})
 
-    assert plan(request, look(request, *BOTH)).name == SUCCESSOR
+    assert plan(request, observe(request, *IN_PROGRESS)).name == SUCCESSOR
 
 
 @pytest.mark.parametrize("start, end, before, after", [
     ([rc()], [rc(image="myimage:v2")], "myimage:v1", "myimage:v2"),
-    # The images before the update are in an annotation only, which any client may forge.
-    (taking_over(), [rc(image="myimage:v2")], "", "myimage:v2"),
+    # Only an annotation has the images before the update, and any client may forge an annotation.
+    (in_handover(), [rc(image="myimage:v2")], "", "myimage:v2"),
     ([rc()], [rc("bar", image="myimage:v2")], "myimage:v1", "myimage:v2"),
     ([new(3)], [rc(image="myimage:v2")], "myimage:v2", "myimage:v2"),
-], ids=["an update", "resumed in the handover", "next keeps its name", "foo was gone"])
+], ids=["update", "resumed in the handover", "next_name", "foo deleted"])
 def test_images_before_and_after(start, end, before, after):
-    images = report.images(stands(KEPT, *start), stands(KEPT, *end))
+    images = report.images(status_of(WITH_NEXT_NAME, *start), status_of(WITH_NEXT_NAME, *end))
 
     assert images == {"before": {"web": before} if before else {}, "after": {"web": after}}
 
 
-def test_images_of_nothing_are_none():
-    assert report.images(stands(UPDATE), stands(UPDATE)) == {"before": {}, "after": {}}
+def test_images_without_a_controller():
+    assert report.images(status_of(UPDATE), status_of(UPDATE)) == {"before": {}, "after": {}}
 
 
 BUDGET = {"metadata": {"name": "all"}, "spec": {"selector": {}, "minAvailable": "100%"}}
@@ -196,22 +212,22 @@ BUDGET = {"metadata": {"name": "all"}, "spec": {"selector": {}, "minAvailable": 
     ([rc(replicas=10)], (BUDGET,), (10, 13)),
     ([old(6, desired=10, available=5), new(4)], (), (8, 13)),
     ([], (), (None, None)),
-], ids=["as the options say", "no more than there were", "a budget allows less",
-        "of the size at the beginning", "nothing there"])
+], ids=["options", "fewer pods available before", "budget",
+        "size before the update", "no controller"])
 def test_bounds(items, budgets, expected):
     quarter = Size(25, percent=True)
     request = dataclasses.replace(UPDATE, max_surge=quarter, max_unavailable=quarter)
 
-    bounds = report.bounds(stands(request, *items, budgets=budgets))
+    bounds = report.bounds(status_of(request, *items, budgets=budgets))
 
     assert (bounds["floor"], bounds["ceiling"]) == expected
 
 
-def test_a_sample_is_kept_when_a_size_has_changed_and_at_the_end():
+def test_samples_of_changed_sizes_and_of_the_end():
     sizes = []
-    for at, items, is_end in (("1", [rc()], False), ("2", [rc()], False), ("3", BOTH, False),
-                              ("4", BOTH, True)):
-        report.add_sample(sizes, stands(UPDATE, *items), at, is_end)
+    for at, items, is_end in (("1", [rc()], False), ("2", [rc()], False), ("3", IN_PROGRESS, False),
+                              ("4", IN_PROGRESS, True)):
+        report.add_sample(sizes, status_of(UPDATE, *items), at, is_end)
 
     both = {"phase": "progressing", "is_watched": False,
             "controller": {"replicas": 2, "available": 1},
@@ -221,24 +237,24 @@ def test_a_sample_is_kept_when_a_size_has_changed_and_at_the_end():
     assert sizes == [{"at": "1", **first}, {"at": "3", **both}, {"at": "4", **both}]
 
 
-def test_samples_are_thinned_but_for_the_first_and_the_last():
+def test_limited_number_of_samples_includes_the_first_and_the_last():
     sizes = []
-    for turn in range(10 * report.MAX_SAMPLES):
-        report.add_sample(sizes, stands(UPDATE, rc(replicas=turn)), f"{turn}")
+    for number in range(10 * report.MAX_SAMPLES):
+        report.add_sample(sizes, status_of(UPDATE, rc(replicas=number)), f"{number}")
         assert (len(sizes) <= report.MAX_SAMPLES and sizes[0]["at"] == "0"
-                and sizes[-1]["at"] == f"{turn}")
+                and sizes[-1]["at"] == f"{number}")
 
     turns = [int(sample["at"]) for sample in sizes]
     assert len(turns) > report.MAX_SAMPLES / 3 and turns == sorted(turns)
 
 
-def test_the_diff_is_of_the_template_and_says_the_same_of_both():
-    start, end = stands(UPDATE, rc()), stands(UPDATE, rc(image="myimage:v2"))
+def test_diff_of_the_template():
+    start, end = status_of(UPDATE, rc()), status_of(UPDATE, rc(image="myimage:v2"))
 
     assert report.diff(start, end) == {"before": {"template": rc()["spec"]["template"]},
                                        "after": {"template": rc(image="myimage:v2")["spec"][
                                            "template"]}}
-    assert report.diff(stands(UPDATE), stands(UPDATE)) == {"before": {}, "after": {}}
+    assert report.diff(status_of(UPDATE), status_of(UPDATE)) == {"before": {}, "after": {}}
 
 
 def step(action, before=None, after=None):
@@ -265,7 +281,7 @@ V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
     (step(Action.DELETE, None, "it has changed since"), "delete foo: it has changed since"),
     (step(Action.ANNOTATE, 0, "updating, 0 desired"), "annotate foo: updating, 0 desired"),
 ], ids=lambda value: value if isinstance(value, str) else "")
-def test_a_line_of_progress(step, expected):
+def test_progress_line_of_a_step(step, expected):
     assert report.line(step) == expected
 
 
@@ -276,12 +292,12 @@ def test_a_line_of_progress(step, expected):
      "found"),
     (("", "ReplicationController foo: exceeded quota"),
      "waiting: next 7/10 available, foo 3; ReplicationController foo: exceeded quota"),
-], ids=["nothing is wrong", "a pod", "the controller"])
-def test_a_line_while_waiting_tells_sizes_and_cause(cause, expected):
+], ids=["no cause", "pod", "controller"])
+def test_progress_line_of_a_wait(cause, expected):
     assert report.waiting("next 7/10 available, foo 3", "shop", *cause) == expected
 
 
-def test_an_entry_of_steps_has_the_documented_keys():
+def test_entry_of_steps_has_the_documented_keys():
     assert report.entry(step(Action.SCALE, 3, 2), NOW) == {
         "action": "scale", "kind": "ReplicationController", "name": "foo", "from": 3, "to": 2,
         "at": NOW}
@@ -290,45 +306,45 @@ def test_an_entry_of_steps_has_the_documented_keys():
 @pytest.mark.parametrize("request_, items, expected", [
     (UPDATE, [rc(image="myimage:v2", available=2)],
      "foo is updated to myimage:v2: 2 of 3 replicas available"),
-    (BACK, [rc()], "foo is rolled back to myimage:v1: 3 of 3 replicas available"),
+    (ROLLBACK, [rc()], "foo is rolled back to myimage:v1: 3 of 3 replicas available"),
     (Request("foo", state=State.RESTARTED), [rc()],
      "foo is restarted with myimage:v1: 3 of 3 replicas available"),
-    (KEPT, [rc("bar", 1, "myimage:v2")],
+    (WITH_NEXT_NAME, [rc("bar", 1, "myimage:v2")],
      "bar replaces foo and is updated to myimage:v2: 1 of 1 replicas available"),
     (UPDATE, [], "foo is deleted"),
-], ids=["updated", "rolled_back", "restarted", "next keeps its name", "gone"])
-def test_the_sentence_at_the_end(request_, items, expected):
-    assert report.sentence(request_, stands(request_, *items)) == expected
+], ids=["updated", "rolled_back", "restarted", "next_name", "deleted"])
+def test_final_message(request_, items, expected):
+    assert report.sentence(request_, status_of(request_, *items)) == expected
 
 
 @pytest.mark.parametrize("request_, items, expected", [
     (UPDATE, [rc(image="myimage:v2")],
      "foo would be updated to myimage:v2: 3 of 3 replicas available"),
-    (KEPT, [rc("bar", 1, "myimage:v2")],
+    (WITH_NEXT_NAME, [rc("bar", 1, "myimage:v2")],
      "bar would replace foo and would be updated to myimage:v2: 1 of 1 replicas available"),
     (Request("foo", module=Module.MIGRATION, state=State.MIGRATED), [rc()],
      "foo would be a Deployment, with myimage:v1: 3 of 3 replicas available"),
     (UPDATE, [], "foo would be deleted"),
-], ids=["updated", "next keeps its name", "migrated", "gone"])
-def test_check_mode_says_what_would_be(request_, items, expected):
-    assert report.sentence(request_, stands(request_, *items), is_real=False) == expected
+], ids=["updated", "next_name", "migrated", "deleted"])
+def test_final_message_of_check_mode(request_, items, expected):
+    assert report.sentence(request_, status_of(request_, *items), is_real=False) == expected
 
 
-def test_no_report_holds_what_may_be_secret():
-    """Templates contain environment variables; only the diff shows templates, on request."""
+def test_reports_contain_no_environment_variables():
+    """Templates contain environment variables; only the requested diff has templates."""
     primary, successor = old(2), new(1)
     for item in (primary, successor):
         item["spec"]["template"]["spec"]["containers"][0]["env"] = [
             {"name": "PASSWORD", "value": "hunter2"}]
-    observed = look(BACK, primary, successor)
-    decision = plan(BACK, observed)
+    observed = observe(ROLLBACK, primary, successor)
+    decision = plan(ROLLBACK, observed)
 
-    status = standing(BACK, observed)
+    status = rollout_status(ROLLBACK, observed)
 
-    texts = [report.rollout(status), commands(BACK, primary, successor),
+    texts = [report.rollout(status), commands(ROLLBACK, primary, successor),
              report.images(status, status),
              report.line(decision),
-             report.entry(decision, NOW), report.sentence(BACK, status),
+             report.entry(decision, NOW), report.sentence(ROLLBACK, status),
              Controller.from_api(primary).images]
 
     assert "hunter2" not in repr(texts)

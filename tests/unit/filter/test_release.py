@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Document each filter of the roles, and report invalid input in a sentence."""
+"""Run each filter of the roles, and report invalid input in one sentence."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ FILTERS = release.FilterModule().filters()
     ("app=a,tier=b\n\n app=c ", False, ["app=a,tier=b", "app=c"]), (["10%", 3], True, ["10%", "3"]),
     (["a,b"], True, ["a", "b"]),
     (["a\nb"], False, ["a", "b"]), (3, True, ["3"]),
-], ids=["empty", "no entries", "nothing", "commas", "lines", "list", "commas in a list",
+], ids=["empty text", "empty list", "None", "commas", "lines", "list", "commas in a list",
         "lines in a list", "number"])
-def test_a_list_may_be_a_text(value, comma, entries):
+def test_list_as_text(value, comma, entries):
     assert release.entries(value, comma) == entries
 
 
 @pytest.mark.parametrize("path",
                          ["/etc/x.yml", "../x.yml", "checks/../../x.yml", "~/x.yml", "~ada/x.yml"])
-def test_a_path_that_leads_out_of_the_project_is_refused_where_a_survey_gives_it(path):
+def test_survey_path_outside_the_project_is_refused(path):
     with pytest.raises(AnsibleFilterError, match="is not a path inside the project"):
         release.entries(f"smoke.yml\n{path}", inside=True)
 
@@ -42,36 +42,38 @@ def test_a_path_that_leads_out_of_the_project_is_refused_where_a_survey_gives_it
         "smoke.yml", "checks/..x/a.yml"]
 
 
-def test_a_release_turn_by_turn():
-    """The filters are called as the tasks of the role call them."""
+def test_release_turn_by_turn():
+    """Call the filters as the tasks of the role call them."""
     request = variables(stages=["10%"], analyses=[{"count": 3}], approve_within="1h")
-    begun = release.next_turn(request, {}, now=NOW)
-    assert (begun["state"]["turn"]["title"] == "Update a to 10%"
-            and begun["state"]["file"] == "turn.yml")
-    assert release.turn_options(request, begun["state"])["pause_at"] == "10%"
+    first_turn = release.next_turn(request, {}, now=NOW)
+    assert (first_turn["state"]["turn"]["title"] == "Update a to 10%"
+            and first_turn["state"]["file"] == "turn.yml")
+    assert release.turn_options(request, first_turn["state"])["pause_at"] == "10%"
 
     result = single(
         paused("a") | {"rollout": {"phase": "paused", "controller": {"replicas": 3}, "since": NOW}})
-    analyzed = release.next_turn(request, begun["state"], result, {}, NOW)
+    analyzed = release.next_turn(request, first_turn["state"], result, {}, NOW)
     (pair,) = analyzed["state"]["turn"]["analyses"]
     assert release.analysis_options(request, analyzed["state"], pair, []) == {
         "count": 3, "name": "a", "namespace": "shop", "on_no_old_pods": "inconclusive"}
     measured = [{"name": "a", "old_pods": ["x"], "msg": "fine", "metrics": [], "measurements": []}]
 
-    question = release.next_turn(request, analyzed["state"], {"results": measured}, {}, NOW)
-    question = release.next_turn(request, question["state"], now=NOW)
-    assert release.approval_answer(request, question["state"], None, NOW) == {
+    approval = release.next_turn(request, analyzed["state"], {"results": measured}, {}, NOW)
+    approval = release.next_turn(request, approval["state"], now=NOW)
+    assert release.approval_answer(request, approval["state"], None, NOW) == {
         "is_answered": False, "looks": 725}
 
     failure = release.failed_task({"msg": "no"}, "Wait")
-    back = release.next_turn(request, question["state"], {}, failure, NOW)
-    assert (back["state"]["turn"]["title"] == "Roll back a"
-            and back["facts"]["history"]["stages"][1]["outcome"] == "failed")
-    artifacts = release.release_artifacts(request, back["state"])
-    of_host = release.release_artifacts(request | {"host": "eu"}, back["state"])
-    assert artifacts["controller"] == "a" and of_host == {"clusters": {"eu": artifacts}}
-    end = release.next_turn(request, back["state"], {"msg": "back", "changed": True}, {}, NOW)
-    assert end["state"]["file"] == "fail.yml" and end["facts"]["outcome"] == "rolled_back"
+    rollback = release.next_turn(request, approval["state"], {}, failure, NOW)
+    assert (rollback["state"]["turn"]["title"] == "Roll back a"
+            and rollback["facts"]["history"]["stages"][1]["outcome"] == "failed")
+    artifacts = release.release_artifacts(request, rollback["state"])
+    for_host = release.release_artifacts(request | {"host": "eu"}, rollback["state"])
+    assert artifacts["controller"] == "a" and for_host == {"clusters": {"eu": artifacts}}
+    last_turn = release.next_turn(request, rollback["state"], {"msg": "back", "changed": True}, {},
+                                  NOW)
+    assert last_turn["state"]["file"] == "fail.yml"
+    assert last_turn["facts"]["outcome"] == "rolled_back"
 
 
 @pytest.mark.parametrize("analysis, message", [
@@ -91,7 +93,7 @@ def test_a_release_turn_by_turn():
     ({"prometheus_password": "s3cret", "window": "s3cret", "metrics": [{"min": 1}]},
      "window '********' is not a duration"),
 ])
-def test_what_is_wrong_with_an_analysis_is_known_before(analysis, message):
+def test_invalid_analysis_is_refused_before_the_release(analysis, message):
     errors = analyses.validate([{"metrics": [{"min": 1}]}, analysis])
 
     assert len(errors) == (message is not None)
@@ -99,7 +101,7 @@ def test_what_is_wrong_with_an_analysis_is_known_before(analysis, message):
                for error in errors), errors
 
 
-def test_each_is_documented_with_its_arguments():
+def test_each_filter_is_documented_with_its_arguments():
     for name, function in FILTERS.items():
         documented = yaml.safe_load((Path(release.__file__).parent
                                      / f"{name}.yml").read_text())["DOCUMENTATION"]
@@ -109,7 +111,7 @@ def test_each_is_documented_with_its_arguments():
 
 
 @pytest.mark.parametrize("regions", ["canary,europe", "canary\neurope", ["canary", "europe"]])
-def test_regions_may_be_a_text(regions):
+def test_regions_as_text(regions):
     groups = {"all": ["a", "b"], "canary": ["b"], "europe": ["a"]}
 
     assert release.region_batches(groups, regions, ["a", "b"]) == {"canary": ["b"], "europe": ["a"]}
@@ -118,19 +120,19 @@ def test_regions_may_be_a_text(regions):
         release.region_batches(groups, "spare", ["a"])
 
 
-@pytest.mark.parametrize("share, begins",
+@pytest.mark.parametrize("percentage, is_started",
                          [(0, False), ("", False), ("50", True), ("50%", True), (50.0, True),
                           (49, False)])
-def test_the_share_of_clusters_that_may_fail_is_a_percentage(share, begins):
+def test_max_failed_clusters_is_a_percentage(percentage, is_started):
     assert (release.batch_gate(["a", "b", "c"], ["c"], ["a", "a", ""], ["failed", "updated", ""],
-                               share) == "") is begins
+                               percentage) == "") is is_started
 
 
-@pytest.mark.parametrize("share", ["half", -1, 101])
-def test_no_other_share_is_taken(share):
+@pytest.mark.parametrize("percentage", ["half", -1, 101])
+def test_invalid_max_failed_clusters_is_refused(percentage):
     with pytest.raises(AnsibleFilterError,
                        match="max_failed_clusters must be a percentage from 0 to 100"):
-        release.batch_gate(["a"], ["a"], [""], [""], share)
+        release.batch_gate(["a"], ["a"], [""], [""], percentage)
 
 
 @pytest.mark.parametrize("path, host, other_path, page", [
@@ -140,13 +142,13 @@ def test_no_other_share_is_taken(share):
     ("europe.html", "eu", None, "europe-eu.html"),
     ("out/r.html", "localhost", None, "out/r.html"), ("", "eu", "", ""),
     ("/tmp/v1.2/report", "eu", "/tmp/v1.2/report", "/tmp/v1.2/report-eu"),
-], ids=["a part of the word", "typed for all", "a template names the host", "one host",
-        "no inventory", "no report", "no suffix"])
-def test_each_cluster_has_a_page_beside_the_one_on_all(path, host, other_path, page):
+], ids=["host as part of the name", "same path for all hosts", "template with the host",
+        "single host", "no inventory", "no report", "no suffix"])
+def test_path_of_the_page_of_a_cluster(path, host, other_path, page):
     assert release.host_page(path, host, other_path) == page
 
 
-def test_the_page_on_all_clusters_is_beside_those_of_each():
+def test_page_of_all_clusters():
     pages = release.report_overview(["eu", "us"], [{"a": 1}, {}], "/out/all.html",
                                     "/out/all-eu.html", {"canary": ["eu"]})
 
@@ -157,7 +159,7 @@ def test_the_page_on_all_clusters_is_beside_those_of_each():
     assert release.report_overview(["eu", "us"], [{}, {}], "", "") == {}
 
 
-def test_two_hosts_never_share_a_page_nor_have_the_one_on_all():
+def test_each_host_has_its_own_page():
     hosts = ["localhost", "eu", "europe", "a/b", "a-b", "a%2Fb", "a b", "../x",
              "arn:aws:eks:eu-1:42:cluster/shop"]
     pages = [release.host_page("out/all.html", host, "out/all.html", is_alone=False)

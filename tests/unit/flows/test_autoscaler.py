@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Freezing an autoscaler, and restoring the exact settings."""
+"""Freeze an autoscaler, and restore the exact settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def scaler(annotations=None, **spec):
     scaler({"of": "somebody"}, minReplicas=3, behavior=BEHAVIOR),
     scaler({"of": "somebody"}),
 ])
-def test_frozen_and_restored_it_is_what_it_was(before):
+def test_freeze_and_restore_round_trip(before):
     frozen = apply_patch(before, autoscaler.freeze(before).write)
     after = apply_patch(frozen, autoscaler.restore(frozen).write)
 
@@ -52,7 +52,7 @@ def test_frozen_and_restored_it_is_what_it_was(before):
 
 
 @pytest.mark.parametrize("change", [{"minReplicas": 4}, {"behavior": BEHAVIOR}])
-def test_one_that_somebody_has_changed_meanwhile_is_not_frozen_with_what_it_had_before(change):
+def test_changed_autoscaler_is_not_frozen(change):
     before = scaler(minReplicas=3)
 
     with pytest.raises(PreconditionFailed):
@@ -60,7 +60,7 @@ def test_one_that_somebody_has_changed_meanwhile_is_not_frozen_with_what_it_had_
                     autoscaler.freeze(before).write)
 
 
-def test_another_of_the_same_name_is_not_touched():
+def test_recreated_autoscaler_is_not_frozen():
     before = scaler(minReplicas=3)
 
     with pytest.raises(PreconditionFailed):
@@ -71,21 +71,23 @@ def test_another_of_the_same_name_is_not_touched():
 DISABLED = autoscaler.freeze(scaler()).write.operations[-2]["value"]
 
 
-def had(behavior=None, least=2):
-    return json.dumps({"behavior": behavior, "minReplicas": least})
+def stored_settings(behavior=None, min_replicas=2):
+    return json.dumps({"behavior": behavior, "minReplicas": min_replicas})
 
 
 @pytest.mark.parametrize("text", [
-    "", "no JSON", "[]", "null", json.dumps({"behavior": None}), had(least=10), had(least=-1),
-    had(least="2"), had(least=True),
-    had([]), had({"scaleSideways": {}}), had({"scaleUp": []}),
-    had({"scaleUp": {"selectPolicy": "None"}}),
-    had({"scaleUp": {"stabilizationWindowSeconds": 3601}}), had({"scaleUp": {"policies": [7]}}),
-    had({"scaleUp": {"policies": 7}}),
-    had({"scaleUp": {"policies": [{"type": "Pods", "value": 0, "periodSeconds": 1}]}}),
-    had({"scaleUp": {"any": 1}}),
+    "", "no JSON", "[]", "null", json.dumps({"behavior": None}), stored_settings(min_replicas=10),
+    stored_settings(min_replicas=-1),
+    stored_settings(min_replicas="2"), stored_settings(min_replicas=True),
+    stored_settings([]), stored_settings({"scaleSideways": {}}), stored_settings({"scaleUp": []}),
+    stored_settings({"scaleUp": {"selectPolicy": "None"}}),
+    stored_settings({"scaleUp": {"stabilizationWindowSeconds": 3601}}),
+    stored_settings({"scaleUp": {"policies": [7]}}),
+    stored_settings({"scaleUp": {"policies": 7}}),
+    stored_settings({"scaleUp": {"policies": [{"type": "Pods", "value": 0, "periodSeconds": 1}]}}),
+    stored_settings({"scaleUp": {"any": 1}}),
 ])
-def test_what_it_cannot_have_had_is_left_to_people_and_the_update_ends(text):
+def test_invalid_stored_settings_are_not_restored(text):
     hpa = scaler({object_meta.FROZEN: text}, behavior=DISABLED)
     end = Step(Action.ANNOTATE, "foo", Patch("foo", ()), is_end=True)
 
@@ -95,7 +97,7 @@ def test_what_it_cannot_have_had_is_left_to_people_and_the_update_ends(text):
     assert decision.write is end.write and "kubectl -n shop edit hpa hpa" in decision.warning
 
 
-def test_what_it_may_have_had_is_put_back():
+def test_valid_stored_settings_are_restored():
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 0, "tolerance": "100m",
                               "selectPolicy": "Min", "policies": [
                                   {"type": "Percent", "value": 10, "periodSeconds": 60}]}}
@@ -105,20 +107,20 @@ def test_what_it_may_have_had_is_put_back():
     assert apply_patch(frozen, autoscaler.restore(frozen).write)["spec"]["behavior"] == behavior
 
 
-def test_a_mark_on_one_that_is_at_work_freezes_nothing_and_is_not_put_back():
-    hpa = scaler({object_meta.FROZEN: had(least=9)}, minReplicas=2)
+def test_annotation_of_an_unfrozen_autoscaler_is_ignored():
+    hpa = scaler({object_meta.FROZEN: stored_settings(min_replicas=9)}, minReplicas=2)
 
     assert not autoscaler.is_frozen(hpa) and autoscaler.restore(hpa) is None
 
 
-def test_its_steps_name_its_kind():
+def test_steps_name_the_kind():
     assert entry(autoscaler.freeze(scaler()), "now") == {
         "action": "freeze", "kind": "HorizontalPodAutoscaler", "name": "hpa", "from": "at work",
         "to": "does nothing during the update", "at": "now"}
 
 
-def targeting(called="web", **target):
-    return {"metadata": {"name": called},
+def targeting(hpa_name="web", **target):
+    return {"metadata": {"name": hpa_name},
             "spec": {"scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController",
                                         "name": "foo", **target}}}
 
@@ -131,12 +133,12 @@ def targeting(called="web", **target):
     ({"kind": "Deployment"}, False),
     ({"name": "bar"}, False),
 ])
-def test_the_autoscaler_of_a_controller(target, is_target):
-    mine, stranger = targeting(**target), targeting("other", kind="ReplicaSet")
+def test_autoscaler_of_a_controller(target, is_target):
+    target_hpa, other_hpa = targeting(**target), targeting("other", kind="ReplicaSet")
 
-    expected = mine if is_target else None
-    assert autoscaler.autoscaler_of(Request(name="foo"), [stranger, mine]) == expected
+    expected = target_hpa if is_target else None
+    assert autoscaler.autoscaler_of(Request(name="foo"), [other_hpa, target_hpa]) == expected
 
 
-def test_autoscalers_that_may_not_be_seen():
+def test_autoscalers_without_permission():
     assert autoscaler.autoscaler_of(Request(name="foo"), None) is None

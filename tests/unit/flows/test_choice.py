@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check mode's clusters in memory: the choice per flow, and their common interface."""
+"""Choose the model of check mode per flow, and check the common interface."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def revision(name):
     return {"kind": "ControllerRevision", "metadata": {"name": name}}
 
 
-class Real:
-    """A cluster with foo of any kind and a ReplicaSet foo-1."""
+class RealCluster:
+    """Cluster with foo of any kind and a ReplicaSet foo-1."""
 
     def __init__(self, revisions=()):
         self.asked, self._revisions = [], revisions
@@ -61,10 +61,10 @@ class Real:
     (UPDATE, SimulatedCluster, None, 3),
     (Request("foo", kind=Kind.REPLICA_SET), SimulatedCluster, None, 3),
     (DEPLOYMENT, SimulatedDeployments, None, 0),
-    (MIGRATE, SimulatedMigration, Real().find("Service", "foo"), 1),
-], ids=["ReplicationController", "ReplicaSet", "Deployment", "a migration"])
-def test_which_model_a_request_gets_and_what_it_has(request_, model, service, pods):
-    simulation = choose(request_).model(Real())
+    (MIGRATE, SimulatedMigration, RealCluster().find("Service", "foo"), 1),
+], ids=["ReplicationController", "ReplicaSet", "Deployment", "migration"])
+def test_model_of_a_request(request_, model, service, pods):
+    simulation = choose(request_).model(RealCluster())
 
     assert isinstance(simulation, model)
     assert (simulation.controllers() == simulation.controllers(request_.kind)
@@ -74,13 +74,13 @@ def test_which_model_a_request_gets_and_what_it_has(request_, model, service, po
 
 
 @pytest.mark.parametrize("request_, sets", [(UPDATE, []), (MIGRATE, []), (DEPLOYMENT, ["foo-1"])],
-                         ids=["ReplicationController", "a migration", "Deployment"])
-def test_replica_sets_are_a_deployment_s(request_, sets):
-    assert list(choose(request_).model(Real()).controllers(Kind.REPLICA_SET)) == sets
+                         ids=["ReplicationController", "migration", "Deployment"])
+def test_only_deployments_have_replica_sets(request_, sets):
+    assert list(choose(request_).model(RealCluster()).controllers(Kind.REPLICA_SET)) == sets
 
 
-def test_the_history_that_is_there_is_looked_up_once_and_only_of_who_is_there():
-    real = Real([revision("one")])
+def test_history_is_read_once_per_controller():
+    real = RealCluster([revision("one")])
     simulation = choose(UPDATE).model(real)
     simulation.write(Create(revision("two")))
 
@@ -91,12 +91,12 @@ def test_the_history_that_is_there_is_looked_up_once_and_only_of_who_is_there():
     assert names == [["one", "two"]] * 2 and real.asked == [["uid of foo"]]
 
 
-def test_a_history_that_may_not_be_seen_is_none():
-    assert choose(UPDATE).model(Real(None)).revisions(["uid of foo"]) is None
+def test_forbidden_history_is_none():
+    assert choose(UPDATE).model(RealCluster(None)).revisions(["uid of foo"]) is None
 
 
-@pytest.mark.parametrize("request_", [DEPLOYMENT, MIGRATE], ids=["Deployment", "a migration"])
-def test_what_has_no_history_is_not_asked_for_one(request_):
-    real = Real([revision("one")])
+@pytest.mark.parametrize("request_", [DEPLOYMENT, MIGRATE], ids=["Deployment", "migration"])
+def test_no_history_for_kinds_without_one(request_):
+    real = RealCluster([revision("one")])
 
     assert choose(request_).model(real).revisions(["uid of foo"]) is None and real.asked == []

@@ -1,14 +1,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The dry run that returns the stored template, and the confirmation of a record by the server."""
+"""Ask the server by a dry run for the stored template, and for the confirmation of a record."""
 
 from __future__ import annotations
 
 import itertools
 
 import pytest
-from builders import UPDATE, ended, rc, rs, template
+from builders import UPDATE, final_record, rc, rs, template
 from idle_gateway import IdleGateway
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -35,14 +35,14 @@ DEFINITION = {"metadata": {"name": "bar", "labels": {"a": "b"}, "annotations": {
               "spec": {"replicas": 9, "template": template()}}
 
 
-def test_a_part_of_a_template_is_merged_into_the_controller():
+def test_partial_template_is_a_merge_patch():
     write = dry_run_of(Request("foo", template={"spec": {"hostNetwork": True}}), PRIMARY)
 
     assert write == Merge("foo", {"spec": {"template": {"spec": {"hostNetwork": True}}}},
                           Kind.REPLICATION_CONTROLLER)
 
 
-def test_a_definition_is_completed_under_a_name_that_is_free_and_without_pods():
+def test_definition_is_created_with_a_generated_name_and_no_pods():
     write = dry_run_of(Request("foo", definition=DEFINITION), PRIMARY)
 
     assert write == Create({
@@ -52,7 +52,7 @@ def test_a_definition_is_completed_under_a_name_that_is_free_and_without_pods():
     assert write.name == "foo"
 
 
-def test_a_replica_set_has_no_default_for_the_selector_that_a_definition_leaves_out():
+def test_definition_of_a_replica_set_without_selector():
     controller = Controller.from_api(rs(), Kind.REPLICA_SET)
 
     write = dry_run_of(Request("foo", definition=DEFINITION, kind=Kind.REPLICA_SET), controller)
@@ -60,7 +60,7 @@ def test_a_replica_set_has_no_default_for_the_selector_that_a_definition_leaves_
     assert write.manifest["spec"]["selector"] == {"matchLabels": {"app": "foo"}}
 
 
-def test_two_ports_of_one_number_are_not_merged_into_one():
+def test_ports_with_the_same_number_are_not_merged():
     """Ports are taken as written for all kinds: a strategic merge patch would lose a port."""
     ports = [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}]
     partial = {"spec": {"containers": [{"name": "web", "ports": ports}]}}
@@ -72,7 +72,7 @@ def test_two_ports_of_one_number_are_not_merged_into_one():
     assert container == {"name": "web", "ports": [{"$patch": "replace"}, *ports]}
 
 
-def test_a_definition_without_labels_has_none():
+def test_definition_without_labels():
     write = dry_run_of(Request("foo",
                                definition={"metadata": {}, "spec": {"template": template()}}),
                        PRIMARY)
@@ -80,7 +80,7 @@ def test_a_definition_without_labels_has_none():
     assert write.manifest["metadata"] == {"generateName": "foo-", "labels": {}, "annotations": {}}
 
 
-def test_an_existing_deployment_gets_the_template_of_its_definition():
+def test_definition_of_an_existing_deployment():
     write = changed_in_place(Request("foo", definition=DEFINITION, kind=Kind.DEPLOYMENT),
                              Deployment.from_api(rs()))
 
@@ -88,63 +88,65 @@ def test_an_existing_deployment_gets_the_template_of_its_definition():
 
 
 class Admission(IdleGateway):
-    """A server whose admission changes templates, by a function of the write and the template."""
+    """Server whose admission changes templates, by a function of the write and the template."""
 
     def __init__(self, item, changes):
-        self.item, self.changes, self.asked = item, changes, 0
+        self.item, self.changes, self.dry_runs = item, changes, 0
 
     def controllers(self, kind=None):
         return {"foo": Controller.from_api(self.item)}
 
     def dry_run(self, write):
-        self.asked += 1
-        present = (write.manifest["spec"]["template"] if isinstance(write, Create)
-                 else write.operations[0]["value"])
-        return {"spec": {"template": self.changes(write, present)}}
+        self.dry_runs += 1
+        current = (write.manifest["spec"]["template"] if isinstance(write, Create)
+                   else write.operations[0]["value"])
+        return {"spec": {"template": self.changes(write, current)}}
 
 
-def to_mirror(_write, present):
-    return with_image(present, "mirror/" + images_of(present)["web"].removeprefix("mirror/"))
+def to_mirror(_write, current):
+    return with_image(current, "mirror/" + images_of(current)["web"].removeprefix("mirror/"))
 
 
-def with_image(present, image):
-    (container,) = present["spec"]["containers"]
-    return {**present, "spec": {**present["spec"], "containers": [{**container, "image": image}]}}
+def with_image(current, image):
+    (container,) = current["spec"]["containers"]
+    return {**current, "spec": {**current["spec"], "containers": [{**container, "image": image}]}}
 
 
-def to_mirror_when_created(write, present):
-    return to_mirror(write, present) if isinstance(write, Create) else present
+def to_mirror_when_created(write, current):
+    return to_mirror(write, current) if isinstance(write, Create) else current
 
 
-def to_mirror_with_time(write, present, time=itertools.count()):  # noqa: B008 - the count continues
-    present = to_mirror(write, present)
-    return {**present, "metadata": {**present["metadata"],
+def to_mirror_with_time(write, current, time=itertools.count()):  # noqa: B008 - the count continues
+    current = to_mirror(write, current)
+    return {**current, "metadata": {**current["metadata"],
                                     "annotations": {"time": str(next(time))}}}
 
 
-@pytest.mark.parametrize("changes, present, expected", [
+@pytest.mark.parametrize("changes, current, expected", [
     (to_mirror, "mirror/myimage:v2", True),
     (to_mirror_with_time, "mirror/myimage:v2", True),
     (to_mirror_when_created, "mirror/myimage:v2", True),
-    (lambda _write, present: present, "myimage:v1", False),
+    (lambda _write, current: current, "myimage:v1", False),
     (to_mirror, "mirror/myimage:v1", False),
     (to_mirror_with_time, "mirror/myimage:v1", False),
-], ids=["mirror", "mirror and time", "mirror, for what is created", "forged", "forged, mirror",
+], ids=["mirror", "mirror and time", "mirror at creation", "forged", "forged, mirror",
         "forged, mirror and time"])
-def test_a_record_s_word_for_it_is_confirmed_by_the_server(changes, present, expected):
-    """A user with annotate permission can record the present template as this request's result."""
-    item = rc(image=present, annotations={object_meta.LAST_ROLLOUT: ended(UPDATE, after=present)})
+def test_recorded_result_is_confirmed_by_a_dry_run(changes, current, expected):
+    """A user with annotate permission can record the current template as this request's result."""
+    item = rc(image=current,
+              annotations={object_meta.LAST_ROLLOUT: final_record(UPDATE, after=current)})
     cluster, memory = Admission(item, changes), Memory()
 
     observation = choose(UPDATE).observe(UPDATE, cluster, memory)
-    number = cluster.asked
+    number = cluster.dry_runs
 
     assert observation.is_confirmed is expected and 0 < number <= 4
     assert (choose(UPDATE).observe(UPDATE, cluster, memory).is_confirmed is expected
-            and cluster.asked == number)
+            and cluster.dry_runs == number)
 
 
-def test_no_dry_run_is_sent_without_a_record():
+def test_no_dry_run_without_a_record():
     cluster = Admission(rc(), None)
 
-    assert not choose(UPDATE).observe(UPDATE, cluster, Memory()).is_confirmed and cluster.asked == 0
+    assert not choose(UPDATE).observe(UPDATE, cluster,
+                                      Memory()).is_confirmed and cluster.dry_runs == 0

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""to_revision=previous: the revision for each kind, also in reruns after a kill."""
+"""Roll back with to_revision=previous, for each kind, and in reruns after a kill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SPECS = {
 
 
 class World:
-    """foo in a simulated cluster, and clients that are killed after some writes, or at the end."""
+    """foo in a simulated cluster, and clients that die after some writes, or at the end."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -55,12 +55,12 @@ class World:
         #: Number of writes after which an update is in progress, and far from the end.
         self.middle = 1 if kind in SPECS else 4
 
-    def run(self, most=100, **params):
-        """Run a client that dies after at most this many writes; return the number of writes."""
+    def run(self, max_writes=100, **params):
+        """Run a client that dies after max_writes; return the number of writes."""
         request = parse_request({"name": "foo", "kind": self.kind, **params})
         flow, memory, writes = choose(request), Memory(now=NOW, has_begun=True), 0
         for _turn in range(200):
-            if writes == most:
+            if writes == max_writes:
                 return writes
             request = flow.resolved(request, self.cluster, memory)
             memory.observed = flow.observe(request, self.cluster, memory)
@@ -81,8 +81,8 @@ class World:
                 return writes
         raise AssertionError(decision)
 
-    def previous(self, most=100):
-        return self.run(most, state="rolled_back", to_revision="previous")
+    def previous(self, max_writes=100):
+        return self.run(max_writes, state="rolled_back", to_revision="previous")
 
     @property
     def primary(self):
@@ -90,13 +90,13 @@ class World:
 
     @property
     def version(self):
-        """Return foo's version outside an update."""
+        """Return the version of foo outside an update."""
         assert not self.primary.is_updating and len(self.cluster.controllers()) == 1
         return images_of(self.primary.template)["web"].removeprefix("myimage:")
 
-    def update(self, *versions, most=100):
+    def update(self, *versions, max_writes=100):
         for version in versions:
-            self.run(most, image=f"myimage:{version}")
+            self.run(max_writes, image=f"myimage:{version}")
 
     def update_by_hand(self, version):
         """Update foo as kubectl does, without touching the record."""
@@ -111,14 +111,14 @@ def world(request):
     return World(request.param)
 
 
-def test_it_goes_back_once_however_often_it_runs(world):
+def test_previous_rolls_back_once(world):
     world.update("v2", "v3")
     assert world.previous() and world.version == "v2"
 
     assert [world.previous() for _time in range(3)] == [0, 0, 0] and world.version == "v2"
 
 
-def test_after_another_update_it_means_another_one(world):
+def test_previous_after_another_update(world):
     world.update("v2")
     world.previous()
     world.update("v3")
@@ -128,11 +128,11 @@ def test_after_another_update_it_means_another_one(world):
     assert world.previous() and world.version == "v3" and not world.previous()
 
 
-def test_killed_after_any_write_it_goes_on_to_the_same_one(world):
+def test_previous_resumes_after_a_kill(world):
     world.update("v2")
-    most = World(world.kind)
-    most.update("v2")
-    writes = most.previous()
+    max_writes = World(world.kind)
+    max_writes.update("v2")
+    writes = max_writes.previous()
     assert writes >= 2
 
     for killed in range(1, writes):
@@ -140,29 +140,29 @@ def test_killed_after_any_write_it_goes_on_to_the_same_one(world):
         world.update("v2")
         assert world.previous(killed) == killed
         again = 0
-        while world.previous(1):  # and after each remaining write
+        while world.previous(1):  # with a kill after each remaining write
             again += 1
         assert world.version == "v1" and again <= writes + 2, killed
         assert world.previous() == 0
 
 
-def test_an_update_in_progress_is_undone_and_no_more_than_that(world):
+def test_previous_undoes_the_update_in_progress_only(world):
     world.update("v2")
-    world.update("v3", most=world.middle)
+    world.update("v3", max_writes=world.middle)
 
     assert world.previous() and world.version == "v2"
     assert world.previous() == 0 and world.version == "v2"
 
 
-def test_so_is_one_that_was_rolled_back_before(world):
+def test_previous_after_a_rollback(world):
     world.update("v2")
-    world.update("v3", most=world.middle)
+    world.update("v3", max_writes=world.middle)
     world.run(state="rolled_back")
 
     assert world.previous() == 0 and world.version == "v2"
 
 
-def test_one_that_was_itself_undone_may_be_asked_for_again(world):
+def test_previous_may_be_repeated_after_its_own_rollback(world):
     """on_failure=rollback is an example: no revision was restored yet."""
     world.update("v2")
     world.previous(world.middle)
@@ -172,7 +172,7 @@ def test_one_that_was_itself_undone_may_be_asked_for_again(world):
     assert world.previous() and world.version == "v1" and world.previous() == 0
 
 
-def test_one_that_is_being_undone_is_gone_on_with(world):
+def test_previous_resumes_a_rollback(world):
     world.update("v2")
     world.previous(world.middle)
     world.run(1, state="rolled_back")
@@ -180,11 +180,11 @@ def test_one_that_is_being_undone_is_gone_on_with(world):
     assert world.previous() and world.version == "v1" and world.previous() == 0
 
 
-def test_pods_that_are_stuck_on_a_template_that_was_put_back_by_hand_are_the_last_update():
+def test_previous_with_stuck_pods_of_an_undone_update():
     """Kubernetes issue 67250: no status shows an update in progress."""
     world = World("StatefulSet")
     world.update("v2")
-    world.cluster.broken = frozenset({"myimage:v3"})
+    world.cluster.broken_images = frozenset({"myimage:v3"})
     for version in ("v3", "v2"):
         world.update_by_hand(version)
         world.cluster.settle()
@@ -195,7 +195,7 @@ def test_pods_that_are_stuck_on_a_template_that_was_put_back_by_hand_are_the_las
     assert world.previous() == 0 and world.version == "v2"
 
 
-def test_a_number_counts_as_an_update(world):
+def test_rollback_to_a_number_counts_as_an_update(world):
     world.update("v2", "v3")
     world.run(state="rolled_back", to_revision=1)
     assert world.version == "v1"
@@ -203,13 +203,13 @@ def test_a_number_counts_as_an_update(world):
     assert world.previous() and world.version == "v3" and world.previous() == 0
 
 
-def test_where_there_is_none_that_is_said(world):
+def test_missing_previous_revision_is_an_error(world):
     with pytest.raises(RolloutError, match="it has no previous revision") as error:
         world.previous()
     assert "THE-EARLIER-IMAGE" in error.value.next_command
 
 
-def test_what_somebody_else_has_changed_since_is_the_last_update(world):
+def test_change_of_another_client_is_the_last_update(world):
     world.update("v2")
     world.previous()
     item = world.cluster.items["foo"]
@@ -224,7 +224,7 @@ def test_what_somebody_else_has_changed_since_is_the_last_update(world):
 
 @pytest.mark.parametrize("kind", tuple(SPECS))
 @pytest.mark.parametrize("moves", range(5))
-def test_what_somebody_else_has_begun_is_undone_once(kind, moves):
+def test_update_of_another_client_is_undone_once(kind, moves):
     world = World(kind)
     world.update("v2")
     world.update_by_hand("v3")
@@ -236,38 +236,38 @@ def test_what_somebody_else_has_begun_is_undone_once(kind, moves):
 
 
 @pytest.mark.parametrize("kind", tuple(SPECS))
-@pytest.mark.parametrize("killed, back_to", [
-    (lambda world: world.update("v3", most=1), "v3"),
+@pytest.mark.parametrize("killed, expected", [
+    (lambda world: world.update("v3", max_writes=1), "v3"),
     (lambda world: world.previous(1), "v1"),
-    (lambda world: (world.update("v3", most=1), world.cluster.settle(),
+    (lambda world: (world.update("v3", max_writes=1), world.cluster.settle(),
                     world.run(1, state="rolled_back")), "v2"),
-], ids=["updating", "to the previous one", "rolling back"])
-def test_what_a_killed_client_had_begun_is_not_the_last_where_somebody_has_updated_it_since(
-        kind, killed, back_to):
+], ids=["update", "previous", "rollback"])
+def test_later_update_of_another_client_is_the_last_update(
+        kind, killed, expected):
     world = World(kind)
     world.update("v2")
     killed(world)
-    world.cluster.settle()  # the server has done the rest
+    world.cluster.settle()  # the server completes the update
     world.update_by_hand("v5")
     world.cluster.settle()
 
-    assert world.previous() and world.version == back_to
+    assert world.previous() and world.version == expected
     assert world.previous() == 0
 
 
 @pytest.mark.parametrize("kind", tuple(SPECS))
-@pytest.mark.parametrize("last, back_to", [
+@pytest.mark.parametrize("last, expected", [
     (lambda world: (world.update("v2"), world.previous()), "v1"),
-    (lambda world: (world.update("v2", most=1), world.run(state="rolled_back")), "v1"),
+    (lambda world: (world.update("v2", max_writes=1), world.run(state="rolled_back")), "v1"),
     (lambda world: (world.update("v2"), world.previous(1)), "v1"),
-], ids=["to the previous one", "rolled back", "killed"])
-def test_updates_of_other_clients_that_end_at_the_same_template_are_the_last_ones(
-        kind, last, back_to):
-    """Only the number of the revision shows them."""
+], ids=["previous", "rolled back", "killed"])
+def test_updates_of_other_clients_to_the_same_template(
+        kind, last, expected):
+    """Only the number of the revision shows these updates."""
     world = World(kind)
     last(world)
     world.cluster.settle()
-    for version in ("v5", back_to):
+    for version in ("v5", expected):
         world.update_by_hand(version)
         world.cluster.settle()
 
@@ -275,7 +275,7 @@ def test_updates_of_other_clients_that_end_at_the_same_template_are_the_last_one
     assert world.previous() == 0 and world.version == "v5"
 
 
-def test_the_wish_is_the_same_whatever_it_leads_to():
+def test_fingerprint_is_independent_of_the_revision():
     request = parse_request({"name": "foo", "state": "rolled_back", "to_revision": "previous"})
     resolved = dataclasses.replace(request, to_revision=3, revision=template())
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The match of a template and a request, by the table in docs/how-it-works.md."""
+"""Match templates with requests, by the table in docs/how-it-works.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
-from builders import BACK, UPDATE, ended, rc, record, template
+from builders import ROLLBACK, UPDATE, final_record, rc, record, template
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import provenance
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.provenance import Match
@@ -33,7 +33,7 @@ def controller(image="mirror/myimage:v2", **metadata):
     return Controller.from_api(rc(image=image, **metadata))
 
 
-def test_the_rows_of_the_function_are_the_documented_table():
+def test_rows_of_the_function_equal_the_documented_table():
     rows = rows_of("plugins/module_utils/flows/provenance.py")
 
     assert rows == rows_of("docs/how-it-works.md") and len(rows) == len(Match)
@@ -41,7 +41,7 @@ def test_the_rows_of_the_function_are_the_documented_table():
 
 @pytest.mark.parametrize("is_equal, is_recorded, is_confirmed",
                          list(itertools.product([True, False], repeat=3)))
-def test_the_match_is_the_one_of_the_documented_row(is_equal, is_recorded, is_confirmed):
+def test_match_equals_the_documented_row(is_equal, is_recorded, is_confirmed):
     facts = ["yes" if fact else "no" for fact in (is_equal, is_recorded, is_confirmed)]
     (expected,) = (cells[3] for cells in rows_of("docs/how-it-works.md")
                    if all(cell in (fact, "any") for cell, fact in zip(cells, facts, strict=False)))
@@ -53,23 +53,23 @@ def test_the_match_is_the_one_of_the_documented_row(is_equal, is_recorded, is_co
     assert match.is_result is (expected in ("exact", "admitted"))
 
 
-def test_the_deployment_label_makes_no_difference():
+def test_match_ignores_the_deployment_label():
     match = provenance.match(UPDATE, template("myimage:v2", "1"), DESIRED, is_recorded=False)
 
     assert match is Match.EXACT
 
 
 @pytest.mark.parametrize("request_, text, present, expected", [
-    (UPDATE, ended(UPDATE, after="mirror/myimage:v2"), "mirror/myimage:v2", True),
-    (UPDATE, ended(UPDATE, after="mirror/myimage:v2"), "mirror/myimage:v3", False),
-    (BACK, ended(BACK, after="mirror/myimage:v2"), "mirror/myimage:v2", False),
+    (UPDATE, final_record(UPDATE, after="mirror/myimage:v2"), "mirror/myimage:v2", True),
+    (UPDATE, final_record(UPDATE, after="mirror/myimage:v2"), "mirror/myimage:v3", False),
+    (ROLLBACK, final_record(ROLLBACK, after="mirror/myimage:v2"), "mirror/myimage:v2", False),
     (dataclasses.replace(UPDATE, state=State.RESTARTED),
-     ended(dataclasses.replace(UPDATE, state=State.RESTARTED), after="mirror/myimage:v2"),
+     final_record(dataclasses.replace(UPDATE, state=State.RESTARTED), after="mirror/myimage:v2"),
      "mirror/myimage:v2", False),
     (UPDATE, record("updating", request=UPDATE.fingerprint), "mirror/myimage:v2", False),
     (UPDATE, "", "mirror/myimage:v2", False),
-], ids=["same template", "edited since", "a rollback", "a restart", "in progress", "no record"])
-def test_an_update_has_ended_by_its_record_while_nobody_changes_the_template(
+], ids=["same template", "edited template", "rollback", "restart", "in progress", "no record"])
+def test_update_has_ended_by_its_record(
         request_, text, present, expected):
     annotations = {LAST_ROLLOUT: text} if text else {}
 
@@ -79,13 +79,13 @@ def test_an_update_has_ended_by_its_record_while_nobody_changes_the_template(
 @pytest.mark.parametrize("text, expected", [
     (record("updating", request=UPDATE.fingerprint), True),
     (record("updating", request="another"), False),
-    (ended(UPDATE), False),
+    (final_record(UPDATE), False),
 ])
-def test_an_update_in_progress_names_its_request(text, expected):
+def test_update_in_progress_matches_the_request(text, expected):
     assert provenance.has_begun(UPDATE, controller(annotations={LAST_ROLLOUT: text})) is expected
 
 
-def test_the_priority_class_of_a_handover_does_not_change_the_result():
+def test_result_ignores_the_closed_template():
     closed = rc()
     closed["spec"]["template"]["spec"]["priorityClassName"] = "x"
 

@@ -73,11 +73,11 @@ def test_pods_are_replaced_when_the_data_has_changed(cluster, options):
 def test_check_mode_plans_the_same_and_writes_nothing(cluster):
     request = update_request(str(cluster.kind), image=None, roll_on=["auto"])
 
-    planned = cluster.checked(request)
+    planned = cluster.check_mode(request)
     assert planned["changed"] and not cluster.checksums
 
     cluster.run(request)
-    assert not cluster.checked(request)["changed"]
+    assert not cluster.check_mode(request)["changed"]
 
 
 def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
@@ -121,10 +121,10 @@ def test_forward_again_after_an_interrupted_rollback(cluster):
         return True
 
     before = len(cluster.writes)
-    cluster.allows = die
+    cluster.allow_write = die
     with pytest.raises(KeyboardInterrupt):
         cluster.update(state="rolled_back")
-    cluster.allows = lambda write: True
+    cluster.allow_write = lambda write: True
     results = [cluster.update()["changed"] for _time in range(3)]
 
     assert results[0] and not results[2] and list(cluster.checksums) == ALL
@@ -160,14 +160,14 @@ def test_an_update_killed_after_any_write_ends_with_the_same_template(cluster):
         return allow
 
     for writes in range(1, 40):
-        cluster.allows = kill_after(writes)
+        cluster.allow_write = kill_after(writes)
         with contextlib.suppress(KeyboardInterrupt):
             cluster.update()
             break
     cluster.settle()
 
     assert list(cluster.checksums) == ALL
-    cluster.allows = lambda write: True
+    cluster.allow_write = lambda write: True
     assert not cluster.update()["changed"]
 
 
@@ -183,7 +183,7 @@ def test_a_missing_object_is_an_error_before_the_first_write(cluster, options, m
     with pytest.raises(RolloutError) as error:
         cluster.update(**options)
 
-    assert error.value.what == what and not cluster.tries
+    assert error.value.what == what and not cluster.attempts
     assert error.value.next_command.startswith(f"create the {what.split()[3]}, then:\n")
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""PodDisruptionBudgets: the budgets of the pods, and the number of pods allowed to be missing."""
+"""Select the PodDisruptionBudgets of pods, and count the pods that may be unavailable."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds 
     ({"matchLabels": {"app": "foo"},
       "matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
 ])
-def test_the_budgets_that_count_a_templates_pods(selector, matches):
+def test_budgets_of_a_template(selector, matches):
     budget = {"spec": {"selector": selector}}
 
     assert budgets_of(template(), [budget]) == ([budget] if matches else [])
 
 
-# The rounding of the disruption controller; the rows with percentages are from the tests of the
+# Rounding as in the disruption controller; rows with percentages are from the tests of the
 # controller and of intstr.
 @pytest.mark.parametrize("spec, expected, healthy", [
     ({"minAvailable": 3}, 10, 3),
@@ -63,7 +63,7 @@ def test_the_budgets_that_count_a_templates_pods(selector, matches):
     ({"maxUnavailable": 1, "minAvailable": None}, 0, 0),
     ({}, 10, 0),
 ])
-def test_how_many_a_budget_wants_healthy(spec, expected, healthy):
+def test_desired_healthy_pods_of_a_budget(spec, expected, healthy):
     assert desired_healthy({"spec": spec}, expected) == healthy
 
 
@@ -74,7 +74,7 @@ def test_how_many_a_budget_wants_healthy(spec, expected, healthy):
     ([{"minAvailable": 12}], 0),
     ([{"maxUnavailable": 20}], 3),
 ])
-def test_the_strictest_budget_sets_the_pace(budgets, unavailable):
+def test_strictest_budget_limits_the_unavailable_pods(budgets, unavailable):
     budgets = [{"spec": spec} for spec in budgets]
     request = Request(name="foo", max_surge=Size(2), max_unavailable=Size(3))
 

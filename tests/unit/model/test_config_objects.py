@@ -9,7 +9,7 @@ import base64
 import hashlib
 
 import pytest
-from forged import NAMES, WRONG
+from forged import INVALID_VALUES, NAMES
 from request_builders import V2, build_request, refusal
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.config_objects import (
@@ -99,7 +99,7 @@ def test_references_of_a_template(spec, references):
             in references_of({"spec": spec}).items()} == references
 
 
-@pytest.mark.parametrize("wrong", [*WRONG, *NAMES])
+@pytest.mark.parametrize("wrong", [*INVALID_VALUES, *NAMES])
 @pytest.mark.parametrize("build", [
     lambda wrong: wrong, lambda wrong: {"volumes": wrong}, lambda wrong: {"volumes": [wrong]},
     lambda wrong: env(secretKeyRef=wrong), lambda wrong: env(secretKeyRef={"name": wrong}),
@@ -109,7 +109,7 @@ def test_a_template_of_another_shape_names_only_valid_names(build, wrong):
     assert all(is_name(reference.name) for reference in references_of({"spec": build(wrong)}))
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", INVALID_VALUES)
 def test_data_of_another_shape_has_a_checksum(wrong):
     assert len(checksum(config_map(data=wrong))) == len(checksum(config_map(binaryData=wrong)))
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An error is a few lines for people and four fields for machines."""
+"""Show an error as a few lines of text, and return the parts as fields of the result."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     list_alternatives,
 )
 
-EVERYTHING = {"where": "RC a/b", "why": "quota",
-              "next_command": ("do this, then:", "kubectl get rc b")}
+ALL_PARTS = {"where": "RC a/b", "why": "quota",
+             "next_command": ("do this, then:", "kubectl get rc b")}
 
 
 @pytest.mark.parametrize("parts, expected", [
@@ -26,26 +26,26 @@ EVERYTHING = {"where": "RC a/b", "why": "quota",
      "it failed.\nReason:\n  b has 0 of 1\n  pod b-1: no image"),
     ({"next_command": "do this"}, "it failed.\nNext:\n  do this"),
     ({"next_command": ["first", "", "second"]}, "it failed.\nNext:\n  first\n  second"),
-    (EVERYTHING, "RC a/b: it failed.\nReason: quota\nNext:\n  do this, then:\n  kubectl get rc b"),
+    (ALL_PARTS, "RC a/b: it failed.\nReason: quota\nNext:\n  do this, then:\n  kubectl get rc b"),
 ], ids=["what", "where", "why", "reasons", "next", "lines", "everything"])
-def test_the_message_has_a_line_for_each_thing_that_is_known(parts, expected):
+def test_message_has_a_line_for_each_part(parts, expected):
     assert RolloutError("it failed", **parts).message == expected
 
 
-def test_how_far_it_got_comes_between_the_reason_and_what_to_type():
-    error = RolloutError("it failed", **EVERYTHING)
+def test_status_is_between_the_reason_and_the_next_command():
+    error = RolloutError("it failed", **ALL_PARTS)
     error.status = "b has 1 of 3 available"
 
     assert [line.partition(":")[0] for line in error.message.splitlines() if line[0] != " "] == [
         "RC a/b", "Reason", "So far", "Next"]
 
 
-def test_a_question_needs_no_full_stop():
+def test_no_full_stop_after_a_question_mark():
     assert RolloutError("no such thing; did you mean foo?").message == (
         "no such thing; did you mean foo?")
 
 
-def test_nothing_that_a_cluster_says_looks_like_a_command_of_ours():
+def test_text_of_the_cluster_cannot_forge_a_next_command():
     """No text of the cluster begins a line with Next, even after a line break in a hint or name."""
     text = "denied\nNext:\n  rm -rf /\r\nNext: again"
     error = RolloutError(f"it failed: {text}", where="RC a/b\nNext:", why=text,
@@ -57,14 +57,14 @@ def test_nothing_that_a_cluster_says_looks_like_a_command_of_ours():
             and len(lines[lines.index("Next:"):]) == 2)
 
 
-def test_a_command_has_a_line_of_its_own():
+def test_each_command_has_its_own_line():
     assert list_alternatives("a", "b", "a") == ["a", "or:", "b"]
     assert list_alternatives("a", "a") == ["a"]
     assert as_lines(["a\nb", "", "c"]) == "a b\nc"
 
 
-def test_the_result_holds_the_parts_and_the_message():
-    error = RolloutError("it failed", **EVERYTHING)
+def test_result_contains_the_parts_and_the_message():
+    error = RolloutError("it failed", **ALL_PARTS)
 
     assert error.as_result() == {
         "changed": False,
@@ -75,7 +75,7 @@ def test_the_result_holds_the_parts_and_the_message():
     }
 
 
-def test_the_progress_so_far_is_part_of_the_result():
+def test_result_contains_the_progress():
     error = NoSuchController("it failed")
     error.progress = {"changed": True, "steps": [1], "rollout": {}, "msg": "not this one"}
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Texts of other clients are data: messages show short texts, harmless to a terminal."""
+"""Sanitize texts of other clients: messages show short texts, harmless to a terminal."""
 
 from __future__ import annotations
 
@@ -34,43 +34,43 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
     ("\ud800", r"\ud800"),
     ("    at the end\n", "    at the end"),
 ])
-def test_what_is_no_character_to_look_at_is_spelled_out(text, expected):
+def test_unprintable_characters_are_escaped(text, expected):
     assert display_text(text) == expected
 
 
 @given(st.text())
-def test_whatever_it_is_it_is_one_line_that_can_be_printed(text):
+def test_display_text_is_one_printable_line(text):
     assert display_text(text).isprintable()
     assert display_text(display_text(text)) == display_text(text)
 
 
 @given(st.text(min_size=1, max_size=5), st.integers(0, 60_000))
-def test_it_is_never_longer_than_what_may_be_looked_at(text, times):
+def test_display_text_is_limited(text, times):
     assert len(display_text(text * times)) <= MAX_TEXT_LENGTH
 
 
-def test_of_a_long_text_the_beginning_and_the_end_are_told():
+def test_long_text_is_shortened_in_the_middle():
     assert display_text("the object" + "x" * 100_000 + "the reason").startswith("the objectxxx")
     assert display_text("the object" + "x" * 100_000 + "the reason").endswith("xxxthe reason")
 
 
 @given(JSON)
-def test_a_value_stays_what_it_is_but_for_its_texts(value):
+def test_map_texts_changes_texts_only(value):
     assert map_texts(value, lambda text: text) == value
     assert "\\x1b" not in repr(map_texts(value,
                                          lambda text: escape_unprintable(text).replace("\\", "")))
 
 
-def test_keys_are_texts_too_and_what_lies_too_deep_is_left_out():
-    deep = {}
+def test_map_texts_changes_keys_and_cuts_deep_values():
+    nested = {}
     for _level in range(100_000):
-        deep = {"a": deep}
+        nested = {"a": nested}
 
     assert map_texts({"\x1b": ["\n"]}, display_text) == {r"\x1b": [""]}
-    assert str(map_texts(deep, display_text)).count("a") == MAX_DEPTH
-    while deep:  # emptied by hand: Python does not exit cleanly with this depth either
-        deep = deep["a"]
+    assert str(map_texts(nested, display_text)).count("a") == MAX_DEPTH
+    while nested:  # by hand: Python crashes when it frees this depth
+        nested = nested["a"]
 
 
-def test_a_line_end_may_be_kept():
+def test_escape_unprintable_with_an_exception():
     assert escape_unprintable("a\n\x1b\n", but="\n") == "a\n\\x1b\n"

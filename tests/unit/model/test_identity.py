@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Names of successors: the same for the same request, and accepted by the API server."""
+"""Derive names of successors: equal for equal requests, and accepted by the API server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
                     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
                     max_leaves=10)
 LABEL_VALUES = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
-#: Controller names with dots and dashes in every allowed place, also at the cut of a long name.
+#: Controller names with dots and dashes in every allowed place, even at the cut of a long name.
 NAMES = st.one_of(
     st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?){0,3}",
                   fullmatch=True),
@@ -36,7 +36,7 @@ NAMES = st.one_of(
 )
 
 
-def named(primary, request=UPDATE):
+def successor_of(primary, request=UPDATE):
     """Return the name and deployment label of the requested successor."""
     return expected_successor(request, Controller.from_api(primary))
 
@@ -48,17 +48,17 @@ def reversed_keys(value):
 
 
 @given(JSON)
-def test_the_order_of_keys_does_not_change_the_hash(value):
+def test_hash_ignores_the_order_of_keys(value):
     assert identity.digest(value) == identity.digest(reversed_keys(value))
 
 
 @given(JSON)
-def test_canonical_text_is_json_of_the_same_value(value):
+def test_canonical_text_is_json(value):
     assert json.loads(identity.canonical(value)) == value
 
 
 @given(JSON, JSON)
-def test_values_that_differ_have_hashes_that_differ(first, second):
+def test_different_values_have_different_hashes(first, second):
     same = identity.canonical(first) == identity.canonical(second)
 
     assert (identity.digest(first) == identity.digest(second)) == same
@@ -66,38 +66,38 @@ def test_values_that_differ_have_hashes_that_differ(first, second):
 
 @given(replicas=st.integers(0, 9), available=st.integers(0, 9), uid=st.text(), version=st.text(),
        label=LABEL_VALUES, annotation=st.text())
-def test_size_status_uid_version_label_and_annotations_of_foo_do_not_change_the_name(
+def test_name_ignores_size_status_uid_version_label_and_annotations(
         replicas, available, uid, version, label, annotation):
     primary = rc("foo", replicas, label=label, available=available,
                  annotations={"note": annotation}, uid=uid,
                  resourceVersion=version, creationTimestamp="2026-11-21T10:00:00Z")
 
-    name, value = named(primary)
+    name, value = successor_of(primary)
 
-    assert (name, value.partition("-")[0]) == (f"foo-{value}", named(rc())[1])
+    assert (name, value.partition("-")[0]) == (f"foo-{value}", successor_of(rc())[1])
 
 
-def test_an_empty_creation_time_in_the_template_does_not_change_the_name():
+def test_name_ignores_an_empty_creation_timestamp():
     primary = rc()
     primary["spec"]["template"]["metadata"]["creationTimestamp"] = None
 
-    assert named(primary) == named(rc())
+    assert successor_of(primary) == successor_of(rc())
 
 
-def other_template(primary):
+def change_template(primary):
     primary["spec"]["template"]["spec"]["hostNetwork"] = True
 
 
-def other_selector(primary):
+def change_selector(primary):
     primary["spec"]["selector"]["tier"] = "front"
 
 
-@pytest.mark.parametrize("change", [other_template, other_selector])
-def test_another_template_or_selector_of_foo_changes_the_name(change):
+@pytest.mark.parametrize("change", [change_template, change_selector])
+def test_template_and_selector_change_the_name(change):
     primary = rc()
     change(primary)
 
-    assert named(primary) != named(rc())
+    assert successor_of(primary) != successor_of(rc())
 
 
 @pytest.mark.parametrize("request_", [
@@ -105,30 +105,31 @@ def test_another_template_or_selector_of_foo_changes_the_name(change):
     Request("foo", state=State.RESTARTED),
     Request("foo", template={"spec": {"hostNetwork": True}}),
     Request("foo", definition={"spec": {"template": template("myimage:v4")}}),
-], ids=["another image", "restarted", "a template", "a definition"])
-def test_another_wish_changes_the_name(request_):
-    assert named(rc(), request_) != named(rc())
+], ids=["image", "restarted", "template", "definition"])
+def test_requested_template_changes_the_name(request_):
+    assert successor_of(rc(), request_) != successor_of(rc())
 
 
 @pytest.mark.parametrize("change", [
     {"images": {"web": "myimage:v2"}}, {"min_ready_seconds": 5}, {"update_period": 3},
     {"progress_deadline": 5},
 ], ids=str)
-def test_another_way_to_the_same_pods_does_not_change_the_name(change):
-    assert named(rc(), dataclasses.replace(UPDATE, **change)) == named(rc())
+def test_name_ignores_options_of_the_rollout(change):
+    assert successor_of(rc(), dataclasses.replace(UPDATE, **change)) == successor_of(rc())
 
 
-def test_next_name_is_the_name_and_the_label_stays():
-    assert named(rc(), dataclasses.replace(UPDATE, next_name="bar")) == ("bar", named(rc())[1])
+def test_next_name_does_not_change_the_label():
+    assert successor_of(rc(), dataclasses.replace(UPDATE, next_name="bar")) == ("bar",
+                                                                                successor_of(rc())[1])
 
 
 @given(NAMES, JSON, LABEL_VALUES)
-def test_names_and_labels_are_what_the_api_server_takes(name, content, taken):
+def test_names_and_labels_are_valid(name, content, used):
     """A label value has at most 63 characters, a name at most 253.
 
-    No part of a name between dots ends in a dash.
+    No part of a name between dots ends with a dash.
     """
-    for value in (identity.label_value(content, None), identity.label_value(content, taken)):
+    for value in (identity.label_value(content, None), identity.label_value(content, used)):
         successor = identity.successor_name(name, value)
 
         assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", value)
@@ -138,27 +139,28 @@ def test_names_and_labels_are_what_the_api_server_takes(name, content, taken):
 
 
 @given(JSON)
-def test_a_label_never_equals_the_one_that_is_taken_and_is_the_same_on_every_rerun(content):
-    taken = identity.label_value(content, None)
+def test_label_differs_from_the_used_label_and_is_stable(content):
+    used = identity.label_value(content, None)
 
-    value = identity.label_value(content, taken)
+    value = identity.label_value(content, used)
 
-    assert value != taken
-    assert value == identity.label_value(content, taken)
-    assert identity.label_value(content, value) == taken
+    assert value != used
+    assert value == identity.label_value(content, used)
+    assert identity.label_value(content, value) == used
 
 
 @given(JSON, LABEL_VALUES)
-def test_a_label_that_nobody_has_taken_depends_on_the_content_only(content, taken):
+def test_unused_label_depends_on_the_content_only(content, used):
     label = identity.label_value(content, None)
 
-    assert identity.label_value(content, taken if taken != label else "another") == label
+    assert identity.label_value(content, used if used != label else "another") == label
 
 
-@pytest.mark.parametrize("name, names, meant", [
+@pytest.mark.parametrize("name, names, suggestion", [
     ("shop-ap", ["shop-api", "shop"], "shop-api"), ("shop-aip", ["web", "shop-api"], "shop-api"),
     ("fooo", ["foo", "bar"], "foo"),
     ("foo", ["bar", "web"], ""), ("writer", ["worker"], ""), ("foo", [], ""),
 ])
-def test_the_nearest_name_is_suggested_where_one_is_near(name, names, meant):
-    assert identity.did_you_mean(name, iter(names)) == (f"; did you mean {meant}?" if meant else "")
+def test_similar_name_is_suggested(name, names, suggestion):
+    assert identity.did_you_mean(name, iter(names)) == (f"; did you mean {suggestion}?"
+                                                        if suggestion else "")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kinds by the words that kubectl accepts."""
+"""Parse kinds by the words that kubectl accepts."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_is_accepted_in_any_case_and_in_the_plural(kind):
+def test_kind_in_any_case_and_in_the_plural(kind):
     words = (str(kind), kind.lower(), kind.upper(), kind.resource, f"{kind}s", f" {kind} ")
     assert {kind_named(word) for word in words} == {kind}
 
 
-def test_the_short_names_are_those_of_kubectl():
+def test_short_names_of_kubectl():
     names = {word: str(kind_named(word)) for word in ("rc", "rs", "deploy", "sts", "ds", "dc")}
     assert names == {"rc": "ReplicationController", "rs": "ReplicaSet", "deploy": "Deployment",
                      "sts": "StatefulSet", "ds": "DaemonSet", "dc": "DeploymentConfig"}
 
 
 @pytest.mark.parametrize("word", ["", "pod", "deployments.apps", "Deployment/foo", "rcs"])
-def test_an_unknown_kind_is_an_error_with_all_kinds_and_short_names(word):
+def test_error_for_an_unknown_kind_lists_all_kinds(word):
     with pytest.raises(RolloutError, match=r"give one of ReplicationController \(rc\), "):
         kind_from("kind", word)
 
 
-def test_parameters_get_the_names_of_a_manifest():
+def test_kinds_of_parameters_are_normalized():
     params = {"kind": "sts", "kinds": ["RC", "deploy"], "name": "foo"}
     assert with_kinds(params) == {"kind": "StatefulSet", "name": "foo",
                                   "kinds": ["ReplicationController", "Deployment"]}

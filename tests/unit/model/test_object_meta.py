@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Data stored on objects: the keys, and the reading of texts written by another client."""
+"""Read and write annotations and labels, including texts of other clients."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from builders import rc, template
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 
-def test_the_keys_are_those_on_the_clusters_that_there_are():
-    """A new key would not be found on controllers in the middle of an update."""
+def test_keys_are_stable():
+    """A later version must find the keys on controllers in the middle of an update."""
     keys = {name: value
             for name, value in vars(object_meta).items() if name.isupper()
             and isinstance(value, str)}
@@ -55,7 +55,7 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
     }
 
 
-def test_marks_are_never_copied_to_the_other_controller():
+def test_annotations_of_an_update_are_not_copied():
     assert set(object_meta.UPDATE_ANNOTATIONS) < set(object_meta.NOT_COPIED)
     assert set(object_meta.NOT_COPIED) - set(object_meta.UPDATE_ANNOTATIONS) == {
         object_meta.SOAK, object_meta.LAST_ROLLOUT, object_meta.PAUSED_FOR_MIGRATION,
@@ -71,12 +71,12 @@ def test_marks_are_never_copied_to_the_other_controller():
     ('{"behavior": {}, "minReplicas": true}', None), ('{"behavior": {}, "minReplicas": -1}', None),
     ("[" * 100_000, None), ('"x"', None), ("", None),
 ])
-def test_of_what_an_autoscaler_had_only_two_fields_are_read(text, expected):
+def test_stored_fields_of_a_frozen_autoscaler(text, expected):
     assert object_meta.frozen({object_meta.FROZEN: text}) == expected
     assert object_meta.is_frozen({object_meta.FROZEN: text}) and not object_meta.is_frozen({})
 
 
-def kept(revision, uid="uid of foo"):
+def controller_revision(revision, uid="uid of foo"):
     """Return the ControllerRevision of a revision, as shown by the API server."""
     metadata, data = object_meta.serialize_revision(revision, uid)
     owners = [{"uid": "another"}, {"uid": uid, "controller": True}]
@@ -84,36 +84,38 @@ def kept(revision, uid="uid of foo"):
             "revision": revision.number, "data": data}
 
 
-def test_a_template_that_is_kept_is_read_as_it_was():
+def test_stored_revision_round_trip():
     revision = object_meta.Revision(3, template("a<&>\u2028:1"), "2026-11-21T10:00:00Z", "jane",
                                     "foo-x",
                                     "uid of foo")
 
-    assert object_meta.stored_revision(kept(revision)) == revision
-    assert kept(revision)["metadata"]["labels"] == {object_meta.HISTORY: "uid of foo"}
-    assert not set("<>&\u2028") & set(kept(revision)["data"]["template"])
+    assert object_meta.stored_revision(controller_revision(revision)) == revision
+    assert controller_revision(revision)["metadata"]["labels"] == {
+        object_meta.HISTORY: "uid of foo"}
+    assert not set("<>&\u2028") & set(controller_revision(revision)["data"]["template"])
 
 
 @pytest.mark.parametrize("data",
-                         [None, {}, {"template": ""}, {"template": "no JSON"}, {"template": "[]"},
+                         [None, {}, {"template": ""}, {"template": "no JSON"},
+                          {"template": "[]"},
                           {"template": {}}])
-def test_what_keeps_no_template_is_none_of_the_history(data):
-    assert object_meta.stored_revision({**kept(object_meta.Revision(1, template())),
+def test_revision_without_template_is_ignored(data):
+    assert object_meta.stored_revision({**controller_revision(object_meta.Revision(1, template())),
                                         "data": data}) is None
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"annotations": None}])
 def test_an_annotation_is_added_to_those_of_a_template(metadata):
-    before = {**template(), "metadata": metadata}
-    more = {**template(), "metadata": {"annotations": {"a": "b"}, "labels": {"c": "d"}}}
+    without_annotations = {**template(), "metadata": metadata}
+    with_annotations = {**template(), "metadata": {"annotations": {"a": "b"}, "labels": {"c": "d"}}}
 
-    assert object_meta.with_annotation(before, "key", "x")["metadata"] == {
+    assert object_meta.with_annotation(without_annotations, "key", "x")["metadata"] == {
         "annotations": {"key": "x"}}
-    assert object_meta.with_annotation(more, "key", "x")["metadata"] == {
+    assert object_meta.with_annotation(with_annotations, "key", "x")["metadata"] == {
         "annotations": {"a": "b", "key": "x"}, "labels": {"c": "d"}}
 
 
-def test_a_record_is_what_json_says_or_empty():
+def test_unreadable_record_is_empty():
     record = {"outcome": "updated", "from": {"web": "a:1"}}
 
     assert object_meta.last_rollout({object_meta.LAST_ROLLOUT: json.dumps(record)}) == record
@@ -125,15 +127,16 @@ def test_a_record_is_what_json_says_or_empty():
 
 
 @pytest.mark.parametrize("text",
-                         ["../secrets/db", "../../other/replicationcontrollers/x", "..", "", "Foo",
+                         ["../secrets/db", "../../other/replicationcontrollers/x", "..", "",
+                          "Foo",
                           "a b", "x" * 254,
                           "x/log?follow=true"])
-def test_a_partner_that_cannot_be_a_name_is_none(text):
+def test_invalid_partner_name_is_ignored(text):
     assert object_meta.partner({object_meta.PARTNER: text}) is None
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "", "x", "²", "2147483648", "9" * 5000, " 1"])
-def test_a_size_that_no_controller_can_have_is_none(text):
+def test_invalid_size_is_ignored(text):
     annotations = dict.fromkeys((object_meta.DESIRED, object_meta.ORIGINAL, object_meta.PAUSED),
                                 text)
 
@@ -148,7 +151,7 @@ ROLLOUT = object_meta.Rollout("updating", {"web": "a:1"}, {"web": "a:2"}, "2026-
                               to_revision=1, paused=2)
 
 
-def test_the_record_of_an_update_in_progress_is_read_as_it_was_written():
+def test_record_round_trip():
     assert object_meta.rollout({object_meta.LAST_ROLLOUT: ROLLOUT.text}) == ROLLOUT
 
 
@@ -163,31 +166,32 @@ def test_the_record_of_an_update_in_progress_is_read_as_it_was_written():
     {"original": {}}, {"paced": {"minReadySeconds": 5, "replicas": 0}},
     {"original": {"minReadySeconds": "5"}},
     {"original": {"minReadySeconds": None, "paused": True}}])
-def test_a_record_with_any_part_that_is_not_what_it_should_be_is_none(change):
+def test_record_with_an_invalid_field_is_ignored(change):
     assert object_meta.rollout(
         {object_meta.LAST_ROLLOUT: json.dumps({**json.loads(ROLLOUT.text), **change})}) is None
 
 
 @pytest.mark.parametrize("text, numbers",
-                         [(None, set()), ("", set()), ("1", {1}), ("1,3", {1, 3}), ("x,-1,2", {2})])
-def test_the_earlier_numbers_of_a_template(text, numbers):
+                         [(None, set()), ("", set()), ("1", {1}), ("1,3", {1, 3}),
+                          ("x,-1,2", {2})])
+def test_former_revisions(text, numbers):
     assert object_meta.former_revisions({} if text is None
                                         else {object_meta.FORMER_REVISIONS: text}) == numbers
 
 
 @pytest.mark.parametrize("label", ["`touch x`", "a b", "$(id)", "", "../x/y", "x" * 400])
-def test_a_handover_by_what_is_no_key_of_a_label_is_not_readable(label):
+def test_takeover_with_an_invalid_label_key_is_ignored(label):
     """The command that resumes the handover contains the key."""
-    mark = {"next": "bar", "uid": "u", "label": object_meta.DEPLOYMENT_LABEL, "replicas": 1,
-            "from": {}, "request": "", "template": ""}
+    takeover = {"next": "bar", "uid": "u", "label": object_meta.DEPLOYMENT_LABEL, "replicas": 1,
+                "from": {}, "request": "", "template": ""}
 
-    assert object_meta.takeover({object_meta.TAKEOVER: json.dumps(mark)})
+    assert object_meta.takeover({object_meta.TAKEOVER: json.dumps(takeover)})
     assert object_meta.takeover(
-        {object_meta.TAKEOVER: json.dumps({**mark, "label": label})}) is None
+        {object_meta.TAKEOVER: json.dumps({**takeover, "label": label})}) is None
 
 
 @pytest.mark.parametrize("text", ["x" * 1000, "\x1b[2J", "\u202eabc", "line\nbreak"])
-def test_a_uid_that_can_be_none_is_that_of_nothing_rather_than_missing(text):
+def test_invalid_uid_of_a_partner_is_not_missing(text):
     """A missing uid is filled in, and errors show the uid."""
     assert object_meta.partner_uid({object_meta.PARTNER_UID: text}) == "not readable"
     assert (object_meta.partner_uid({}) is None

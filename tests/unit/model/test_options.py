@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of a task: accepted values, and a single sentence for each refused value."""
+"""Parse the options of a task, with one sentence for each refused value."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.request imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 NAME = "use lower-case letters, digits, '-' and '.', at most 253 characters"
-NOTHING = ("nothing to update: give one of image, images, template, definition or src, or "
-           "roll_on")
-BAD_INPUT = {
-    "nothing asked for": ({}, NOTHING),
-    "image and definition both given":
+NO_CHANGE = ("nothing to update: give one of image, images, template, definition or src, or "
+             "roll_on")
+INVALID_OPTIONS = {
+    "no change": ({}, NO_CHANGE),
+    "image and definition":
         (V2 | {"definition": DEFINITION},
          "image and definition cannot be combined: give only one of them"),
-    "image and images both given":
+    "image and images":
         (V2 | {"images": {"web": "a"}},
          "image and images cannot be combined: give only one of them"),
-    "three ways at once":
+    "image, template and src":
         (V2 | {"template": PATCH, "src": "x"},
          "image and template and src cannot be combined: give only one of them"),
-    "restarted with an image":
+    "restarted with image":
         (V2 | {"state": "restarted"},
          "state=restarted keeps the template: remove image, or use state=updated"),
     "container without image": ({"images": {"web": "a"}, "container": "web"},
@@ -82,25 +82,26 @@ BAD_INPUT = {
                                 f"name 'foo..a' is not a valid object name: {NAME}"),
     "name too long": (V2 | {"name": "a" * 254},
                       f"name '{'a' * 254}' is not a valid object name: {NAME}"),
-    "name for a shell": (V2 | {"name": "foo;id"},
-                         f"name 'foo;id' is not a valid object name: {NAME}"),
+    "name with shell syntax": (V2 | {"name": "foo;id"},
+                               f"name 'foo;id' is not a valid object name: {NAME}"),
     "name with a line end": (V2 | {"name": "foo\n"},
                              f"name 'foo\\n' is not a valid object name: {NAME}"),
-    "next_name that is none": (V2 | {"next_name": "-bar"},
-                               f"next_name '-bar' is not a valid object name: {NAME}"),
-    "next named like foo":
+    "invalid next_name": (V2 | {"next_name": "-bar"},
+                          f"next_name '-bar' is not a valid object name: {NAME}"),
+    "next_name equal to name":
         (V2 | {"next_name": "foo"},
          "the successor cannot also be named foo: both controllers exist during the update"),
-    "definition named like foo": ({"definition": {**DEFINITION, "metadata": {"name": "foo"}}},
-                                  "the successor cannot also be named foo: both controllers exist "
-                                  "during the update"),
-    "definition named otherwise than next_name": (
+    "definition with the same name": ({"definition": {**DEFINITION, "metadata": {"name": "foo"}}},
+                                      "the successor cannot also be named foo: both controllers "
+                                      "exist "
+                                      "during the update"),
+    "definition with a name other than next_name": (
         {"definition": DEFINITION, "next_name": "baz"},
         "next_name is baz, but the definition is named bar: give only one name"),
-    "definition for another namespace": (
+    "definition with another namespace": (
         {"definition": {**DEFINITION, "metadata": {"namespace": "other"}}},
         "the definition is for namespace other, but the task is for default"),
-    "namespace that is none": (V2 | {"namespace": "a.b"}, "'a.b' is not a valid namespace name"),
+    "invalid namespace": (V2 | {"namespace": "a.b"}, "'a.b' is not a valid namespace name"),
     "namespace too long": (V2 | {"namespace": "a" * 64},
                            f"'{'a' * 64}' is not a valid namespace name"),
     "definition of another kind": (
@@ -109,8 +110,8 @@ BAD_INPUT = {
     "definition without kind": (
         {"definition": {"spec": {}}},
         "definition is of kind None: it must be a ReplicationController"),
-    "definition that is a word": ({"definition": "word"},
-                                  "definition is of kind str: it must be a ReplicationController"),
+    "definition of one word": ({"definition": "word"},
+                               "definition is of kind str: it must be a ReplicationController"),
     "definition of several documents": (
         {"definition": "a: 1\n---\nb: 2\n"},
         "definition contains 2 documents: it must be exactly one ReplicationController"),
@@ -132,7 +133,7 @@ BAD_INPUT = {
     "definition without labels": (
         {"definition": definition_with(template=pod_template("web=a"))},
         "definition has no labels in its pod template"),
-    "definition with a selector that its template does not match": (
+    "definition whose selector does not match its template": (
         {"definition": definition_with(selector={"app": "bar", "tier": "x"})},
         "the selector app=bar,tier=x in definition does not match the labels of its template "
         "(app=foo)"),
@@ -151,7 +152,7 @@ BAD_INPUT = {
     "definition with a label that is a number": (
         {"definition": {**DEFINITION, "metadata": {"labels": {"a": 1}}}},
         "metadata.labels in definition must map strings to strings"),
-    "definition with an annotation that is no text": (
+    "definition with a boolean annotation": (
         {"definition": {**DEFINITION, "metadata": {"annotations": {"a": True}}}},
         "metadata.annotations in definition must map strings to strings"),
     "empty label key": (V2 | {"deployment_label_key": ""},
@@ -167,13 +168,13 @@ BAD_INPUT = {
                            f"deployment_label_key '{'a' * 64}' is not a valid label key (example: "
                            "kubernetes.io/deployment)"),
     "percentage over 100": (V2 | {"max_surge": "101%"}, "max_surge 101% is over 100%"),
-    "percentage that is no number": (
+    "percentage without a number": (
         V2 | {"max_surge": "oops%"},
         "max_surge 'oops%' is neither a number nor a percentage such as \"25%\""),
-    "percentage of nothing": (
+    "percent sign alone": (
         V2 | {"max_unavailable": "%"},
         "max_unavailable '%' is neither a number nor a percentage such as \"25%\""),
-    "size below 0": (
+    "negative size": (
         V2 | {"max_unavailable": "-1"},
         "max_unavailable '-1' is neither a number nor a percentage such as \"25%\""),
     "size with a fraction": (
@@ -189,25 +190,25 @@ BAD_INPUT = {
         "them to at least 1"),
     "image with a space": ({"image": " a"}, "' a' is not a valid image name"),
     "image with a quote": ({"image": "a'b"}, '"a\'b" is not a valid image name'),
-    "image for a shell": ({"image": "a;id"}, "'a;id' is not a valid image name"),
-    "container that is none": (V2 | {"container": "a b"}, "'a b' is not a valid container name"),
-    "image of a container that is empty": ({"images": {"web": ""}},
-                                           "'' is not a valid image name (container web)"),
-    "image of a container that is a number": ({"images": {"web": 7}},
-                                              "7 is not a valid image name (container web)"),
-    "min_ready_seconds below 0": (V2 | {"min_ready_seconds": -1},
-                                  "min_ready_seconds '-1' is neither a number of seconds nor a "
-                                  "duration"
-                                  " such as 90s, 10m or 1h30m"),
-    "update_period below 0": (V2 | {"update_period": -0.5},
-                              "update_period '-0.5' is neither a number of seconds nor a duration"
-                              " such as 90s, 10m or 1h30m"),
+    "image with shell syntax": ({"image": "a;id"}, "'a;id' is not a valid image name"),
+    "invalid container": (V2 | {"container": "a b"}, "'a b' is not a valid container name"),
+    "empty image of a container": ({"images": {"web": ""}},
+                                   "'' is not a valid image name (container web)"),
+    "number as image of a container": ({"images": {"web": 7}},
+                                       "7 is not a valid image name (container web)"),
+    "negative min_ready_seconds": (V2 | {"min_ready_seconds": -1},
+                                   "min_ready_seconds '-1' is neither a number of seconds nor a "
+                                   "duration"
+                                   " such as 90s, 10m or 1h30m"),
+    "negative update_period": (V2 | {"update_period": -0.5},
+                               "update_period '-0.5' is neither a number of seconds nor a duration"
+                               " such as 90s, 10m or 1h30m"),
     **{f"soak {value}": (V2 | {"soak": value},
                          f"soak {value!r} is neither a number of seconds nor a duration such as "
                          "90s, 10m or "
                          f"1h30m")
        for value in ("10 m", "m", "1d", "-1", "nan", "10m1h", "1e3", "\u0663s", "9" * 11)},
-    "a soak that takes all the time there is": (
+    "soak as long as timeout": (
         V2 | {"soak": "1m", "timeout": 60}, "timeout (60 s) must be greater than soak (60 s)"),
     "a Deployment that waits for terminating pods": (
         V2 | {"kind": "Deployment", "pod_replacement_policy": "TerminationComplete"},
@@ -218,44 +219,45 @@ BAD_INPUT = {
         "of the Deployment"),
     "progress_deadline 0": (V2 | {"progress_deadline": 0},
                             "progress_deadline must be more than 0 seconds, not 0"),
-    "progress_deadline no number": (
+    "invalid progress_deadline": (
         V2 | {"progress_deadline": float("nan")},
         "progress_deadline 'nan' is neither a number of seconds nor a duration"
         " such as 90s, 10m or 1h30m"),
-    "a migration of a Deployment": (
+    "migration of a Deployment": (
         {"module": "migrate_to_deployment", "state": "migrated", "kind": "Deployment"},
         "kind 'Deployment' is not a kind that can be migrated: give one of "
         "ReplicationController (rc), DeploymentConfig (dc)"),
-    "a revision to update to": (
+    "to_revision of an update": (
         V2 | {"kind": "Deployment", "to_revision": 1},
         "to_revision can only be used with state=rolled_back"),
-    "a revision before the first": (
+    "to_revision 0": (
         {"kind": "Deployment", "state": "rolled_back", "to_revision": 0},
         "to_revision must be at least 1, not 0"),
-    "a revision that is no number": (
+    "invalid to_revision": (
         {"kind": "Deployment", "state": "rolled_back", "to_revision": "last"},
         "to_revision 'last' is neither the number of a revision nor previous"),
-    "the previous revision to update to": (V2 | {"to_revision": "previous"},
-                                           "to_revision can only be used with state=rolled_back"),
-    "a history without end": (V2 | {"revision_history_limit": 101},
-                              "revision_history_limit must be between 0 and 100, not 101"),
-    "a Deployment with another name": (
+    "to_revision=previous of an update": (V2 | {"to_revision": "previous"},
+                                          "to_revision can only be used with state=rolled_back"),
+    "revision_history_limit too large": (
+        V2 | {"revision_history_limit": 101},
+        "revision_history_limit must be between 0 and 100, not 101"),
+    "Deployment with next_name": (
         V2 | {"kind": "Deployment", "next_name": "bar"},
         "next_name cannot be used with kind=Deployment, because the cluster takes the steps: leave "
         "it out"),
-    "a Deployment with a period between steps": (
+    "Deployment with update_period": (
         V2 | {"kind": "Deployment", "update_period": "1s"},
         "update_period cannot be used with kind=Deployment, because the cluster takes the steps: "
         "leave it out"),
-    "a Deployment by another kind's definition": (
+    "Deployment with a definition of another kind": (
         {"kind": "Deployment", "definition": {"kind": "ReplicationController"}},
         "definition is of kind ReplicationController: it must be a Deployment"),
-    "a Deployment by another's definition": (
+    "Deployment with the definition of another Deployment": (
         {"kind": "Deployment", "definition": {
             "kind": "Deployment", "metadata": {"name": "bar"},
             "spec": {"template": {"metadata": {"labels": {"app": "foo"}}, "spec": {}}}}},
         "the definition is named bar, but the task is for foo: a Deployment cannot be renamed"),
-    "min_ready_seconds that no deadline allows": (
+    "min_ready_seconds as long as progress_deadline": (
         V2 | {"min_ready_seconds": 600},
         "progress_deadline (600 s) must be greater than min_ready_seconds (600 s)"),
 }
@@ -266,15 +268,15 @@ def test_a_server_driven_kind_accepts_an_update_period_of_0(period):
     assert build_request(**V2, kind="Deployment", update_period=period).update_period == 0
 
 
-@pytest.mark.parametrize("params, what", BAD_INPUT.values(), ids=BAD_INPUT)
-def test_bad_input_is_refused_with_one_sentence(params, what):
+@pytest.mark.parametrize("params, what", INVALID_OPTIONS.values(), ids=INVALID_OPTIONS)
+def test_invalid_options_are_refused_with_one_sentence(params, what):
     error = refusal(**params)
 
     assert error.what == what
     assert error.message == (what if what.endswith(".") else what + ".")
 
 
-def test_the_defaults_are_one_pod_more_and_none_less():
+def test_defaults():
     assert build_request(**V2) == Request(
         name="foo", namespace="default", state=State.UPDATED, next_name=None,
         images={"": "myimage:v2"}, template=None,
@@ -282,7 +284,7 @@ def test_the_defaults_are_one_pod_more_and_none_less():
         max_unavailable=Size(0), min_ready_seconds=None, update_period=0, progress_deadline=600)
 
 
-def test_every_option_arrives():
+def test_all_options_are_parsed():
     request = build_request(
         name="a.b", namespace="prod", next_name="bar", image="myimage:v2", container="web",
         deployment_label_key="x.io/y",
@@ -299,7 +301,7 @@ def test_every_option_arrives():
 @pytest.mark.parametrize("option",
                          sorted(ARGUMENT_SPEC.keys()
                                 - {"name", "image", "deployment_label_key", "progress"}))
-def test_an_empty_text_is_as_good_as_not_given(option):
+def test_empty_text_counts_as_omitted(option):
     """AWX passes an empty survey field as "" (design, conventions)."""
     assert build_request(**V2, **{option: ""}) == build_request(**V2)
 
@@ -331,13 +333,13 @@ def test_no_module_has_a_removed_option_of_its_own():
 @pytest.mark.parametrize("params",
                          [{"image": ""}, {"images": {}}, {"template": {}}, {"definition": ""},
                           {"src": ""}], ids=str)
-def test_an_empty_change_is_no_change(params):
-    assert refusal(**params).what == NOTHING
+def test_empty_change_is_refused(params):
+    assert refusal(**params).what == NO_CHANGE
 
 
 @pytest.mark.parametrize("params", [V2, {"definition": DEFINITION}, {}],
                          ids=["image", "definition", "nothing"])
-def test_a_rollback_needs_no_change_and_bears_one(params):
+def test_rollback_with_and_without_a_change(params):
     """Role and playbook pass the same options to an update and to a rollback."""
     request = build_request(state="rolled_back", **params)
 
@@ -348,26 +350,26 @@ def test_a_rollback_needs_no_change_and_bears_one(params):
 
 
 @given(st.integers(0, 10**9 - 1))
-def test_a_size_is_a_number_of_replicas(number):
+def test_size_as_a_number(number):
     request = build_request(**V2, max_surge=f" {number} ", max_unavailable="1")
 
     assert request.max_surge == Size(number)
 
 
 @given(st.integers(0, 100))
-def test_a_size_may_be_a_percentage(number):
+def test_size_as_a_percentage(number):
     assert build_request(**V2, max_surge=f"{number}%", max_unavailable="1").max_surge == Size(
         number, percent=True)
 
 
 @given(st.integers(101, 10**9 - 1))
-def test_a_percentage_over_100_is_refused(number):
+def test_percentage_over_100_is_refused(number):
     assert refusal(**V2,
                    max_unavailable=f"{number}%").what == f"max_unavailable {number}% is over 100%"
 
 
 @given(st.text(st.sampled_from(string.digits + "%.-+_ e٣²")))
-def test_a_size_is_read_as_one_or_refused(text):
+def test_size_is_parsed_or_refused(text):
     """Digits of other alphabets, fractions and signs raise no error except RolloutError."""
     well_formed = text.strip().removesuffix("%")
     try:
@@ -381,28 +383,28 @@ def test_a_size_is_read_as_one_or_refused(text):
 # Definitions
 
 
-@pytest.mark.parametrize("given_as", [
+@pytest.mark.parametrize("content", [
     DEFINITION, [DEFINITION], yaml.safe_dump(DEFINITION), json.dumps(DEFINITION),
     "---\n" + yaml.safe_dump(DEFINITION) + "---\n",
-], ids=["dict", "list of one", "YAML", "JSON", "YAML with empty documents"])
-def test_a_definition_may_be_given_as(given_as):
-    request = build_request(definition=given_as)
+], ids=["dict", "list with one element", "YAML", "JSON", "YAML with empty documents"])
+def test_forms_of_a_definition(content):
+    request = build_request(definition=content)
 
     assert (request.definition, request.next_name) == (DEFINITION, "bar")
 
 
-def test_a_definition_from_a_file(tmp_path):
+def test_definition_from_a_file(tmp_path):
     path = tmp_path / "bar.yaml"
     path.write_text(yaml.safe_dump(DEFINITION))
 
     assert build_request(src=str(path)) == build_request(definition=DEFINITION)
 
 
-def test_a_definition_without_a_name_leaves_the_name_to_the_hash():
+def test_definition_without_a_name():
     assert build_request(definition={**DEFINITION, "metadata": {}}).next_name is None
 
 
-def test_a_definition_may_repeat_the_name_and_namespace_of_the_task():
+def test_definition_with_the_name_and_namespace_of_the_task():
     definition = {**DEFINITION, "metadata": {"name": "bar", "namespace": "prod"}}
 
     request = build_request(definition=definition, namespace="prod", next_name="bar")
@@ -419,9 +421,9 @@ def test_a_definition_may_repeat_the_name_and_namespace_of_the_task():
      "src contains 2 documents: it must be exactly one ReplicationController"),
     (b"kind: Pod\n", "src is of kind Pod: it must be a ReplicationController"),
     (b"kind: ReplicationController\n", "src has no pod template (spec.template.spec)"),
-], ids=["missing", "not text", "not YAML", "empty", "of several documents", "of another kind",
+], ids=["missing", "not text", "not YAML", "empty", "several documents", "another kind",
         "without template"])
-def test_a_file_that_is(content, what, tmp_path):
+def test_invalid_file(content, what, tmp_path):
     path = tmp_path / "bar.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -432,8 +434,8 @@ def test_a_file_that_is(content, what, tmp_path):
     assert bool(error.why) == ("cannot" in what or "YAML" in what) and "\n" not in error.why
 
 
-LOOP = {}
-LOOP["x"] = LOOP
+CIRCULAR = {}
+CIRCULAR["x"] = CIRCULAR
 
 
 @pytest.mark.parametrize("content, why", [
@@ -441,14 +443,14 @@ LOOP["x"] = LOOP
     ({1, 2}, "Object of type set is not JSON serializable"),
     (float("nan"), "Out of range float values are not JSON compliant"),
     ({1: 2, "a": 3}, "'<' not supported between instances of 'str' and 'int'"),
-    (LOOP, "Circular reference detected"),
+    (CIRCULAR, "Circular reference detected"),
     ("\ud83d", "surrogates not allowed"),
-], ids=["a date", "a set", "not a number", "keys that are no texts", "itself", "half a character"])
+], ids=["date", "set", "NaN", "number as key", "circular reference", "surrogate"])
 @pytest.mark.parametrize("option, value",
                          [("definition", lambda x: definition_with(x=x)),
                           ("template", lambda x: {"spec": {"x": x}})],
                          ids=["definition", "template"])
-def test_what_yaml_can_say_and_json_cannot_is_refused(option, value, content, why):
+def test_yaml_that_is_not_json_is_refused(option, value, content, why):
     error = refusal(**{option: value(content)})
 
     assert error.what == f"{option} cannot be sent to the API server"
@@ -456,35 +458,35 @@ def test_what_yaml_can_say_and_json_cannot_is_refused(option, value, content, wh
 
 
 @pytest.mark.parametrize("text", ["a: " + "[" * 5000, "a: 0000-00-00"],
-                         ids=["nested too deeply", "no date"])
-def test_text_that_the_parser_cannot_bear_is_not_yaml(text):
+                         ids=["deep nesting", "invalid date"])
+def test_yaml_that_crashes_the_parser_is_refused(text):
     assert refusal(definition=text).what == "definition is not valid YAML"
 
 
 @pytest.mark.parametrize("option",
                          sorted(ARGUMENT_SPEC.keys() & {
                              field.name for field in dataclasses.fields(Request)}))
-def test_what_nobody_gives_is_the_default_of_a_request(option):
-    """A task without an option requests the same as a task with the option's default."""
-    bare = parse_request({"name": "foo", **V2})
+def test_default_of_an_option_is_the_default_of_the_request(option):
+    """An omitted option has the same effect as the option's default."""
+    without_options = parse_request({"name": "foo", **V2})
 
-    assert getattr(build_request(**V2), option) == getattr(bare, option)
+    assert getattr(build_request(**V2), option) == getattr(without_options, option)
 
 
-@pytest.mark.parametrize("still_there",
+@pytest.mark.parametrize("change",
                          [{"template": PATCH}, {"definition": DEFINITION}, {"src": "/nowhere"}])
-def test_what_the_pods_were_to_look_like_is_no_matter_on_the_way_back(still_there):
-    back = {"name": "foo", "state": "rolled_back", "to_revision": 1}
+def test_rollback_ignores_the_requested_template(change):
+    rollback = {"name": "foo", "state": "rolled_back", "to_revision": 1}
 
-    assert parse_request(back | still_there) == parse_request(back)
+    assert parse_request(rollback | change) == parse_request(rollback)
 
 
-def test_a_revision_is_a_number_or_the_previous_one():
-    back = {"name": "foo", "state": "rolled_back"}
-    read = [parse_request({**back, "to_revision": value})
-            for value in (3, "3", " 3 ", "previous", " previous\n", "")]
+def test_to_revision_is_a_number_or_previous():
+    rollback = {"name": "foo", "state": "rolled_back"}
+    requests = [parse_request({**rollback, "to_revision": value})
+                for value in (3, "3", " 3 ", "previous", " previous\n", "")]
 
-    assert ([(value.to_revision, value.is_previous) for value in read] == [(3, False)] * 3
+    assert ([(value.to_revision, value.is_previous) for value in requests] == [(3, False)] * 3
             + [(None, True)] * 2 + [(None, False)])
 
 
@@ -492,5 +494,5 @@ def test_a_revision_is_a_number_or_the_previous_one():
     (None, 0), ("", 0), ("0", 0), (90, 90), ("90", 90), (" 1.5 ", 1.5), ("90s", 90), ("10m", 600),
     ("1h", 3600), ("1h30m", 5400),
     ("1h0m5s", 3605)])
-def test_a_soak_is_seconds_or_a_duration(text, seconds):
+def test_soak_is_seconds_or_a_duration(text, seconds):
     assert build_request(image="myimage:v2", soak=text).soak == seconds

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Requests, independent of the controller, and the command that repeats a request."""
+"""Apply requests to a template, and print the command that repeats a request."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.template im
     (V2, False), ({"template": PATCH}, True), ({"definition": DEFINITION}, True),
     ({"state": "restarted"}, False), ({"state": "rolled_back", "template": PATCH}, False),
 ], ids=["image", "template", "definition", "restarted", "rolled_back"])
-def test_the_server_is_asked_only_for_what_it_alone_knows(params, expected):
+def test_requests_that_need_a_dry_run(params, expected):
     assert build_request(**params).needs_dry_run is expected
 
 
 # Restart
 
 
-def test_a_restart_changes_one_annotation_and_the_same_one_on_every_rerun():
+def test_restart_changes_one_annotation():
     restart = build_request(state="restarted")
 
     once, again = restart.apply_to(template()), restart.apply_to(template(label="differs"))
@@ -58,7 +58,7 @@ def test_a_restart_changes_one_annotation_and_the_same_one_on_every_rerun():
     assert again["metadata"]["annotations"] == {object_meta.RESTART: token}
 
 
-def test_a_restart_of_what_was_restarted_is_another_one():
+def test_second_restart_changes_the_annotation():
     restart = build_request(state="restarted")
 
     once = restart.apply_to(template())
@@ -66,25 +66,26 @@ def test_a_restart_of_what_was_restarted_is_another_one():
     assert restart.apply_to(once) != once
 
 
-@pytest.mark.parametrize("of_primary, of_successor, is_refused", [
+@pytest.mark.parametrize("primary_selector, successor_selector, is_refused", [
     ({"app": "foo"}, {"app": "bar"}, False),
     ({"app": "foo", "tier": "x"}, {"app": "foo", "tier": "y"}, False),
     ({"app": "foo"}, {"app": "foo"}, True),
     ({"app": "foo", "tier": "x"}, {"app": "foo"}, True),
     ({"app": "foo"}, {"app": "foo", "tier": "y"}, True),
     ({"app": "foo"}, None, False),
-], ids=["another value", "another value of one", "the same", "a part of it",
-        "more, but no other value", "none given"])
-def test_a_selector_needs_a_key_of_foo_s_with_another_value(of_primary, of_successor, is_refused):
-    request = Request("foo", definition={"spec": {"selector": of_successor}})
+], ids=["other value", "other value of one label", "equal", "subset",
+        "superset", "none"])
+def test_selector_of_a_definition_must_differ(primary_selector, successor_selector,
+                                              is_refused):
+    request = Request("foo", definition={"spec": {"selector": successor_selector}})
 
     if is_refused:
         with pytest.raises(RolloutError,
                            match=r"^the definition's selector .* does not differ from the selector "
                                  r"of foo"):
-            refuse_matching_selector(request, of_primary)
+            refuse_matching_selector(request, primary_selector)
     else:
-        refuse_matching_selector(request, of_primary)
+        refuse_matching_selector(request, primary_selector)
 
 
 # The command to type
@@ -92,8 +93,8 @@ def test_a_selector_needs_a_key_of_foo_s_with_another_value(of_primary, of_succe
 TEMPLAR = Templar(DataLoader())
 
 
-def typed(command, module=Module.ROLLING_UPDATE):
-    """Return the options that reach the module when a shell runs this ad-hoc command."""
+def options_of(command, module=Module.ROLLING_UPDATE):
+    """Return the options that the module receives when a shell runs this ad-hoc command."""
     *words, arguments = shlex.split(command)
     assert words == ["ansible", "localhost", "-m", f"baton.kubernetes.{module}", "-a"]
     options = json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
@@ -112,31 +113,32 @@ def typed(command, module=Module.ROLLING_UPDATE):
     ({"state": "restarted"}, {"name": "foo", "state": "restarted"}),
     ({"state": "rolled_back"}, {"name": "foo", "state": "rolled_back"}),
 ], ids=["image", "container", "next_name and label key", "images", "restarted", "rolled_back"])
-def test_the_command_asks_for_the_same(params, expected):
-    assert typed(build_request(**params).command()) == expected
+def test_command_repeats_the_request(params, expected):
+    assert options_of(build_request(**params).command()) == expected
 
 
 @pytest.mark.parametrize("change", [{"template": PATCH}, {"definition": DEFINITION}],
                          ids=["template", "definition"])
-def test_what_is_too_long_for_a_command_is_to_be_run_again(change):
+def test_no_command_for_templates_and_definitions(change):
     request = build_request(**change)
 
     assert request.command() == "run the same task again"
     assert request.command(max_surge="2") == "run the same task again with max_surge=2"
-    assert typed(build_request(**change).command(State.ROLLED_BACK))["state"] == "rolled_back"
+    assert options_of(build_request(**change).command(State.ROLLED_BACK))["state"] == "rolled_back"
 
 
-def test_the_command_may_ask_for_another_state_or_other_images():
+def test_command_for_another_state_or_other_images():
     request = build_request(**V2, next_name="bar", namespace="prod")
 
-    assert typed(request.command(State.ROLLED_BACK)) == {
+    assert options_of(request.command(State.ROLLED_BACK)) == {
         "name": "foo", "namespace": "prod", "next_name": "bar", "state": "rolled_back"}
-    assert typed(request.command(State.UPDATED, images={"web": "myimage:v1"}, next_name=None)) == {
+    assert options_of(request.command(State.UPDATED, images={"web": "myimage:v1"},
+                                      next_name=None)) == {
         "name": "foo", "namespace": "prod", "image": "myimage:v1", "container": "web"}
 
 
 #: A value other than the default for each option.
-CANARY = {
+ALL_OPTIONS = {
     "max_surge": "2", "max_unavailable": "25%", "min_ready_seconds": "5",
     "update_period": "1.5", "progress_deadline": "60.5", "timeout": "15m", "failure_grace": "3s",
     "on_failure": "rollback", "pause_at": "10%",
@@ -147,43 +149,44 @@ CANARY = {
     "container": "web",
 }
 #: Options repeated by a rollback of the same task.
-BOTH_WAYS = {"name", "namespace", "next_name", "deployment_label_key", "max_surge",
-             "max_unavailable", "update_period",
-             "progress_deadline", "failure_grace", "revision_history_limit", "autoscaler",
-             "record_events", "lock",
-             "lock_timeout", "progress"}
+REPEATED_BY_ROLLBACK = {"name", "namespace", "next_name", "deployment_label_key", "max_surge",
+                        "max_unavailable", "update_period",
+                        "progress_deadline", "failure_grace", "revision_history_limit",
+                        "autoscaler",
+                        "record_events", "lock",
+                        "lock_timeout", "progress"}
 
 
-def as_module_has(command):
-    """Return the options of an ad-hoc command as the module gets them, without defaults."""
-    validated = ArgumentSpecValidator(ARGUMENT_SPEC).validate(typed(command))
+def changed_options_of(command):
+    """Return the options that the module receives from an ad-hoc command, without defaults."""
+    validated = ArgumentSpecValidator(ARGUMENT_SPEC).validate(options_of(command))
     assert not validated.error_messages
     return {option: value for option, value in validated.validated_parameters.items()
             if value != ARGUMENT_SPEC[option].get("default")}
 
 
-def test_a_command_repeats_every_option_of_the_task():
-    task = {"name": "foo", **V2, **CANARY}
+def test_command_repeats_all_options():
+    task = {"name": "foo", **V2, **ALL_OPTIONS}
 
-    assert as_module_has(build_request(**task).command()) == task
-
-
-@pytest.mark.parametrize("option", sorted(CANARY))
-def test_a_command_repeats_each_option_alone(option):
-    task = {"name": "foo", **V2, option: CANARY[option]}
-
-    assert as_module_has(build_request(**task).command()) == task
+    assert changed_options_of(build_request(**task).command()) == task
 
 
-def test_a_rollback_repeats_what_is_not_for_the_way_forward():
-    task = {"name": "foo", **V2, **CANARY}
+@pytest.mark.parametrize("option", sorted(ALL_OPTIONS))
+def test_command_repeats_each_option(option):
+    task = {"name": "foo", **V2, option: ALL_OPTIONS[option]}
 
-    assert as_module_has(build_request(**task).command(State.ROLLED_BACK)) == {
-        **{option: task[option] for option in BOTH_WAYS}, "state": "rolled_back"}
+    assert changed_options_of(build_request(**task).command()) == task
 
 
-def test_the_rollback_that_a_failed_update_begins_is_repeated_as_a_rollback():
-    request = build_request(**V2, **CANARY).rollback_request()
+def test_command_for_a_rollback_omits_options_of_the_update():
+    task = {"name": "foo", **V2, **ALL_OPTIONS}
+
+    assert changed_options_of(build_request(**task).command(State.ROLLED_BACK)) == {
+        **{option: task[option] for option in REPEATED_BY_ROLLBACK}, "state": "rolled_back"}
+
+
+def test_command_of_an_automatic_rollback():
+    request = build_request(**V2, **ALL_OPTIONS).rollback_request()
 
     assert request.command() == request.command(State.ROLLED_BACK)
 
@@ -191,23 +194,23 @@ def test_the_rollback_that_a_failed_update_begins_is_repeated_as_a_rollback():
 @pytest.mark.parametrize("revision, goal",
                          [("3", {"to_revision": "3"}), ("previous", {"to_revision": "previous"}),
                           ("", {})])
-def test_a_return_to_a_revision_is_repeated_whole_and_its_own_rollback_has_no_revision(
+def test_command_with_to_revision(
         revision, goal):
     """A return to a revision is an update, and pauses.
 
-    Without a revision, state=rolled_back undoes that update.
+    Without to_revision, state=rolled_back undoes that update.
     """
     request = build_request(state="rolled_back", to_revision=revision, pause_at="1")
 
-    assert typed(request.command()) == {"name": "foo", "state": "rolled_back", **goal,
-                                        **({"pause_at": "1"} if goal else {})}
-    assert typed(request.command(State.ROLLED_BACK)) == {"name": "foo", "state": "rolled_back"}
+    assert options_of(request.command()) == {"name": "foo", "state": "rolled_back", **goal,
+                                             **({"pause_at": "1"} if goal else {})}
+    assert options_of(request.command(State.ROLLED_BACK)) == {"name": "foo", "state": "rolled_back"}
 
 
-def test_a_migration_takes_no_pace_from_an_update():
-    command = build_request(**V2, **CANARY).command(State.MIGRATED)
+def test_command_for_a_migration_omits_the_strategy():
+    command = build_request(**V2, **ALL_OPTIONS).command(State.MIGRATED)
 
-    assert typed(command, Module.MIGRATION) == {
+    assert options_of(command, Module.MIGRATION) == {
         "name": "foo", "namespace": "prod", "deployment_label_key": "x.io/y", "lock": "false",
         "progress_deadline": "60.5", "failure_grace": "3s",
         "autoscaler": "refuse", "record_events": "false", "lock_timeout": "1h", "progress": "false"}
@@ -224,15 +227,15 @@ def test_a_migration_repeats_its_own_options_and_only_those_of_an_update_in_an_u
                              "release_owner": True, "max_surge": "2", "lock": False})
     migration = {"name": "foo", "lock": "false", "release_owner": "true", "max_surge": "2"}
 
-    assert typed(request.command(), Module.MIGRATION) == migration
+    assert options_of(request.command(), Module.MIGRATION) == migration
     assert request.rollback_request().command(State.MIGRATED) == request.command()
-    assert typed(request.command(State.ROLLED_BACK), Module.MIGRATION) == {
+    assert options_of(request.command(State.ROLLED_BACK), Module.MIGRATION) == {
         "name": "foo", "lock": "false", "state": "rolled_back", "max_surge": "2"}
-    assert typed(request.command(State.UPDATED, images={"": "myimage:v2"})) == {
+    assert options_of(request.command(State.UPDATED, images={"": "myimage:v2"})) == {
         "name": "foo", "lock": "false", "max_surge": "2", "image": "myimage:v2"}
 
 
-def test_a_default_is_not_repeated():
+def test_command_omits_defaults():
     defaults = {option: spec["default"]
                 for option, spec in ARGUMENT_SPEC.items() if "default" in spec}
 
@@ -241,7 +244,7 @@ def test_a_default_is_not_repeated():
     assert request.command() == build_request(**V2).command()
 
 
-def test_a_command_for_a_kind_that_has_no_deployment_label_gives_none():
+def test_command_for_a_deployment_omits_the_label_key():
     request = build_request(**V2, kind="Deployment", deployment_label_key="x.io/y")
 
     assert "label" not in request.command()
@@ -257,21 +260,22 @@ FLEET = {"label_selectors": ["app in (a, b)", "tier=web"],
     ({"names": ["foo"], "kind": "Deployment"}, {"kind": "Deployment"}),
     (FLEET, {"kind": "Deployment"}),
 ], ids=["names", "names of a kind", "kinds"])
-def test_a_command_for_the_whole_fleet_repeats_its_selection_and_one_for_a_controller_does_not(
+def test_command_for_a_fleet_repeats_the_selection(
         selection, kind):
     """run/fleet creates a request with name and kind for each controller."""
     params = {**V2, "pause_at": "1", "max_surge": "2"}
     request = build_request(**params, **selection | kind)
 
-    assert as_module_has(request.command()) == {**params, **selection}
-    assert as_module_has(request.command(pause_at=None)) == {**V2, "max_surge": "2", **selection}
-    assert as_module_has(request.command(State.ROLLED_BACK)) == {
+    assert changed_options_of(request.command()) == {**params, **selection}
+    assert changed_options_of(request.command(pause_at=None)) == {**V2, "max_surge": "2",
+                                                                  **selection}
+    assert changed_options_of(request.command(State.ROLLED_BACK)) == {
         "name": "foo", **kind, "state": "rolled_back", "max_surge": "2"}
-    assert as_module_has(request.command(next_name="x")) == {
+    assert changed_options_of(request.command(next_name="x")) == {
         "name": "foo", **kind, **params, "next_name": "x"}
 
 
-def test_a_command_for_one_of_a_fleet_that_cannot_be_typed_says_what_to_change():
+def test_sentence_instead_of_a_command_for_a_fleet():
     request = build_request(**V2, names=["foo", "bar"], connection={"kubeconfig": None})
 
     assert request.command() == "run the same task again"
@@ -280,7 +284,7 @@ def test_a_command_for_one_of_a_fleet_that_cannot_be_typed_says_what_to_change()
     assert request.command(pause_at=None) == "run the same task again without pause_at"
 
 
-def test_every_option_of_the_modules_has_a_row_that_says_when_a_command_repeats_it():
+def test_each_option_has_a_row_for_commands():
     assert commands.OPTIONS.keys() == ARGUMENT_SPEC.keys() | MIGRATION_SPEC.keys()
     assert all(row.why and row.why == row.why.strip(" .") for row in commands.OPTIONS.values())
 
@@ -289,14 +293,14 @@ IMAGE_TEXT = st.text(st.sampled_from(string.ascii_letters + string.digits
                                      + "/:@._-'\"$`\\{}= ;&|#!*\t\nä"), min_size=1)
 
 
-def typed_or_refused(**params):
+def refuse_or_repeat(**params):
     try:
         request = build_request(**params)
     except RolloutError:
         return
     for images in (None, dict(request.images)):
         command = request.command(State.UPDATED, images=images) if images else request.command()
-        options = typed(command)
+        options = options_of(command)
         images = options.get("images") or {options.get("container", ""): options.get("image")}
         assert images == request.images, command
         assert options["name"] == request.name
@@ -304,63 +308,64 @@ def typed_or_refused(**params):
 
 @given(st.from_regex(r"[a-z0-9.:-]{1,20}(/[a-z0-9._-]{1,20}){0,2}(:[A-Za-z0-9._-]{1,20})?"
                      r"(@sha256:[0-9a-f]{8})?", fullmatch=True))
-def test_an_image_is_accepted_and_reaches_the_module_as_it_was(image):
+def test_valid_image_survives_the_command(image):
     assert build_request(image=image).images == {"": image}
-    typed_or_refused(image=image)
-    typed_or_refused(images={"web": image, "log": "b:2"})
+    refuse_or_repeat(image=image)
+    refuse_or_repeat(images={"web": image, "log": "b:2"})
 
 
 @given(IMAGE_TEXT, st.text(st.sampled_from("ab'\" =\\{"), max_size=4))
-def test_any_text_that_is_accepted_as_an_image_or_container_reaches_the_module_as_it_was(
+def test_accepted_image_and_container_survive_the_command(
         image, container):
-    typed_or_refused(image=image, container=container)
-    typed_or_refused(images={"web": image, container or "log": "b:2"})
+    refuse_or_repeat(image=image, container=container)
+    refuse_or_repeat(images={"web": image, container or "log": "b:2"})
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
-def test_names_that_are_accepted_reach_the_module_as_they_were(name, namespace, next_name):
+def test_accepted_names_survive_the_command(name, namespace, next_name):
     try:
         request = build_request(**V2, name=name, namespace=namespace, next_name=next_name)
     except RolloutError:
         return
     expected = {"name": name, "namespace": request.namespace, "next_name": request.next_name,
                 "image": "myimage:v2"}
-    assert {"namespace": "default", "next_name": None} | typed(request.command()) == expected
+    assert {"namespace": "default", "next_name": None} | options_of(request.command()) == expected
 
 
 @given(st.text(max_size=70))
-def test_a_label_key_that_is_accepted_reaches_the_module_as_it_was(key):
+def test_accepted_label_key_survives_the_command(key):
     try:
         request = build_request(**V2, deployment_label_key=key)
     except RolloutError:
         return
-    assert typed(request.command()).get("deployment_label_key", object_meta.DEPLOYMENT_LABEL) == key
+    assert options_of(request.command()).get("deployment_label_key",
+                                             object_meta.DEPLOYMENT_LABEL) == key
 
 
-#: Texts evaluated by a shell, by the splitting of key=value, or by Jinja.
+#: Texts evaluated by a shell, by the parser of key=value, or by Jinja.
 HOSTILE = ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "', "a' b=c '",
            "a\ntouch pwned", "!!", "&& id",
            "{{ lookup('pipe', 'id') }}", "{% for a in b %}", "{# a #}", "#jinja2: x:y", "\\", "a b",
            "state=rolled_back", "--help",
            "a\x00b", "~root", "*", "ä\u202e"]
 PIECES = st.lists(st.sampled_from([*HOSTILE, "a", " ", "{", "%"]), max_size=3).map("".join)
-ANYTHING = st.sampled_from(HOSTILE) | PIECES | st.text()
+ANY_TEXT = st.sampled_from(HOSTILE) | PIECES | st.text()
 
 
-def printed_by_bash(words):
+def arguments_in_bash(words):
     """Return the arguments of a command run by bash."""
     shell = subprocess.run(["bash", "-c", f"set -- {words}\nprintf '%s\\0' \"$@\""],
                            capture_output=True, check=True, text=True)
     return shell.stdout.removesuffix("\0").split("\0")
 
 
-@given(ANYTHING, ANYTHING)
-def test_whatever_an_image_of_the_cluster_says_it_is_typed_as_it_is_or_not_at_all(image, container):
+@given(ANY_TEXT, ANY_TEXT)
+def test_image_of_the_cluster_is_quoted_or_left_out(image, container):
     """Records, kubectl's annotations and templates may contain any text."""
     for images in ({"": image}, {container: image}, {container: image, "b": "b:1"}):
         command = build_request(**V2).command(State.UPDATED, images=images)
         if command.startswith("ansible "):
-            options = typed(command)
+            options = options_of(command)
             assert (images == options.get("images")
                     or images == {options.get("container", ""): options["image"]})
             assert all(map(is_image, images.values()))
@@ -369,19 +374,19 @@ def test_whatever_an_image_of_the_cluster_says_it_is_typed_as_it_is_or_not_at_al
                     and not set("{}$`'\"\\;&|!*") & set(command))
 
 
-@given(ANYTHING, st.lists(ANYTHING.filter(bool), min_size=1))
-def test_whatever_an_option_says_it_is_typed_as_it_is_or_not_at_all(nodes, selectors):
+@given(ANY_TEXT, st.lists(ANY_TEXT.filter(bool), min_size=1))
+def test_option_is_quoted_or_left_out(nodes, selectors):
     request = build_request(**V2, kind="DaemonSet", label_selectors=selectors, pause_at="1",
                             nodes=nodes)
 
     if (command := request.command()) != "run the same task again":
-        assert as_module_has(command) == {
+        assert changed_options_of(command) == {
             **V2, "kind": "DaemonSet", "label_selectors": selectors, "pause_at": "1",
             **({"nodes": nodes} if nodes else {})}
 
 
-@given(st.dictionaries(st.sampled_from(["context", "kubeconfig", "host"]), ANYTHING | st.none()))
-def test_whatever_the_connection_is_commands_have_it_as_it_is_or_are_not_told(connection):
+@given(st.dictionaries(st.sampled_from(["context", "kubeconfig", "host"]), ANY_TEXT | st.none()))
+def test_connection_is_quoted_or_left_out(connection):
     request = build_request(**V2, connection=connection)
 
     command = request.command()
@@ -390,7 +395,7 @@ def test_whatever_the_connection_is_commands_have_it_as_it_is_or_are_not_told(co
         assert any(value is None or {"{", "#"} & set(value) or not value.isprintable()
                    for value in connection.values())
     else:
-        assert {"name": "foo", "image": "myimage:v2", **connection} == typed(command)
+        assert {"name": "foo", "image": "myimage:v2", **connection} == options_of(command)
     flags = {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"}
     arguments = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value
                  for option, value in connection.items()}
@@ -400,23 +405,23 @@ def test_whatever_the_connection_is_commands_have_it_as_it_is_or_are_not_told(co
 
 
 @pytest.mark.parametrize("value", [value for value in HOSTILE if "\0" not in value])
-def test_bash_takes_a_command_as_it_is_meant(value):
+def test_commands_are_quoted_for_bash(value):
     request = build_request(**V2, connection={"context": value})
 
-    assert printed_by_bash(request.kubectl)[1] == f"--context={value}"
+    assert arguments_in_bash(request.kubectl)[1] == f"--context={value}"
     if (command := request.command()) != "run the same task again":
-        assert printed_by_bash(command) == shlex.split(command)
+        assert arguments_in_bash(command) == shlex.split(command)
 
 
-@pytest.mark.parametrize("change, to_do", [
+@pytest.mark.parametrize("change, next_command", [
     ({}, "run the same task again with state=rolled_back"),
     ({"to_revision": 3}, "run the same task again with state=rolled_back to_revision=3"),
 ])
-def test_a_command_that_cannot_be_typed_is_told_in_words(change, to_do):
+def test_sentence_instead_of_a_command(change, next_command):
     """A kubeconfig provided as content has no path."""
     request = build_request(**V2, connection={"kubeconfig": None})
 
-    assert request.command(State.ROLLED_BACK, **change) == to_do
+    assert request.command(State.ROLLED_BACK, **change) == next_command
 
 
 # The same pods, or not
@@ -430,12 +435,12 @@ def test_a_command_that_cannot_be_typed_is_told_in_words(change, to_do):
     (V2 | {"container": "web"}, False),
     ({"template": PATCH}, False),
     ({"state": "restarted"}, False),
-], ids=["another pace", "another name", "another image", "a container", "a template", "a restart"])
-def test_a_fingerprint_tells_what_pods_are_asked_for(params, is_same):
+], ids=["strategy", "next_name", "image", "container", "template", "restart"])
+def test_fingerprint_depends_on_the_requested_pods(params, is_same):
     assert (build_request(**params).fingerprint == build_request(**V2).fingerprint) is is_same
 
 
-def test_the_hash_of_a_definition_is_over_its_selector_and_template_alone():
+def test_hash_of_a_definition_covers_selector_and_template():
     first = build_request(definition=definition_with(selector={"app": "foo"}, replicas=3))
     second = dataclasses.replace(first,
                                  definition={**definition_with(selector={"app": "foo"}),

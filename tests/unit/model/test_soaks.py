@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The annotation of a soak: the written form is read, and no other text."""
+"""Read and write the annotation of a soak; other texts are ignored."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from forged import KEYS
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import MAX_TIME, Soak
 
-WHOLE = {"template": "0123", "began": "2026-11-21T10:00:00Z"}
+COMPLETE = {"template": "0123", "began": "2026-11-21T10:00:00Z"}
 
 
 @pytest.mark.parametrize("soak",
                          [Soak("0123", 1795255200.0), Soak("0123", 0.0, 2, 600),
                           Soak("0123", float(MAX_TIME), 0, 1.5),
                           Soak("0123", 0.0, usual=("BackOff", "Unhealthy"))])
-def test_what_is_written_is_read(soak):
+def test_soak_round_trip(soak):
     assert object_meta.soak({object_meta.SOAK: soak.text}) == soak
 
 
-def test_a_moment_is_written_as_people_read_it():
+def test_timestamp_has_the_format_of_rfc_3339():
     assert Soak("0123", 1795255200.9).text == '{"began":"2026-11-21T10:00:00Z","template":"0123"}'
 
 
@@ -34,18 +34,18 @@ def test_a_moment_is_written_as_people_read_it():
     {"seconds": "600"}, {"seconds": 2**31}, {"seconds": None}, {"usual": "Unhealthy"},
     {"usual": None}, {"usual": [1]},
     {"usual": [""]}, {"usual": ["x" * 129]}, {"usual": ["x"] * 11}])
-def test_of_what_is_not_as_it_should_be_nothing_is_read(changes):
-    assert Soak.read(WHOLE) and Soak.read(WHOLE | changes) is None
+def test_soak_with_an_invalid_field_is_ignored(changes):
+    assert Soak.read(COMPLETE) and Soak.read(COMPLETE | changes) is None
 
 
-def test_of_what_old_pods_were_warned_of_no_more_is_written_than_is_read():
-    many = Soak("0123", 0.0, usual=tuple(f"{number:02}{'x' * 200}" for number in range(20)))
+def test_written_reasons_are_within_the_limits_of_reading():
+    long_soak = Soak("0123", 0.0, usual=tuple(f"{number:02}{'x' * 200}" for number in range(20)))
 
-    assert object_meta.soak({object_meta.SOAK: many.text}).usual == tuple(
+    assert object_meta.soak({object_meta.SOAK: long_soak.text}).usual == tuple(
         f"{number:02}{'x' * 126}" for number in range(10))
 
 
-def test_nothing_that_somebody_may_have_written_raises():
+def test_forged_soak_never_raises():
     for text in KEYS[object_meta.SOAK]:
         soak = object_meta.soak({object_meta.SOAK: text})
         assert soak is None or object_meta.soak({object_meta.SOAK: soak.text}) is not None

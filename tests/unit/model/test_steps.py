@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""JSON patches: the tests before each write, and the escapes of keys with slashes."""
+"""Build JSON patches: the tests before each write, and the escapes of keys with slashes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 )
 
 DESIRED = "/metadata/annotations/kubernetes.io~1desired-replicas"
-MARK_PATHS = [
+ANNOTATION_PATHS = [
     DESIRED,
     "/metadata/annotations/kubernetes.io~1update-partner",
     "/metadata/annotations/baton.kubernetes~1partner-uid",
@@ -36,12 +36,12 @@ MARK_PATHS = [
     "/metadata/annotations/baton.kubernetes~1paused",
     "/metadata/annotations/baton.kubernetes~1takeover",
 ]
-BARE = Controller.from_api(rc())
-NOTED = Controller.from_api(rc(annotations={"note": "x"}))
+WITHOUT_ANNOTATIONS = Controller.from_api(rc())
+WITH_ANNOTATION = Controller.from_api(rc(annotations={"note": "x"}))
 PRIMARY = Controller.from_api(old(2))
 
 
-def assumed_by(operations):
+def preconditions_of(operations):
     return {operation["path"]: operation["value"]
             for operation in operations if operation["op"] == "test"}
 
@@ -50,7 +50,7 @@ def changes_of(operations):
     return [operation for operation in operations if operation["op"] != "test"]
 
 
-def test_a_patch_is_of_this_very_object():
+def test_patch_tests_the_uid():
     assert patch(PRIMARY, put("/a", 1)) == Patch("foo", (
         {"op": "test", "path": "/metadata/uid", "value": "uid of foo"},
         {"op": "add", "path": "/a", "value": 1}))
@@ -59,36 +59,35 @@ def test_a_patch_is_of_this_very_object():
 @pytest.mark.parametrize("key, expected", [
     ("note", "note"), ("example.com/note", "example.com~1note"), ("a~b", "a~0b"),
     ("a~1b/c", "a~01b~1c")])
-def test_a_key_in_a_pointer_has_its_slashes_and_tildes_escaped(key, expected):
+def test_pointer_escapes_slashes_and_tildes(key, expected):
     assert pointer(key) == expected
     assert annotation(key) == f"/metadata/annotations/{expected}"
 
 
 @given(st.text(st.sampled_from("ab/~01"), min_size=1))
-def test_an_escaped_key_is_read_back_as_it_was(key):
+def test_escaped_key_round_trip(key):
     assert "/" not in pointer(key)
     assert pointer(key).replace("~1", "/").replace("~0", "~") == key
 
 
 @pytest.mark.parametrize("subject, expected", [
-    (BARE, {"/metadata/annotations": None}),
-    (NOTED, dict.fromkeys(MARK_PATHS)),
+    (WITHOUT_ANNOTATIONS, {"/metadata/annotations": None}),
+    (WITH_ANNOTATION, dict.fromkeys(ANNOTATION_PATHS)),
     (PRIMARY,
-     dict(zip(MARK_PATHS, ["0", SUCCESSOR, f"uid of {SUCCESSOR}", "3", None, None, None],
+     dict(zip(ANNOTATION_PATHS, ["0", SUCCESSOR, f"uid of {SUCCESSOR}", "3", None, None, None],
               strict=True))),
-], ids=["no annotations: the whole member is missing", "others only: every mark is missing",
-        "an update: every mark as seen"])
-def test_the_marks_that_were_seen_are_assumed(subject, expected):
-    assert assumed_by(expect_annotations(subject)) == expected
+], ids=["no annotations", "other annotations", "annotations of an update"])
+def test_observed_annotations_are_tested(subject, expected):
+    assert preconditions_of(expect_annotations(subject)) == expected
     assert len(expect_annotations(subject)) == len(expected)
 
 
-def test_annotating_sets_adds_and_removes():
+def test_annotate_sets_adds_and_removes():
     operations = annotate(PRIMARY,
                           {object_meta.DESIRED: "3", "note": "x", object_meta.PARTNER: None,
                            "absent": None})
 
-    assert assumed_by(operations) == assumed_by(expect_annotations(PRIMARY))
+    assert preconditions_of(operations) == preconditions_of(expect_annotations(PRIMARY))
     assert changes_of(operations) == [
         {"op": "add", "path": DESIRED, "value": "3"},
         {"op": "add", "path": "/metadata/annotations/note", "value": "x"},
@@ -96,8 +95,8 @@ def test_annotating_sets_adds_and_removes():
     ]
 
 
-def test_annotating_what_has_no_annotations_makes_the_member_first():
-    operations = annotate(BARE, {"note": "x", "absent": None})
+def test_annotate_creates_missing_annotations():
+    operations = annotate(WITHOUT_ANNOTATIONS, {"note": "x", "absent": None})
 
     assert operations == (
         {"op": "test", "path": "/metadata/annotations", "value": None},
@@ -106,7 +105,7 @@ def test_annotating_what_has_no_annotations_makes_the_member_first():
     )
 
 
-def test_every_test_comes_before_every_change():
+def test_tests_precede_changes():
     operations = patch(PRIMARY,
                        *annotate(PRIMARY,
                                  {object_meta.DESIRED: "3", object_meta.PARTNER: None})).operations
@@ -115,33 +114,33 @@ def test_every_test_comes_before_every_change():
     assert kinds == sorted(kinds, reverse=True)
 
 
-def test_scaling_assumes_size_and_marks_and_changes_the_size_only():
+def test_scale_tests_size_and_annotations():
     step = scale(PRIMARY, 5)
 
     assert summary(step) == ("scale", "foo", 2, 5)
-    assert assumed_by(step.write.operations) == {
+    assert preconditions_of(step.write.operations) == {
         "/metadata/uid": "uid of foo", "/spec/replicas": 2,
-        **assumed_by(expect_annotations(PRIMARY))}
+        **preconditions_of(expect_annotations(PRIMARY))}
     assert changes_of(step.write.operations) == [{"op": "add", "path": "/spec/replicas",
                                                   "value": 5}]
     assert not step.is_last
 
 
-def test_scaling_may_be_called_a_restoration():
+def test_scale_as_a_restoration():
     assert summary(scale(PRIMARY, 3, Action.RESTORE)) == ("restore", "foo", 2, 3)
 
 
-def test_a_creation_is_named_as_its_manifest():
+def test_creation_has_the_name_of_the_manifest():
     assert Create(new()).name == SUCCESSOR
 
 
-TAKER = {"kind": "ReplicaSet", "name": "bar", "uid": "uid of bar", "controller": True}
+NEW_OWNER = {"kind": "ReplicaSet", "name": "bar", "uid": "uid of bar", "controller": True}
 
 
-def test_pods_change_their_controller_by_one_patch_each():
-    """The API server refuses the patch of a pod since recreated or reparented."""
+def test_each_pod_is_reparented_by_one_patch():
+    """The API server rejects the patch of a pod that was recreated or reparented since."""
     write = Handover((Pod("a", "uid of a", {}, "uid of foo"),
-                      Pod("b", "uid of b", {}, "uid of foo", 1)), "uid of foo", TAKER,
+                      Pod("b", "uid of b", {}, "uid of foo", 1)), "uid of foo", NEW_OWNER,
                      {"x.io/hash": "1"})
 
     assert (write.kind, write.name) == ("Pod", "2 pods")
@@ -149,5 +148,6 @@ def test_pods_change_their_controller_by_one_patch_each():
         {"op": "test", "path": "/metadata/uid", "value": f"uid of {name}"},
         {"op": "test", "path": f"/metadata/ownerReferences/{position}/uid", "value": "uid of foo"},
         {"op": "add", "path": "/metadata/labels/x.io~1hash", "value": "1"},
-        {"op": "replace", "path": f"/metadata/ownerReferences/{position}", "value": TAKER}), "Pod")
+        {"op": "replace", "path": f"/metadata/ownerReferences/{position}", "value": NEW_OWNER}),
+        "Pod")
         for name, position in (("a", 0), ("b", 1)))

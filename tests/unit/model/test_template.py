@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pod templates: the container of a new image, equality, and the distinguishing label."""
+"""Change pod templates: the container of a new image, equality, and the deployment label."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LABEL_VALUES = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", f
     ("topologySpreadConstraints",
      [{"topologyKey": "zone", "maxSkew": 1}, {"topologyKey": "zone", "maxSkew": 2}]),
 ])
-def test_a_list_whose_entries_a_merge_cannot_tell_apart_is_taken_whole(field, entries):
+def test_list_with_ambiguous_merge_keys_is_replaced(field, entries):
     partial = {"spec": {"containers": [{"name": "web", field: entries}], field: entries[:1]}}
 
     assert replace_ambiguous_lists(partial) == {
@@ -49,13 +49,13 @@ def test_a_list_whose_entries_a_merge_cannot_tell_apart_is_taken_whole(field, en
                  field: entries[:1]}}
 
 
-@pytest.mark.parametrize("odd", [
+@pytest.mark.parametrize("value", [
     None, {}, {"spec": None},
     {"spec": {"containers": [None, {"name": "a", "ports": None, "env": []}]}}, {"env": {"a": "b"}},
     {"ports": [1, 1]}, {"ports": [{"containerPort": {}}, {"containerPort": "80"}]},
 ])
-def test_what_makes_no_sense_is_left_to_the_api_server(odd):
-    assert replace_ambiguous_lists(odd) == odd
+def test_invalid_values_are_left_to_the_api_server(value):
+    assert replace_ambiguous_lists(value) == value
 
 
 # Images
@@ -71,7 +71,7 @@ def test_what_makes_no_sense_is_left_to_the_api_server(odd):
     ("registry.example.com:443/team/myimage:v1@sha256:abc",
      "registry.example.com:443/team/myimage"),
 ])
-def test_a_repository_is_the_image_without_tag_and_digest(image, expected):
+def test_repository_of_an_image(image, expected):
     assert repository(image) == expected
 
 
@@ -79,42 +79,43 @@ def changed(template, **params):
     return images_of(build_request(**params).apply_to(template))
 
 
-def test_the_only_container_gets_the_image_whatever_it_is():
+def test_single_container_gets_any_image():
     assert changed(pod_template("web=one:v1"), image="two:v2") == {"web": "two:v2"}
 
 
-def test_the_only_container_that_runs_the_same_repository_gets_the_image():
-    both = pod_template("web=localhost:5000/web:v1", "log=localhost:5000/log:v1")
+def test_container_with_the_same_repository_gets_the_image():
+    two_containers = pod_template("web=localhost:5000/web:v1", "log=localhost:5000/log:v1")
 
-    assert changed(both, image="localhost:5000/log:v2") == {
+    assert changed(two_containers, image="localhost:5000/log:v2") == {
         "web": "localhost:5000/web:v1", "log": "localhost:5000/log:v2"}
 
 
-def test_the_container_that_is_named_gets_the_image():
+def test_named_container_gets_the_image():
     assert changed(pod_template("web=a:1", "log=b:1"), image="c:2", container="log") == {
         "web": "a:1", "log": "c:2"}
 
 
-def test_an_init_container_that_is_named_gets_the_image():
-    both = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
+def test_named_init_container_gets_the_image():
+    two_containers = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
 
-    assert changed(both, image="b:2", container="prepare") == {"prepare": "b:2", "web": "a:1"}
-
-
-def test_an_init_container_never_makes_the_choice_of_a_container_unclear():
-    both = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "a:1"}])
-
-    assert changed(both, image="a:2") == {"prepare": "a:1", "web": "a:2"}
+    assert changed(two_containers, image="b:2", container="prepare") == {"prepare": "b:2",
+                                                                         "web": "a:1"}
 
 
-def test_several_images_are_set_at_once_and_the_rest_stays():
+def test_containers_precede_init_containers():
+    two_containers = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "a:1"}])
+
+    assert changed(two_containers, image="a:2") == {"prepare": "a:1", "web": "a:2"}
+
+
+def test_several_images():
     before = pod_template("web=a:1", "log=b:1", "mesh=c:1")
 
     assert changed(before, images={"web": "a:2", "log": "b:2"}) == {
         "web": "a:2", "log": "b:2", "mesh": "c:1"}
 
 
-def test_setting_an_image_leaves_the_template_it_came_from_alone():
+def test_apply_to_does_not_modify_the_template():
     before = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
 
     build_request(image="a:2").apply_to(before)
@@ -135,9 +136,9 @@ def test_setting_an_image_leaves_the_template_it_came_from_alone():
      "server?"),
     (["web=a:1"], {"images": {"web": "a:2", "nope": "b:2"}},
      "there is no container nope in the template of foo; it has: web"),
-], ids=["none runs it", "several run it", "unknown container", "a slip",
-        "unknown container among several"])
-def test_a_container_that_is_not_clear_is_refused(containers, params, what):
+], ids=["no container runs the image", "several containers run the image", "unknown container",
+        "misspelled container", "unknown container among several"])
+def test_ambiguous_container_is_refused(containers, params, what):
     with pytest.raises(RolloutError) as refused:
         build_request(**params).apply_to(pod_template(*containers))
 
@@ -148,7 +149,7 @@ def test_a_container_that_is_not_clear_is_refused(containers, params, what):
 
 
 @given(LABEL_VALUES, LABEL_VALUES)
-def test_templates_that_differ_in_the_deployment_label_only_are_the_same(first, second):
+def test_same_template_ignores_the_deployment_label(first, second):
     templates = [with_label(template(), object_meta.DEPLOYMENT_LABEL, value)
                  for value in (first, second)]
 
@@ -157,7 +158,7 @@ def test_templates_that_differ_in_the_deployment_label_only_are_the_same(first, 
     assert same_template(*templates, "another/key") == (first == second)
 
 
-def test_labels_are_set_and_removed_without_touching_the_template_they_came_from():
+def test_labels_are_set_and_removed_on_a_copy():
     before = template(label="earlier")
 
     assert with_label(before, object_meta.DEPLOYMENT_LABEL, "later") == template(label="later")
@@ -168,18 +169,18 @@ def test_labels_are_set_and_removed_without_touching_the_template_they_came_from
 @pytest.mark.parametrize("metadata",
                          [{}, {"metadata": {}},
                           {"metadata": {"labels": None, "creationTimestamp": None}}])
-def test_a_template_without_labels_is_the_same_however_that_is_said(metadata):
+def test_same_template_ignores_empty_metadata(metadata):
     assert same_template({**metadata, "spec": {}}, {"spec": {}}, object_meta.DEPLOYMENT_LABEL)
 
 
-def of_images(containers, inits):
+def template_of(containers, init_containers):
     return {"spec": {"containers": [{"name": f"c{number}", "image": image}
                                     for number, image in enumerate(containers)],
                      "initContainers": [{"name": f"i{number}", "image": image}
-                                        for number, image in enumerate(inits)]}}
+                                        for number, image in enumerate(init_containers)]}}
 
 
-@pytest.mark.parametrize("containers, inits, belongs_to, gets", [
+@pytest.mark.parametrize("containers, init_containers, expected_containers, expected", [
     (["a:1"], [], ["c0"], "c0"),
     (["a:1"], ["a:1"], ["c0"], "c0"),
     (["a:1", "b:1"], ["a:1"], ["c0"], "c0"),
@@ -191,23 +192,24 @@ def of_images(containers, inits):
     (["b:1"], ["d:1"], [], "c0"),
     (["b:1", "d:1"], [], [], None),
 ])
-def test_the_container_that_an_image_belongs_to(containers, inits, belongs_to, gets):
-    template = of_images(containers, inits)
+def test_container_of_an_image(containers, init_containers, expected_containers,
+                               expected):
+    template = template_of(containers, init_containers)
 
-    assert containers_with("a:9", template) == belongs_to
-    if gets is None:
+    assert containers_with("a:9", template) == expected_containers
+    if expected is None:
         with pytest.raises(RolloutError, match="which container of foo gets the image a:9"):
             with_image(template, "", "a:9", "foo")
     else:
         changed = with_image(template, "", "a:9", "foo")
-        assert images_of(changed) == {**images_of(template), gets: "a:9"}
+        assert images_of(changed) == {**images_of(template), expected: "a:9"}
 
 
 @pytest.mark.parametrize("containers", list(itertools.product(["a:1", "b:1"], repeat=2)))
-@pytest.mark.parametrize("inits", [(), ("a:1",), ("b:1",), ("a:1", "b:1")])
-def test_an_image_never_replaces_one_of_another_repository_where_it_belongs_somewhere(
-        containers, inits):
-    template = of_images(containers, inits)
+@pytest.mark.parametrize("init_containers", [(), ("a:1",), ("b:1",), ("a:1", "b:1")])
+def test_image_never_replaces_another_repository(
+        containers, init_containers):
+    template = template_of(containers, init_containers)
     try:
         changed = images_of(with_image(template, "", "a:9", "foo"))
     except RolloutError:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Floor and ceiling for all sizes, and the worked examples of the docstrings."""
+"""Compute floor and ceiling for all sizes, and run the examples of the docstrings."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SIZE = st.builds(Size, st.integers(0, 200)) | st.builds(Size, st.integers(0, 100
 
 
 @st.composite
-def paces(draw):
-    """Draw a desired size, with the surge and unavailable resulting from any options."""
+def strategies(draw):
+    """Draw a desired size, with the surge and unavailable pods that result from any options."""
     desired = draw(COUNT)
     return desired, *resolve_fenceposts(draw(SIZE), draw(SIZE), desired)
 
@@ -50,14 +50,14 @@ def percent(value):
     (percent(25), percent(25), 0, (0, 1)),
 ], ids=lambda value: f"{value.value}{'%' * value.percent}" if isinstance(value, Size)
     else str(value))
-def test_surge_rounds_up_and_unavailable_down_and_never_both_to_nothing(
+def test_resolve_fenceposts(
         max_surge, max_unavailable, desired, expected):
     """Rows of ResolveFenceposts in the Deployment controller, and values in between."""
     assert resolve_fenceposts(max_surge, max_unavailable, desired) == expected
 
 
 @given(st.integers(0, 100), COUNT)
-def test_a_percentage_is_rounded_to_the_next_whole_pod_on_either_side(value, desired):
+def test_percentage_is_rounded_up_or_down(value, desired):
     exact = value * desired / 100
 
     assert percent(value).resolve(desired, round_up=True) == math.ceil(exact)
@@ -65,13 +65,13 @@ def test_a_percentage_is_rounded_to_the_next_whole_pod_on_either_side(value, des
 
 
 @given(COUNT, COUNT, st.booleans())
-def test_a_number_is_that_number_whatever_the_size(value, desired, round_up):
+def test_number_is_independent_of_the_size(value, desired, round_up):
     assert Size(value).resolve(desired, round_up=round_up) == value
 
 
-@given(paces(), COUNT)
-def test_growing_breaks_neither_ceiling_nor_goal(pace, shrinking_pods):
-    desired, surge, _unavailable = pace
+@given(strategies(), COUNT)
+def test_grow_to_respects_ceiling_and_desired_size(strategy, shrinking_pods):
+    desired, surge, _unavailable = strategy
 
     size = grow_to(desired=desired, surge=surge, shrinking_pods=shrinking_pods)
 
@@ -79,23 +79,23 @@ def test_growing_breaks_neither_ceiling_nor_goal(pace, shrinking_pods):
     assert size == 0 or size + shrinking_pods <= desired + surge
 
 
-@given(paces(), COUNT)
-def test_growing_uses_all_the_room_there_is(pace, shrinking_pods):
-    desired, surge, _unavailable = pace
+@given(strategies(), COUNT)
+def test_grow_to_reaches_the_ceiling(strategy, shrinking_pods):
+    desired, surge, _unavailable = strategy
 
     size = grow_to(desired=desired, surge=surge, shrinking_pods=shrinking_pods)
 
     assert size == desired or size + 1 + shrinking_pods > desired + surge
 
 
-@given(paces(), COUNT, COUNT, COUNT)
-def test_shrinking_breaks_the_floor_only_where_it_was_broken_before(
-        pace, shrinking, growing_available, not_ready):
+@given(strategies(), COUNT, COUNT, COUNT)
+def test_shrink_to_respects_the_floor(
+        strategy, shrinking, growing_available, not_ready):
     """Any number of the shrinking controller's pods may be available.
 
     The controller manager deletes unready pods first.
     """
-    desired, _surge, unavailable = pace
+    desired, _surge, unavailable = strategy
     available = max(0, shrinking - not_ready)
 
     size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking,
@@ -106,9 +106,9 @@ def test_shrinking_breaks_the_floor_only_where_it_was_broken_before(
             >= min(desired - unavailable, available + growing_available))
 
 
-@given(paces(), COUNT, COUNT)
-def test_shrinking_takes_all_that_may_go(pace, shrinking, growing_available):
-    desired, _surge, unavailable = pace
+@given(strategies(), COUNT, COUNT)
+def test_shrink_to_reaches_the_floor(strategy, shrinking, growing_available):
+    desired, _surge, unavailable = strategy
 
     size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking,
                      growing_available=growing_available)
@@ -116,10 +116,10 @@ def test_shrinking_takes_all_that_may_go(pace, shrinking, growing_available):
     assert size in (0, shrinking) or size - 1 + growing_available < desired - unavailable
 
 
-@given(paces(), COUNT, COUNT)
-def test_two_settled_sides_are_never_stuck(pace, growing, shrinking):
-    """A side may move while every requested pod is available and work remains."""
-    desired, surge, unavailable = pace
+@given(strategies(), COUNT, COUNT)
+def test_settled_controllers_are_never_stuck(strategy, growing, shrinking):
+    """One side can change while every requested pod is available and old pods remain."""
+    desired, surge, unavailable = strategy
     growing = min(growing, desired)
 
     larger = grow_to(desired=desired, surge=surge, shrinking_pods=shrinking) > growing
@@ -129,10 +129,10 @@ def test_two_settled_sides_are_never_stuck(pace, growing, shrinking):
     assert larger or smaller or (growing, shrinking) == (desired, 0)
 
 
-@given(paces(), COUNT)
-def test_a_rollout_ends_and_holds_floor_and_ceiling_at_every_turn(pace, broken):
+@given(strategies(), COUNT)
+def test_rollout_ends_between_floor_and_ceiling(strategy, broken):
     """All pods move from the old side to the new; some old pods never were available."""
-    desired, surge, unavailable = pace
+    desired, surge, unavailable = strategy
     state = types.SimpleNamespace(old=desired, new=0)
     floor = min(desired - unavailable, max(0, desired - broken))
     for _turn in range(2 * desired + 2):

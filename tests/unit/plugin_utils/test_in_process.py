@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Module code in a separate process; tests/integration runs and kills both inside Ansible."""
+"""Run module code in a separate process; tests/integration kills the process inside Ansible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.baton.kubernetes.plugins.action import rolling_update_i
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process, progress_action
 
 
-def code(work):
+def stub_of_task(work):
     """Return a stub of module_utils.task."""
     def answer(function, params, warn):
         warn("beware")
@@ -34,43 +34,43 @@ def code(work):
 
 @pytest.fixture
 def task(monkeypatch):
-    def use(work):
-        monkeypatch.setattr(in_process, "task", code(work))
+    def install(work):
+        monkeypatch.setattr(in_process, "task", stub_of_task(work))
 
-    return use
+    return install
 
 
-def end(params, folder, **environment):
+def result_of(params, folder, **environment):
     return in_process.Process("update", params, str(folder), environment, diff=True).result()
 
 
-def test_its_result_comes_back(task, tmp_path):
+def test_result_of_the_process(task, tmp_path):
     def work(params, diff):
-        print("nobody reads this")
+        print("not part of the result")
         return {"given": params, "diff": diff, "folder": os.getcwd(),
                 "told": os.environ["BATON_TOLD"], "pid": os.getpid()}
 
     task(work)
-    result = end({"name": "a" * 200_000}, tmp_path, BATON_TOLD="yes")
+    result = result_of({"name": "a" * 200_000}, tmp_path, BATON_TOLD="yes")
     assert result.pop("pid") != os.getpid() and result.pop("given") == {"name": "a" * 200_000}
     assert result == {"diff": True, "folder": str(tmp_path), "told": "yes", "warnings": ["beware"],
                       "invocation": {"module_args": ["name"]}}
     assert "BATON_TOLD" not in os.environ
 
 
-def test_an_update_looks_in_its_own_process_too(task, tmp_path):
-    """A fork after the first request would inherit locks (OpenSSL's) that no thread releases."""
+def test_update_observes_in_its_own_process(task, tmp_path):
+    """A fork after the first request would inherit OpenSSL's locks, which no thread releases."""
     def work(params, diff, only_look=False):
         return ({"pid": os.getpid(), "only_look": only_look}
                 if only_look is params["has_nothing_to_do"] else None)
 
     task(work)
     for has_nothing_to_do in (True, False):
-        result = end({"has_nothing_to_do": has_nothing_to_do}, tmp_path)
+        result = result_of({"has_nothing_to_do": has_nothing_to_do}, tmp_path)
         assert result["only_look"] is has_nothing_to_do and result["pid"] != os.getpid()
 
 
-def test_the_action_sends_no_request_before_the_process_of_an_update():
+def test_action_sends_no_request_before_the_process_starts():
     """Check mode has no separate process: the worker sends the requests."""
     source = inspect.getsource(progress_action.ProgressAction.update)
     assert source.index("if not self._task.check_mode:") < source.index(
@@ -82,14 +82,14 @@ def test_the_action_sends_no_request_before_the_process_of_an_update():
     (lambda params, diff: os.kill(os.getpid(), signal.SIGKILL), "without a result (exit code -9)"),
     (lambda params, diff: {}["no"], "unexpected error: KeyError('no')"),
     (lambda params, diff: {"it": object()}, "without a result (exit code 0)")])
-def test_whatever_becomes_of_it_is_a_result(task, tmp_path, work, message):
+def test_failed_process_gives_a_result(task, tmp_path, work, message):
     task(work)
-    result = end({}, tmp_path)
+    result = result_of({}, tmp_path)
     assert result["failed"] is True and message in result["msg"]
 
 
-def test_a_wait_that_is_ended_is_noticed(task, tmp_path):
-    """The task's own timeout also ends the wait: the pipe of the process loses the reader."""
+def test_process_ends_after_an_interrupted_wait(task, tmp_path):
+    """The timeout of the task also interrupts the wait: the pipe of the process has no reader."""
     def work(params, diff):
         while True:
             # fails once the reader has closed the pipe
@@ -101,20 +101,20 @@ def test_a_wait_that_is_ended_is_noticed(task, tmp_path):
 
     task(work)
     process = in_process.Process("update", {}, str(tmp_path), {}, diff=False)
-    before = signal.signal(signal.SIGALRM, interrupt)
+    previous = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
         with pytest.raises(TimeoutError):
             process.result()
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous)
     deadline = time.monotonic() + 10
     while os.waitpid(process._pid, os.WNOHANG) == (0, 0):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def test_what_the_module_has_something_to_say_about_is_left_to_it(task, tmp_path):
+def test_invalid_options_are_left_to_the_module(task, tmp_path):
     task(None)
     assert in_process.parameters("info", {"name": "a", "size": "3"}, str(tmp_path)) == {
         "name": "a", "size": 3, "other": None}
@@ -124,21 +124,21 @@ def test_what_the_module_has_something_to_say_about_is_left_to_it(task, tmp_path
     assert in_process.parameters("info", {"name": "a"}, str(tmp_path / "gone")) is None
 
 
-def test_what_only_asks_is_answered_in_this_process_or_by_the_module(task, tmp_path):
+def test_read_only_tasks_run_in_process(task, tmp_path):
     task(lambda params, only_look: {"pid": os.getpid(), "folder": os.getcwd()} if only_look
          else {}["no"])
-    before = os.getcwd()
+    previous = os.getcwd()
     result = in_process.read("update", {}, str(tmp_path), only_look=True)
     assert (result is not None and (result["pid"], result["folder"]) == (os.getpid(), str(tmp_path))
             and result["warnings"] == ["beware"])
     assert (in_process.read("update", {}, str(tmp_path), only_look=False) is None
-            and os.getcwd() == before)
+            and os.getcwd() == previous)
 
 
-def test_what_a_library_says_is_not_ansible_s(task, tmp_path, caplog, capsys):
+def test_output_of_libraries_is_discarded(task, tmp_path, caplog, capsys):
     """Output of a library, perhaps with secrets, reaches neither Ansible's log nor the terminal.
 
-    Credential plugins see no terminal.
+    Credential plugins have no terminal.
     """
     def work(params, only_look):
         logging.getLogger().error("s3cret")
@@ -147,18 +147,18 @@ def test_what_a_library_says_is_not_ansible_s(task, tmp_path, caplog, capsys):
         return {"interactive": sys.stdout.isatty()}
 
     task(work)
-    before = logging.getLogger().handlers[:]
+    previous = logging.getLogger().handlers[:]
     assert in_process.read("update", {}, str(tmp_path), only_look=True)["interactive"] is False
     assert (caplog.text == "" and capsys.readouterr() == ("", "")
-            and logging.getLogger().handlers == before)
+            and logging.getLogger().handlers == previous)
 
 
-@pytest.mark.parametrize("change, is_here", [
+@pytest.mark.parametrize("change, is_in_process", [
     ({}, True), ({"transport": "ssh"}, False), ({"become": object()}, False),
     ({"async_val": 5}, False),
     ({"environment": [{"A": "b"}]}, False), ({"interpreter": "/usr/bin/other"}, False)])
-def test_only_where_the_module_would_run_as_this_user_with_this_python(
-        monkeypatch, change, is_here):
+def test_in_process_requires_local_user_and_python(
+        monkeypatch, change, is_in_process):
     """The connection's become decides: the variable ansible_become does not change the task."""
     attributes = {"transport": "local", "become": None, "async_val": 0, "environment": [],
                   "interpreter": sys.executable, **change}
@@ -168,4 +168,4 @@ def test_only_where_the_module_would_run_as_this_user_with_this_python(
     action._templar, action._loader = types.SimpleNamespace(
         template=lambda text: text), types.SimpleNamespace(get_basedir=lambda: ".")
     params = action.parameters("info", {"ansible_python_interpreter": attributes["interpreter"]})
-    assert (params is not None) is is_here
+    assert (params is not None) is is_in_process

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read progress lines, also by the real shell command, and print them.
+"""Read progress lines, also by the real shell command, and print the lines.
 
 tests/integration runs both inside Ansible.
 """
@@ -48,7 +48,7 @@ def source(request, tmp_path):
             else progress.RemoteFile(Action(), path))
 
 
-def test_what_is_there_from_a_byte_on(source, tmp_path):
+def test_read_from_an_offset(source, tmp_path):
     (tmp_path / NAME).write_text("one\nzw\u00f6lf\nthr")
 
     assert source.read(0, is_last=False).decode() == "one\nzw\u00f6lf\nthr"
@@ -56,71 +56,72 @@ def test_what_is_there_from_a_byte_on(source, tmp_path):
     assert (tmp_path / NAME).exists()
 
 
-def test_the_last_look_takes_the_file_away(source, tmp_path):
+def test_last_read_deletes_the_file(source, tmp_path):
     (tmp_path / NAME).write_text("one\n")
 
     assert source.read(0, is_last=True) == b"one\n"
     assert not (tmp_path / NAME).exists()
 
 
-def a_link(path, secret):
+def symbolic_link(path, secret):
     path.symlink_to(secret)
 
 
-def a_second_name(path, secret):
+def hard_link(path, secret):
     os.link(secret, path)
 
 
-def a_pipe(path, secret):
+def named_pipe(path, secret):
     os.mkfifo(path)
 
 
-def a_folder(path, secret):
+def directory(path, secret):
     path.mkdir()
 
 
-def another_user_s(path, secret):
+def file_of_another_user(path, secret):
     path.write_text("not ours\n")
     os.chown(path, 65534, -1)
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-@pytest.mark.parametrize("put",
-                         [a_link, a_second_name, a_pipe, a_folder,
-                          pytest.param(another_user_s, marks=pytest.mark.skipif(
-                              os.geteuid() != 0, reason="only root gives files away"))])
-def test_what_somebody_else_has_put_in_its_place_is_neither_read_nor_touched(
-        source, tmp_path, monkeypatch, put, is_last):
+@pytest.mark.parametrize("create",
+                         [symbolic_link, hard_link, named_pipe, directory,
+                          pytest.param(file_of_another_user, marks=pytest.mark.skipif(
+                              os.geteuid() != 0,
+                              reason="only root can change the owner of a file"))])
+def test_foreign_file_is_neither_read_nor_changed(
+        source, tmp_path, monkeypatch, create, is_last):
     monkeypatch.setattr(progress.RemoteFile, "max_first_polls", 1)
     secret = tmp_path / "secret"
     secret.write_text("only for us\n")
     os.utime(secret, (1, 1))
-    put(tmp_path / NAME, secret)
+    create(tmp_path / NAME, secret)
 
     assert source.read(0, is_last) == b""
     assert secret.stat().st_mtime == 1 and (tmp_path / NAME).lstat()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize("make",
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a file")
+@pytest.mark.parametrize("source_of",
                          [progress.LocalFile,
                           lambda path, user: progress.RemoteFile(Action(), path, user)],
                          ids=["here", "there"])
-def test_a_file_of_the_user_whom_the_module_runs_as_is_read(make, tmp_path):
+def test_file_of_the_become_user_is_read(source_of, tmp_path):
     (tmp_path / NAME).write_text("one\n")
     os.chown(tmp_path / NAME, 65534, -1)
 
-    assert make(str(tmp_path / NAME), "nobody").read(0, is_last=False) == b"one\n"
-    assert make(str(tmp_path / NAME), "daemon").read(0, is_last=False) == b""
-    assert make(str(tmp_path / NAME), "no such; user").read(0, is_last=False) == b""
+    assert source_of(str(tmp_path / NAME), "nobody").read(0, is_last=False) == b"one\n"
+    assert source_of(str(tmp_path / NAME), "daemon").read(0, is_last=False) == b""
+    assert source_of(str(tmp_path / NAME), "no such; user").read(0, is_last=False) == b""
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-def test_a_file_that_is_not_there_is_no_error(source, is_last):
+def test_missing_file_is_empty(source, is_last):
     assert source.read(0, is_last) == b""
 
 
-def test_a_look_is_a_sign_of_life(source, tmp_path):
+def test_read_updates_the_modification_time(source, tmp_path):
     (tmp_path / NAME).write_text("one\n")
     os.utime(tmp_path / NAME, (1, 1))
 
@@ -129,24 +130,24 @@ def test_a_look_is_a_sign_of_life(source, tmp_path):
     assert (tmp_path / NAME).stat().st_mtime > 1
 
 
-def test_a_look_there_waits_for_news(tmp_path):
+def test_remote_read_waits_for_lines(tmp_path):
     path = tmp_path / NAME
     path.write_text("one\n")
-    news = threading.Timer(0.5, lambda: path.open("a").write("two\n"))
-    news.start()
+    writer = threading.Timer(0.5, lambda: path.open("a").write("two\n"))
+    writer.start()
 
     assert progress.RemoteFile(Action(), str(path)).read(4, is_last=False) == b"two\n"
 
 
-def test_a_look_that_has_seen_the_end_takes_the_file_away(source, tmp_path):
+def test_read_of_the_last_line_deletes_the_file(source, tmp_path):
     (tmp_path / NAME).write_text(f"one\n{NAME}\n")
 
     assert source.read(0, is_last=False) == f"one\n{NAME}\n".encode()
     assert not (tmp_path / NAME).exists()
 
 
-class Played:
-    """Source with prepared answers in order; None fails."""
+class PreparedSource:
+    """Source with prepared responses in order; None fails."""
 
     pause = 0.01
 
@@ -175,42 +176,42 @@ def follow(source):
     assert not follower._thread.is_alive()
 
 
-def test_only_whole_lines_are_shown_and_the_rest_is_read_again(output):
-    source = Played(b"one\ntw", b"two\n", f"{NAME}\nnever\n".encode())
+def test_incomplete_line_is_read_again(output):
+    source = PreparedSource(b"one\ntw", b"two\n", f"{NAME}\nnever\n".encode())
 
     follow(source)
 
     assert output == ["h1 | one", "h1 | two"] and source.offsets[:3] == [0, 4, 8]
 
 
-def test_what_could_harm_a_terminal_is_left_out(output):
-    follow(Played(b"\x1b[31mred\r\x07\n" + b"x" * 1000 + b"\n"))
+def test_control_characters_are_removed(output):
+    follow(PreparedSource(b"\x1b[31mred\r\x07\n" + b"x" * 1000 + b"\n"))
 
     assert output == ["h1 | [31mred", f"h1 | {'x' * progress.MAX_LINE_LENGTH}"]
 
 
-def test_a_look_that_fails_is_tried_again(output, monkeypatch):
+def test_failed_read_is_retried(output, monkeypatch):
     monkeypatch.setattr(progress, "CHECK_PERIOD", 0.01)
 
-    follow(Played(None, b"one\n"))
+    follow(PreparedSource(None, b"one\n"))
 
     assert output == ["h1 | one"]
 
 
-def test_lines_that_cannot_be_shown_are_read_all_the_same(monkeypatch):
+def test_reading_continues_if_lines_cannot_be_shown(monkeypatch):
     """The module takes a missing reader as a sign of a killed Ansible."""
     def show(line):
         raise BrokenPipeError(line)
 
     monkeypatch.setattr(progress, "_print_to_stderr", show)
-    source = Played(b"one\n", b"two\n", b"three\n")
+    source = PreparedSource(b"one\n", b"two\n", b"three\n")
 
     follow(source)
 
     assert source.offsets[:4] == [0, 4, 8, 14]
 
 
-def test_its_threads_are_deaf_to_signals():
+def test_threads_block_signals():
     masks = []
 
     progress._thread(lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))).join()

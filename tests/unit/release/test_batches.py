@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide the batches of clusters, and whether the next may begin: a row for each case."""
+"""Select the batches of clusters, and decide whether the next batch may start."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ GROUPS = {"all": ["a", "b", "c", "d"], "ungrouped": [], "canary": ["a", "b"],
     (["canary", "spare", "canary", "europe"], "abcd", {"canary": ["a", "b"], "europe": ["c", "d"]}),
     (["all"], "ab", {"all": ["a", "b"]}),
     (["canary"], "cd", {}),
-], ids=["overlapping groups", "the other order", "--limit takes one of a region",
-        "--limit takes a region", "empty and repeated",
-        "no regions", "--limit leaves none"])
+], ids=["overlapping groups", "reversed order", "--limit with a part of a region",
+        "--limit with a region", "empty and repeated regions",
+        "no regions", "--limit without hosts"])
 def test_batches_are_the_regions_in_order_without_duplicates_after_limit(regions, hosts, batches):
     assert list(region_batches(GROUPS, regions, list(hosts)).items()) == list(batches.items())
 
 
-def test_a_region_that_the_inventory_does_not_have_is_refused():
+def test_region_without_a_group_is_refused():
     with pytest.raises(ValueError,
                        match="the inventory has no group europ \\(it has canary, europe, spare\\)"):
         region_batches(GROUPS, ["canary", "europ"], ["a"])
 
 
-@pytest.mark.parametrize("outcomes, max_failed, begins", [
+@pytest.mark.parametrize("outcomes, max_failed, is_started", [
     (["updated", "updated"], 0, True), (["updated", "paused"], 0, True),
     (["updated", "rolled_back"], 0, False), (["updated", "failed"], 0, False),
     (["updated", "stopped"], 0, False),
@@ -45,24 +45,24 @@ def test_a_region_that_the_inventory_does_not_have_is_refused():
     (["updated", "failed"], 49, False), (["updated", "failed"], 50, True),
     (["updated", ""], 50, True),
     (["failed", "rolled_back"], 100, False), (["failed", "updated"], 100, True),
-], ids=["well", "paused as requested", "rolled back", "failed", "stopped", "unreachable",
-        "too many", "as many as may",
-        "unreachable ones may", "all of them", "one of them"])
-def test_the_next_batch_begins_after_enough_successes(outcomes, max_failed, begins):
+], ids=["updated", "paused on request", "rolled back", "failed", "stopped", "unreachable",
+        "too many failures", "maximum of failures",
+        "unreachable within the maximum", "all failed", "one failed"])
+def test_next_batch_starts_after_enough_successes(outcomes, max_failed, is_started):
     refusal = gate(["a", "b", "c", "d"], ["c", "d"], ["a", "a", "", ""], [*outcomes, "", ""],
                    max_failed)
 
-    assert (refusal == "") is begins
-    assert (begins
+    assert (refusal == "") is is_started
+    assert (is_started
             or (refusal.startswith("c, d not started: ")
                 and "and run the same playbook again" in refusal))
 
 
-def test_the_first_batch_begins():
+def test_first_batch_starts():
     assert gate(["a", "b"], ["a"], ["", ""], ["", ""]) == ""
 
 
-def test_each_batch_is_counted_alone():
+def test_failures_are_counted_per_batch():
     """One failure in each of two batches of two: half of a batch, and a quarter of all hosts."""
     hosts, names = list("abcdef"), ["a", "a", "c", "c", "", ""]
 
@@ -74,12 +74,12 @@ def test_each_batch_is_counted_alone():
                                ["failed", "updated", "updated", "updated", "", ""], 25)
 
 
-def test_a_host_that_was_lost_before_its_batch_began_counts_as_failed():
+def test_lost_host_counts_as_failed():
     assert "b: unknown" in gate(["a", "b", "c"], ["c"], ["a", "", ""], ["updated", "", ""])
     assert "a: unknown" in gate(["a", "b"], ["b"], ["", ""], ["", ""], 99)
 
 
-def test_of_many_some_are_named():
+def test_message_names_some_hosts():
     hosts = [f"h{number}" for number in range(20)]
 
     refusal = gate(hosts, hosts[10:], ["h0"] * 10 + [""] * 10, ["failed"] * 10 + [""] * 10)

@@ -31,27 +31,28 @@ SKIPPED = {"name": "app-3", "skipped": True, "failed": False, "changed": False, 
 ROLLED_BACK = {"changed": True, "failed": False,
                "msg": "shop is rolled back to myimage:v1: 4 of 4 replicas available"}
 NOT_ROLLED_BACK = failed() | {"msg": "all the words of the second failure"}
-#: The module has rolled back by itself, and fails.
+#: The module has rolled back, and fails.
 TURNED = failed() | {"rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
 REFUSED = failed() | {"changed": False, "rollout": rollout("shop", "paused")}
-GIST = "ReplicationController default/shop: the new pods cannot become available."
-ABOVE = "\nThe reason and the next command are shown above, at the failed task 'Roll shop'."
+SUMMARY = "ReplicationController default/shop: the new pods cannot become available."
+SEE_ABOVE = "\nThe reason and the next command are shown above, at the failed task 'Roll shop'."
 
 
 def summary(result):
-    return Summary.of(whole(result))
+    return Summary.of(with_results(result))
 
 
 def fleet(*results):
     return {"results": list(results)}
 
 
-def whole(result):
+def with_results(result):
     """Return the result of a task, for one controller from its entry."""
     return result if not result or "results" in result else single(result)
 
 
-def failure(what, result=None, rollback=None, reason="all the words", gist="", task="Roll shop",
+def failure(what, result=None, rollback=None, reason="all the words", short_reason="",
+            task="Roll shop",
             answer="", is_fleet=False, layer="role", on_failure="stop"):
     """Return the end of a run after this failure.
 
@@ -62,17 +63,17 @@ def failure(what, result=None, rollback=None, reason="all the words", gist="", t
     request = Request.of(variables(role=role, layer=layer, host=host,
                                    options={"on_failure": on_failure},
                                    selection={"names": ["shop"]} if is_fleet else {"name": "shop"}))
-    why = {"task": task, "reason": reason, "gist": gist}
+    why = {"task": task, "reason": reason, "gist": short_reason}
     stage = "" if what == "before" else "50%"
-    events = [event(Turn("update", "", "update", stage), whole(result or {}),
+    events = [event(Turn("update", "", "update", stage), with_results(result or {}),
                     why if what == "update" else {})] if what != "before" else []
     if what == "rollback":
-        events = [event(Turn("update", "", "rollback"), whole(result or {}), why)]
+        events = [event(Turn("update", "", "rollback"), with_results(result or {}), why)]
     elif what != "update":
         events.append(event(Turn("run", "", what, stage, "smoke.yml"),
-                            whole(result or {}) if what == "approval" else {}, why))
+                            with_results(result or {}) if what == "approval" else {}, why))
     if rollback is not None:
-        events.append(event(Turn("update", "", "rollback", stage), whole(rollback),
+        events.append(event(Turn("update", "", "rollback", stage), with_results(rollback),
                             {"reason": "x"} if rollback.get("failed") else {}))
     if answer:
         events.append(event(Turn("look", "", "look", stage), {"answer": answer}, {}))
@@ -84,7 +85,7 @@ def event(turn, result, why):
 
 
 def by_module(what="update", result=None, rollback=None, **more):
-    return failure(what, result or failed(), rollback, gist=GIST, **more)
+    return failure(what, result or failed(), rollback, short_reason=SUMMARY, **more)
 
 
 def by_check(what="check", rollback=None, **more):
@@ -103,11 +104,11 @@ def by_check(what="check", rollback=None, **more):
     (fleet(), "updated", False, []),
     (fleet(paused("app-1"), paused("app-2") | {"rollout": rollout("app-2", "progressing")}),
      "paused", False, ["app-1", "app-2"]),
-], ids=["nothing yet", "updated", "paused", "failed", "a fleet at a stage", "failed and skipped",
+], ids=["not started", "updated", "paused", "failed", "fleet at a stage", "failed and skipped",
         "failed in a pause", "none",
-        "one ended before the stage"])
-def test_where_the_controllers_stand(result, outcome, is_paused, in_progress):
-    """The module rolls its failed controllers back; the role rolls the others back."""
+        "one controller ended before the stage"])
+def test_status_of_the_controllers(result, outcome, is_paused, in_progress):
+    """The module rolls back its failed controllers; the role rolls back the other controllers."""
     status = summary(result)
 
     assert ((status.outcome, status.is_paused, status.in_progress)
@@ -118,15 +119,15 @@ def test_where_the_controllers_stand(result, outcome, is_paused, in_progress):
     (paused(), "passed"), (updated(), "passed"),
     (fleet(paused("app-1"), updated("app-2"), SKIPPED), "passed"),
     (paused() | {"rollout": rollout("shop", "progressing")}, "stopped"),
-], ids=["paused", "updated", "a fleet", "ended before the stage"])
-def test_a_stage_that_was_not_reached_has_not_passed(result, outcome):
+], ids=["paused", "updated", "fleet", "ended before the stage"])
+def test_unreached_stage_has_not_passed(result, outcome):
     assert summary(result).stage_outcome == outcome
 
 
-def test_sizes_are_those_of_all_together():
+def test_sizes_of_all_controllers():
     second = (paused("app-2")
-             | {"rollout": {"desired": 4, "controller": {"replicas": 3},
-                            "successor": {"replicas": 1}}})
+              | {"rollout": {"desired": 4, "controller": {"replicas": 3},
+                             "successor": {"replicas": 1}}})
     gone = {"name": "app-3", "rollout": {"desired": None, "controller": None, "successor": None}}
 
     assert summary(second | {"name": "shop"}).sizes == {"desired": 4, "old": 3, "new": 1}
@@ -134,12 +135,12 @@ def test_sizes_are_those_of_all_together():
         "desired": 8, "old": 6, "new": 2}
 
 
-def test_a_summary_names_the_controllers():
+def test_summary_names_the_controllers():
     assert summary(updated()).rollouts == {"shop": updated()["rollout"]}
     assert list(summary(fleet(updated("app-1"), SKIPPED)).rollouts) == ["app-1", "app-3"]
 
 
-def seen(before, after, phase="complete", name="shop", **more):
+def result_with_record(before, after, phase="complete", name="shop", **more):
     """Return the result of a task on a cluster with a record of another history."""
     forged = {"outcome": "updated", "from": {"web": "evil"}, "to": {"web": after}}
     images = {"before": {"web": before, "log": "v3"} if before else {},
@@ -149,24 +150,24 @@ def seen(before, after, phase="complete", name="shop", **more):
 
 
 @pytest.mark.parametrize("results, images", [
-    ([seen("v1", "v2")], {"web": "v1"}),
-    ([seen("v1", "v1", "paused"), seen("v1", "v2")], {"web": "v1"}),
-    ([seen("v1", "v1", "paused")], {}),
-    ([seen("v2", "v2")], {}),
-    ([seen("", "v2")], {}),
-    ([seen("v1", "v1", "paused"), seen("v1", "v1")], {}),
-    ([seen("v1", "v2", failed=True)], {}),
-    ([seen("v1", "v2", skipped=True)], {}),
-    ([seen("v1", "v2"), seen("v1", "v2", name="other")], {"web": "v1"}),
-    ([seen("v1", "v2"), seen("v2", "v2", name="other")], {"web": "v1"}),
-    ([seen("v1", "v2"), seen("v0", "v2", name="other")], {}),
-    ([seen("v1", "v2"), seen("v1", "v1", "paused", name="other")], {}),
+    ([result_with_record("v1", "v2")], {"web": "v1"}),
+    ([result_with_record("v1", "v1", "paused"), result_with_record("v1", "v2")], {"web": "v1"}),
+    ([result_with_record("v1", "v1", "paused")], {}),
+    ([result_with_record("v2", "v2")], {}),
+    ([result_with_record("", "v2")], {}),
+    ([result_with_record("v1", "v1", "paused"), result_with_record("v1", "v1")], {}),
+    ([result_with_record("v1", "v2", failed=True)], {}),
+    ([result_with_record("v1", "v2", skipped=True)], {}),
+    ([result_with_record("v1", "v2"), result_with_record("v1", "v2", name="other")], {"web": "v1"}),
+    ([result_with_record("v1", "v2"), result_with_record("v2", "v2", name="other")], {"web": "v1"}),
+    ([result_with_record("v1", "v2"), result_with_record("v0", "v2", name="other")], {}),
+    ([result_with_record("v1", "v2"), result_with_record("v1", "v1", "paused", name="other")], {}),
     ([], {}),
-], ids=["updated", "in stages", "paused", "nothing to do", "resumed in the handover", "rolled back",
+], ids=["updated", "in stages", "paused", "no change", "resumed in the handover", "rolled back",
         "failed", "skipped", "fleet",
-        "fleet, one of it", "fleet with different images", "fleet, one of it paused",
-        "nothing yet"])
-def test_previous_images_are_those_that_the_run_has_seen_before_it_replaced_them(results, images):
+        "controller of a fleet", "fleet with different images", "paused controller of a fleet",
+        "not started"])
+def test_previous_images_are_observed_by_the_run(results, images):
     """A user with annotate permission may have forged the record on the cluster."""
     request = Request.of(variables(selection={"names": ["shop", "other"]}))
     history = History([event(Turn("update", "", "update"), {"results": [result]}, {})
@@ -186,25 +187,25 @@ def test_previous_images_are_those_that_the_run_has_seen_before_it_replaced_them
     (by_module(rollback=ROLLED_BACK), "rolled_back"),
     (by_module(rollback=NOT_ROLLED_BACK), "failed"),
     (failure("update"), "failed"), (by_module("rollback"), "failed"),
-], ids=["before", "after", "check, back", "check, not back", "check, left", "left half-way",
-        "not begun", "back by the module",
-        "back by another task", "a fleet, some of it back", "others back", "others not back",
-        "no result", "role rollback"])
-def test_the_outcome_of_a_failure(end, outcome):
+], ids=["before", "after", "check, rolled back", "check, failed rollback", "check, stopped",
+        "interrupted", "not started", "rolled back by the module",
+        "rolled back by another task", "fleet partly rolled back", "others rolled back",
+        "others not rolled back", "no result", "role rollback"])
+def test_outcome_of_a_failure(end, outcome):
     assert end.outcome == outcome
 
 
 @pytest.mark.parametrize("end, message, error", [
-    (by_module(), "Stage 50%: all the words", f"Stage 50%: {GIST}{ABOVE}"),
-    (by_module(result=TURNED), "Stage 50%: all the words", f"Stage 50%: {GIST}{ABOVE}"),
+    (by_module(), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
+    (by_module(result=TURNED), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
     (by_module("rollback", task="Roll shop"), "Roll shop: all the words",
-     f"Roll shop: {GIST}{ABOVE}"),
+     f"Roll shop: {SUMMARY}{SEE_ABOVE}"),
     (by_module(rollback=NOT_ROLLED_BACK),
      "Stage 50%: all the words\nIt could not be rolled back: all the words of the second failure",
-     f"Stage 50%: {GIST}\nIt could not be rolled back: {GIST}{ABOVE}"),
+     f"Stage 50%: {SUMMARY}\nIt could not be rolled back: {SUMMARY}{SEE_ABOVE}"),
     (by_module(rollback=ROLLED_BACK | {"msg": "1 of 1 is back"}, is_fleet=True),
      "Stage 50%: all the words\nRolled back: 1 of 1 is back.",
-     f"Stage 50%: {GIST}\nRolled back: 1 of 1 is back.{ABOVE}"),
+     f"Stage 50%: {SUMMARY}\nRolled back: 1 of 1 is back.{SEE_ABOVE}"),
     (by_check(rollback=ROLLED_BACK),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of HTML.\n"
      "shop is rolled back to myimage:v1: 4 of 4 replicas available.",
@@ -225,31 +226,32 @@ def test_the_outcome_of_a_failure(end, outcome):
     (by_check("after"),
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503\nand a page of HTML.",
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503."),
-], ids=["left half-way", "back by the module", "role rollback", "not back", "others back",
-        "check, back", "check, left", "before",
+], ids=["interrupted", "rolled back by the module", "role rollback", "failed rollback",
+        "others rolled back", "check, rolled back", "check, stopped", "before",
         "after"])
-def test_what_is_said_of_a_failure(end, message, error):
-    """The message has the module's words; the error has only their gist."""
+def test_message_and_error_of_a_failure(end, message, error):
+    """The message has the full text of the module; the error has a summary."""
     assert (end.message, end.error) == (message, error)
 
 
-@pytest.mark.parametrize("result, reason, gist", [
+@pytest.mark.parametrize("result, reason, short_reason", [
     ({"msg": "no such host"}, "no such host", ""),
     ({"msg": "non-zero return code", "stderr": "curl: (7)"}, "non-zero return code: curl: (7)", ""),
     ({"msg": "One or more items failed",
       "results": [{"msg": "fine"}, {"failed": True, "msg": "this one"}, {"failed": True}]},
      "this one", ""),
     ({"msg": "All items completed", "results": [{"msg": "fine"}]}, "All items completed", ""),
-    (failed(), "it failed", GIST),
+    (failed(), "it failed", SUMMARY),
     (failed() | {"failure": {"what": "2 of 3 controllers failed"}}, "it failed",
      "2 of 3 controllers failed."),
     ({}, "no message", ""), ({"msg": ["a", "list"]}, "['a', 'list']", ""),
     ({"msg": "x" * 2000}, "x" * 997 + "...", ""),
     (failed() | {"_ansible_no_log": True}, "its output is hidden by no_log", ""),
-], ids=["message", "stderr", "loop", "loop that fails as a whole", "module", "fleet", "nothing",
-        "a list", "long", "hidden"])
-def test_why_a_task_has_failed(result, reason, gist):
-    assert ending.failed_task(result, "Try") == {"task": "Try", "reason": reason, "gist": gist,
+], ids=["message", "stderr", "loop", "failed loop", "module", "fleet", "empty",
+        "list", "long", "hidden"])
+def test_reason_of_a_failed_task(result, reason, short_reason):
+    assert ending.failed_task(result, "Try") == {"task": "Try", "reason": reason,
+                                                 "gist": short_reason,
                                                  "measured": {}}
 
 
@@ -260,22 +262,22 @@ class Lazy(dict):
         yield from super().items()
 
 
-def to(images, phase="paused", name="foo"):
+def rollout_to(images, phase="paused", name="foo"):
     return [{"name": name, "phase": phase, "successor": {"images": Lazy(images)}}]
 
 
 @pytest.mark.parametrize("rollouts, image, images, is_aborted", [
-    (to({"web": "v2"}), "v1", {}, True), (to({"web": "v1"}), "v1", {}, False),
-    (to({"web": "v2"}, "progressing"), "v1", {}, True),
-    (to({"web": "v2"}, "complete"), "v1", {}, False),
-    (to({"web": "v2"}, "taking_over"), "v1", {}, False),
-    (to({"web": "v1", "log": "v3"}), "", {"web": "v1"}, False),
-    (to({"web": "v1"}), "", {"web": "v1", "log": "v3"}, True),
+    (rollout_to({"web": "v2"}), "v1", {}, True), (rollout_to({"web": "v1"}), "v1", {}, False),
+    (rollout_to({"web": "v2"}, "progressing"), "v1", {}, True),
+    (rollout_to({"web": "v2"}, "complete"), "v1", {}, False),
+    (rollout_to({"web": "v2"}, "taking_over"), "v1", {}, False),
+    (rollout_to({"web": "v1", "log": "v3"}), "", {"web": "v1"}, False),
+    (rollout_to({"web": "v1"}), "", {"web": "v1", "log": "v3"}, True),
     ([{"name": "foo", "phase": "progressing", "successor": None}], "v1", {}, True),
     ([], "v1", {}, False),
-], ids=["elsewhere", "there", "at work", "ended", "handover", "images", "other images",
-        "no successor", "no controller"])
-def test_an_update_that_leads_elsewhere_is_aborted(rollouts, image, images, is_aborted):
+], ids=["another image", "requested image", "locked", "ended", "handover", "images",
+        "other images", "no successor", "no controller"])
+def test_update_to_another_image_is_aborted(rollouts, image, images, is_aborted):
     assert aborted(rollouts, image=image, images=Lazy(images)) == ["foo"] * is_aborted
 
 
@@ -283,22 +285,22 @@ def aborted(rollouts, by_labels=False, previous=None, **images):
     selection = {"label_selectors": ["app=x"]} if by_labels else {"names": ["foo"]}
     options = {"image": None, **{option: value for option, value in images.items() if value}}
     return names_to_abort(rollouts,
-                           Request.of(variables(role="rollback", selection=selection,
-                                                options=options,
-                                                previous=previous or {})))
+                          Request.of(variables(role="rollback", selection=selection,
+                                               options=options,
+                                               previous=previous or {})))
 
 
-def test_the_image_of_another_container_is_not_where_an_update_leads():
-    rollouts = to({"web": "v2", "log": "v1"})
+def test_image_of_another_container_is_ignored():
+    rollouts = rollout_to({"web": "v2", "log": "v1"})
 
     assert (aborted(rollouts, image="v1", container="web") == ["foo"]
             and aborted(rollouts, image="v2", container="web") == [])
 
 
-def test_of_many_those_are_aborted_that_lead_elsewhere():
-    rollouts = [*to({"web": "shop:v2"}), *to({"web": "shop:v1"}, name="back"),
-                *to({"web": "shop:v2"}, "complete", "ended"),
-                *to({"web": "db:v3"}, name="other")]
+def test_updates_of_a_fleet_to_another_image_are_aborted():
+    rollouts = [*rollout_to({"web": "shop:v2"}), *rollout_to({"web": "shop:v1"}, name="back"),
+                *rollout_to({"web": "shop:v2"}, "complete", "ended"),
+                *rollout_to({"web": "db:v3"}, name="other")]
 
     assert aborted(rollouts, image="shop:v1") == ["foo", "other"]
     assert aborted(rollouts, by_labels=True, image="shop:v1") == ["foo"], (
@@ -318,10 +320,10 @@ def artifacts(*results, selection=None, page="", errors=(), role="image_bump", *
     return ending.artifacts(request, history, Ending(request, history), page)
 
 
-def test_what_a_workflow_gets():
-    first, second = seen("v1", "v2", changed=True, msg="done"), seen(
+def test_artifacts_for_a_workflow():
+    first, second = result_with_record("v1", "v2", changed=True, msg="done"), result_with_record(
         "v0", "v2", name="b", changed=True)
-    same = seen("v2", "v2", name="c")
+    same = result_with_record("v2", "v2", name="c")
     place = {"controller_namespace": "shop", "kind": "Deployment", "image": "v2",
              "outcome": "updated", "msg": "done"}
 
@@ -341,13 +343,14 @@ def test_what_a_workflow_gets():
 @pytest.mark.parametrize("kinds, kind",
                          [(["StatefulSet"], "StatefulSet"), (["ReplicaSet", "Deployment"], ""),
                           ([], "")])
-def test_a_workflow_gets_the_kind_that_was_found_by_the_name(kinds, kind):
-    results = [seen("v1", "v2", changed=True, msg="done", name=kind, kind=kind) for kind in kinds]
+def test_artifacts_have_the_kind(kinds, kind):
+    results = [result_with_record("v1", "v2", changed=True, msg="done", name=kind, kind=kind)
+               for kind in kinds]
 
     assert artifacts(*results, selection={"names": kinds or ["a"]}, kind="")["kind"] == kind
 
 
-def test_a_workflow_gets_the_images_that_a_rollback_has_come_to():
+def test_artifacts_have_the_images_of_a_rollback():
     rollout_ = {"phase": "complete", "controller": {"images": {"web": "v1", "log": "v3"}}}
     result = {"rollout": rollout_, "changed": True, "msg": "back"}
 
@@ -357,13 +360,13 @@ def test_a_workflow_gets_the_images_that_a_rollback_has_come_to():
             and "previous_images" not in variables)
 
 
-def test_a_report_is_stored_with_the_job_unless_it_is_too_long():
+def test_report_is_an_artifact_unless_too_long():
     assert artifacts(page="<html>")["report_page"] == "<html>"
     assert artifacts(page="x" * 500_001)["report_page"].startswith(
         "The report has 500001 characters, too many")
 
 
-@pytest.mark.parametrize("layer, again, back", [
+@pytest.mark.parametrize("layer, resume, back", [
     ("role", "run the same task again", "run baton.kubernetes.rollback"),
     ("playbook", "run the same task again",
      "run `ansible-playbook baton.kubernetes.rollback -e controller=shop -e "
@@ -371,30 +374,31 @@ def test_a_report_is_stored_with_the_job_unless_it_is_too_long():
     ("awx", "launch the same job template again",
      "launch the job template *Rollback* with controller shop, controller_namespace shop"),
 ])
-def test_the_next_command_is_in_the_words_of_the_layer(layer, again, back):
+def test_next_command_of_each_layer(layer, resume, back):
     error = failure("check", paused(), layer=layer).error
 
-    assert f"Next: {again} to resume, or {back} to roll back." in error
+    assert f"Next: {resume} to resume, or {back} to roll back." in error
     assert ("--limit lyon" in error) is (layer == "playbook")
 
 
-def test_in_awx_the_next_step_is_a_launch_by_the_name_of_the_job_template():
-    ended = failure("update", failed(), layer="awx", gist="no pods.")
-    ended = Ending(dataclasses.replace(ended.request, job_template="Update shop"), ended.history)
+def test_next_step_in_awx_names_the_job_template():
+    end = failure("update", failed(), layer="awx", short_reason="no pods.")
+    end = Ending(dataclasses.replace(end.request, job_template="Update shop"), end.history)
 
     assert ("Next: relaunch the job, or launch the job template *Update shop* again to resume, or "
             "launch the job template *Rollback* with controller shop, controller_namespace shop "
-            "to roll back.") in ended.error
-    assert "The reason is shown above" in ended.error and "ansible" not in ended.error
+            "to roll back.") in end.error
+    assert "The reason is shown above" in end.error and "ansible" not in end.error
 
 
-def test_in_awx_a_failed_job_without_an_update_in_progress_is_launched_again():
-    error = failure("update", {"changed": False, "failed": True}, layer="awx", gist="no.").error
+def test_failed_job_in_awx_is_launched_again():
+    error = failure("update", {"changed": False, "failed": True}, layer="awx",
+                    short_reason="no.").error
 
     assert "Next: launch the same job template again." in error
 
 
-def test_a_selection_that_a_shell_would_evaluate_is_not_typed():
+def test_unsafe_selection_is_in_no_command():
     request = Request.of(variables(layer="playbook",
                                    selection={"label_selectors": ["app=$(reboot)"]}))
 
@@ -425,19 +429,20 @@ def now(phase, direction=None, image="v2", name="shop"):
     ([now("progressing", "back")], 150, "late"), ([], 100, "denied"),
     ([now("complete", name="of its successor")], 100, "approved"),
 ])
-def test_what_a_person_has_answered(rollouts, at, outcome):
+def test_answer_to_an_approval(rollouts, at, outcome):
     assert Approval(ALONE, "shop", rollouts, deadline=150, now=at).outcome == outcome
 
 
-def elsewhere(phase, name="shop"):
-    """Another client has gone back meanwhile, and begun an update to v3."""
+def by_another_client(phase, name="shop"):
+    """Return a rollout that another client has rolled back, and updated to v3."""
     return now(phase, "forward", "v1", name) | {"successor": {"images": {"web": "v3"}}}
 
 
 @pytest.mark.parametrize("rollout_",
-                         [elsewhere("progressing"), elsewhere("paused"), elsewhere("taking_over"),
+                         [by_another_client("progressing"), by_another_client("paused"),
+                          by_another_client("taking_over"),
                           None])
-def test_what_somebody_else_has_begun_instead_is_neither_approved_nor_rolled_back(rollout_):
+def test_update_of_another_client_is_not_rolled_back(rollout_):
     approval = Approval(ALONE, "shop", [rollout_] if rollout_ else [], deadline=150, now=100)
 
     assert approval.outcome == "denied" and summary(approval.current_result).in_progress == []
@@ -445,16 +450,17 @@ def test_what_somebody_else_has_begun_instead_is_neither_approved_nor_rolled_bac
     assert end.outcome == "failed" and "left at that stage" not in end.message + end.error
 
 
-def test_of_several_what_is_left_is_rolled_back_and_nothing_else():
+def test_remaining_updates_are_rolled_back():
     both = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"})
 
-    approval = Approval(both, "", [elsewhere("paused", "a"), now("paused", "forward", name="b")],
-                  deadline=150, now=100)
+    approval = Approval(both, "",
+                        [by_another_client("paused", "a"), now("paused", "forward", name="b")],
+                        deadline=150, now=100)
 
     assert approval.outcome == "denied" and summary(approval.current_result).in_progress == ["b"]
 
 
-def test_the_goal_of_what_goes_on_is_that_of_its_successor():
+def test_size_of_a_resumed_update():
     goes_on = now("progressing", "forward", "v1") | {"successor": {"images": {"web": "v2"}}}
 
     assert Approval(ALONE, "shop", [goes_on], deadline=150, now=200).outcome == "approved"
@@ -464,8 +470,8 @@ def test_the_goal_of_what_goes_on_is_that_of_its_successor():
 
 @pytest.mark.parametrize("answer, outcome",
                          [("approved", "stopped"), ("late", "failed"), ("denied", "failed")])
-def test_who_goes_on_when_the_last_look_is_over_is_told_of(answer, outcome):
-    """The rollback is refused: another client holds the Lease, or the update has ended."""
+def test_resume_after_the_deadline_is_reported(answer, outcome):
+    """The rollback is rejected: another client holds the Lease, or the update has ended."""
     end = by_check(rollback=NOT_ROLLED_BACK, answer=answer)
 
     assert end.outcome == outcome
@@ -476,21 +482,21 @@ def test_who_goes_on_when_the_last_look_is_over_is_told_of(answer, outcome):
 
 
 @pytest.mark.parametrize("since", ["2999-01-01T00:00:00Z", "soon", None, 7])
-def test_nobody_who_may_annotate_a_controller_gives_more_time(since):
+def test_forged_time_does_not_extend_an_approval(since):
     result = single(PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}})
 
     assert (deadline(ALONE, within=100, wait_start=60) == 150
             and deadline(result, within=100, wait_start=70) == 170)
 
 
-def test_a_time_that_has_no_end_is_over():
+def test_invalid_deadline_is_over():
     result = single(PAUSED
                     | {"rollout": PAUSED["rollout"] | {"since": "0001-01-01T00:00:00+23:59"}})
 
     assert deadline(result, within=100, wait_start=70) == 0
 
 
-def test_of_several_all_have_to_be_approved():
+def test_all_controllers_must_be_approved():
     both = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"}, updated("c"))
 
     def outcome(*rollouts):
@@ -502,7 +508,7 @@ def test_of_several_all_have_to_be_approved():
                    now("paused", "forward", name="b")) == "denied"
 
 
-def test_what_has_been_paused_is_told_as_it_is_now():
+def test_message_has_the_current_status():
     alone = Approval(ALONE, "shop", [now("complete")], 150, 100).current_result
     assert (alone["rollout"]["phase"] == "complete"
             and alone["rollout"]["images"] == {"before": {"web": "v1"}})
@@ -513,10 +519,10 @@ def test_what_has_been_paused_is_told_as_it_is_now():
     assert Approval(ALONE, "shop", None, 150, 100).current_result == ALONE
 
 
-def test_one_that_somebody_has_rolled_back_is_not_left_anywhere():
+def test_controller_rolled_back_by_another_client():
     end = failure("check",
-                 PAUSED
-                 | {"rollout": now("complete", image="v1")
-                    | {"last_rollout": {"outcome": "rolled_back"}}})
+                  PAUSED
+                  | {"rollout": now("complete", image="v1")
+                     | {"last_rollout": {"outcome": "rolled_back"}}})
 
     assert end.outcome == "rolled_back" and "left at that stage" not in end.message + end.error

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play generated releases on the pure tables and check every promise.
+"""Play generated releases on the pure tables, and check every guarantee.
 
 The environment variable RELEASES sets the number of examples (default: 50).
 """
@@ -52,21 +52,21 @@ def requests(draw):
 EVENTS = ("nothing", "fails", "delete", "lock", "unlock", "finish", "undo", "other update")
 
 
-def happen(event, cluster, name):
+def apply_event(event, cluster, name):
     """Change the cluster as another client, and return why the file fails, or ""."""
     controller = cluster.controllers[name]
     if event == "fails":
         return "503"
     if event == "delete":
-        controller.is_deleted, controller.coming, controller.share = True, "", 0
+        controller.is_deleted, controller.new_image, controller.new_percent = True, "", 0
     elif event in ("lock", "unlock"):
         controller.is_locked = event == "lock"
-    elif event == "finish" and controller.coming:
-        controller.image, controller.coming, controller.share = controller.coming, "", 0
-    elif event == "undo" and controller.coming:
-        controller.coming, controller.share, controller.was_rolled_back = "", 0, True
-    elif event == "other update" and controller.coming:
-        controller.coming = "myimage:v3"
+    elif event == "finish" and controller.new_image:
+        controller.image, controller.new_image, controller.new_percent = controller.new_image, "", 0
+    elif event == "undo" and controller.new_image:
+        controller.new_image, controller.new_percent, controller.was_rolled_back = "", 0, True
+    elif event == "other update" and controller.new_image:
+        controller.new_image = "myimage:v3"
     return ""
 
 
@@ -74,25 +74,25 @@ def happen(event, cluster, name):
 def histories(draw):
     """Draw a request with its events."""
     request, cluster = draw(requests())
-    occasions = draw(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(NAMES)),
-                              max_size=8))
-    return request, cluster, occasions
+    events = draw(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(NAMES)),
+                           max_size=8))
+    return request, cluster, events
 
 
-def files(occasions):
-    """Let the user's files take the events in order."""
-    remaining = iter(occasions)
+def files(events):
+    """Return files that take the events in order."""
+    remaining = iter(events)
 
     def take(cluster):
         event, name = next(remaining, ("nothing", "a"))
-        return happen(event, cluster, name)
+        return apply_event(event, cluster, name)
 
     return {**{file: take for file in ("smoke.yml", "more.yml", "b.yml", "e.yml", "tell.yml")},
             **{f"analysis of {name}": take for name in NAMES}}, take
 
 
-def play(request, cluster, occasions, killed_at=-1):
-    what, take = files(occasions)
+def run_release(request, cluster, events, killed_at=-1):
+    what, take = files(events)
     run = Run(request, cluster, what, take, killed_at)
     try:
         return run.run()
@@ -102,9 +102,9 @@ def play(request, cluster, occasions, killed_at=-1):
 
 @EXAMPLES
 @given(histories())
-def test_stages_are_in_order_and_nothing_begins_after_a_failure(history):
-    request, cluster, occasions = history
-    run = play(request, cluster, occasions)
+def test_stages_run_in_order_and_stop_at_a_failure(history):
+    request, cluster, events = history
+    run = run_release(request, cluster, events)
     events = run.history.events
 
     updates = [event for event in events if event.turn.purpose == "update"]
@@ -124,10 +124,10 @@ def test_stages_are_in_order_and_nothing_begins_after_a_failure(history):
 
 @EXAMPLES
 @given(histories())
-def test_after_a_failure_every_controller_is_back_or_named(history):
-    request, cluster, occasions = history
+def test_failed_release_rolls_back_or_names_each_controller(history):
+    request, cluster, events = history
     before = copy.deepcopy(cluster.controllers)
-    run = play(request, cluster, occasions)
+    run = run_release(request, cluster, events)
     ending = run.ending
 
     assert ending.outcome in ("updated", "paused", "rolled_back", "stopped", "failed")
@@ -138,59 +138,60 @@ def test_after_a_failure_every_controller_is_back_or_named(history):
     if (not has_failed or not run.request.rolls_back
             or purpose not in ("update", "check", "approval")):
         return
-    for name in cluster.touched:
+    for name in cluster.changed_names:
         controller = cluster.controllers[name]
-        is_back = not controller.coming and controller.image == before[name].image
-        is_foreign = (controller.coming == "myimage:v3" or controller.is_deleted
-                      or (controller.image == V2 and not controller.coming))
+        is_back = not controller.new_image and controller.image == before[name].image
+        is_foreign = (controller.new_image == "myimage:v3" or controller.is_deleted
+                      or (controller.image == V2 and not controller.new_image))
         assert is_back or is_foreign or name in ending.error, (name, controller, ending.error)
         if ending.outcome == "rolled_back":
-            assert not controller.coming or controller.coming == "myimage:v3", (name, controller)
+            assert not controller.new_image or controller.new_image == "myimage:v3", (name,
+                                                                                      controller)
 
 
 @EXAMPLES
 @given(histories())
-def test_controllers_that_are_not_selected_stay_as_they_are(history):
-    request, cluster, occasions = history
-    play(request, cluster, occasions)
+def test_unselected_controllers_are_unchanged(history):
+    request, cluster, events = history
+    run_release(request, cluster, events)
 
     selected = request["selection"].get("names") or [request["selection"]["name"]]
-    assert cluster.touched <= set(selected)
+    assert cluster.changed_names <= set(selected)
 
 
 @EXAMPLES
 @given(histories(), st.integers(0, 40))
-def test_killed_at_any_turn_and_run_again_the_end_is_the_same(history, killed_at):
-    """The user's files pass: a repeated run then ends like an undisturbed run."""
+def test_killed_release_resumes_with_the_same_end(history, killed_at):
+    """The user's files pass: a repeated run then ends like an uninterrupted run."""
     request, cluster, _occasions = history
     again = copy.deepcopy(cluster)
-    whole = play(request, cluster, [])
+    whole = run_release(request, cluster, [])
     assume(whole.ending.outcome in ("updated", "paused"))
 
-    play(request, again, [], killed_at / 2)
-    second = play(request, again, [])
+    run_release(request, again, [], killed_at / 2)
+    second = run_release(request, again, [])
 
     assert (second.ending.outcome == whole.ending.outcome
             and again.controllers == cluster.controllers)
-    third = play(request, again, [])
+    third = run_release(request, again, [])
     assert not any(result.get("changed") for result in third.history.results)
 
 
 @EXAMPLES
 @given(histories())
-def test_the_artifacts_of_a_run_undo_exactly_what_it_has_changed(history):
+def test_artifacts_undo_the_changes_of_a_run(history):
     request, cluster, _occasions = history
     before = copy.deepcopy(cluster.controllers)
     for controller in cluster.controllers.values():
         controller.breaks_at = 101
-    run = play(request, cluster, [])
+    run = run_release(request, cluster, [])
     assume(run.ending.outcome == "updated" and run.stats)
 
     stats = run.stats
     selection = {"names": stats["names"]} if stats["names"] else {"name": stats["controller"]}
     options = {"on_failure": None, "image": None, "images": stats["previous_images"] or None,
                "max_failures": "100%"}
-    changed = set(cluster.touched)
+    changed = set(cluster.changed_names)
     if not changed:
         return
     previous = stats["previous_images_by_name"]
@@ -200,16 +201,16 @@ def test_the_artifacts_of_a_run_undo_exactly_what_it_has_changed(history):
     assert back.ending.outcome == "rolled_back", back.ending.error
     for name, controller in before.items():
         assert (cluster.controllers[name].image == controller.image
-                and not cluster.controllers[name].coming)
+                and not cluster.controllers[name].new_image)
 
 
 @EXAMPLES
 @given(histories(), st.sampled_from(["stages", "approve_within", "selection", "errors"]))
-def test_an_error_in_a_request_changes_nothing(history, where):
-    request, cluster, occasions = history
+def test_invalid_request_changes_nothing(history, where):
+    request, cluster, events = history
     wrong = {"stages": [*request["stages"], "1O%"], "approve_within": "soon", "selection": {},
              "errors": ["no such choice"]}
-    run = play(request | {where: wrong[where]}, cluster, occasions)
+    run = run_release(request | {where: wrong[where]}, cluster, events)
 
-    assert (run.turns == ["Pass the outcome to the workflow"] and not cluster.touched
+    assert (run.turns == ["Pass the outcome to the workflow"] and not cluster.changed_names
             and "Nothing has been changed." in run.ending.error)

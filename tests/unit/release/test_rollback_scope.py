@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Roll back every begun controller after a failure, or name it with the next command."""
+"""Roll back every started controller after a failure, or name it with the next command."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ LOST = {key: value
         for key, value in result("a", "", changed=False, failed=True).items() if key != "rollout"}
 REFUSED = result("a", "paused", changed=False, failed=True)
 FOREIGN = result("a", "paused", changed=False, failed=True, to=V3)
-TURNED = result("a", "complete", failed=True, outcome="rolled_back")
+ROLLED_BACK = result("a", "complete", failed=True, outcome="rolled_back")
 STUCK = result("a", "progressing", failed=True)
 UPDATED = result("a", "complete", outcome="updated")
-TAKEN = {**result("a", "paused", to=V3), "skipped": True}
+SKIPPED = {**result("a", "paused", to=V3), "skipped": True}
 
 
 @pytest.mark.parametrize("results, last, to_roll_back, updated, named_", [
@@ -58,25 +58,24 @@ TAKEN = {**result("a", "paused", to=V3), "skipped": True}
     ([REFUSED], [REFUSED], False, False, False),
     ([LOST], [LOST], False, False, False),
     ([skipped("a")], [skipped("a")], False, False, False),
-    ([PAUSED, TURNED], [TURNED], False, False, False),
+    ([PAUSED, ROLLED_BACK], [ROLLED_BACK], False, False, False),
     ([PAUSED, STUCK], [STUCK], False, False, True),
     ([PAUSED, UPDATED], [UPDATED], False, True, False),
     ([PAUSED, result("a", "complete", changed=False)], [result("a", "complete", changed=False)],
      False, True, False),
     ([result("a", "complete", changed=False)], [result("a", "complete", changed=False)], False,
      False, False),
-    ([PAUSED], [TAKEN], False, False, False),
+    ([PAUSED], [SKIPPED], False, False, False),
     ([PAUSED], [{"name": "", "failed": True, "msg": "a traceback"}], True, False, False),
     ([result("a", "paused", changed=False)], [result("a", "paused", changed=False)], True, False,
      False),
-], ids=["paused", "not begun in a later stage", "refused in a later stage",
-        "gone, or its API server", "another client's by now",
-        "another client's", "never begun, lost", "never begun", "rolled back by the module",
-        "not rolled back by the module",
-        "updated", "updated in between", "nothing to do", "another client's in an approval",
-        "the module crashed",
-        "begun by an earlier run"])
-def test_what_becomes_of_a_controller(results, last, to_roll_back, updated, named_):
+], ids=["paused", "not started in a later stage", "refused in a later stage",
+        "deleted or unreachable", "updated by another client later",
+        "updated by another client", "never started, lost", "never started",
+        "rolled back by the module", "failed rollback of the module",
+        "updated", "updated meanwhile", "no change", "updated by another client in an approval",
+        "crashed module", "started by an earlier run"])
+def test_rollback_of_a_controller(results, last, to_roll_back, updated, named_):
     scope = RollbackScope(results, last)
 
     assert (scope.names_to_roll_back, scope.updated, list(scope.not_rolled_back)) == (
@@ -100,11 +99,11 @@ def named(results, rollback=None):
     """Return the message about a fleet after these results, and the outcome."""
     last = {result["name"]: result for result in results}
     end = ending(results, {"changed": True, "failed": True, "results": list(last.values())},
-                rollback)
+                 rollback)
     return end.outcome, end.message
 
 
-def test_controllers_not_begun_by_a_later_stage_are_rolled_back_or_named():
+def test_controllers_of_earlier_stages_are_rolled_back_or_named():
     stages = [result(name, "paused") for name in "abc"] + [LOST, skipped("b"), skipped("c")]
     back = [result(name, "complete", outcome="rolled_back") for name in "bc"]
 
@@ -117,14 +116,14 @@ def test_controllers_not_begun_by_a_later_stage_are_rolled_back_or_named():
         "a is not rolled back: the new pods cannot become available: no such image.\nNext: ansible "
         "...")
 
-    outcome, message = named([*stages[:3], TURNED, *stages[4:]],
+    outcome, message = named([*stages[:3], ROLLED_BACK, *stages[4:]],
                              {"changed": True, "msg": "2 of 2", "results": back})
     assert outcome == "rolled_back" and message.endswith("Rolled back: 2 of 2.")
 
 
-def test_those_that_are_updated_are_named_with_what_to_type():
+def test_updated_controllers_are_named_with_a_command():
     results = [result(name, "paused") for name in "abcd"] + [
-        UPDATED, {**UPDATED, "name": "b"}, {**TURNED, "name": "c"}, skipped("d")]
+        UPDATED, {**UPDATED, "name": "b"}, {**ROLLED_BACK, "name": "c"}, skipped("d")]
 
     outcome, message = named(results,
                              {"changed": True, "msg": "1 of 1",
@@ -136,13 +135,13 @@ def test_those_that_are_updated_are_named_with_what_to_type():
         "back, too.")
 
 
-def test_one_that_the_module_could_not_roll_back_is_named():
+def test_failed_rollback_of_the_module_is_named():
     assert "a is not rolled back: " in named([PAUSED, STUCK])[1]
 
 
-def test_a_fleet_whose_only_begun_controllers_the_module_has_rolled_back_is_rolled_back():
-    assert (named([TURNED, skipped("b")])[0] == "rolled_back"
-            and named([TURNED, {**STUCK, "name": "b"}])[0] == "stopped")
+def test_fleet_rolled_back_by_the_module():
+    assert (named([ROLLED_BACK, skipped("b")])[0] == "rolled_back"
+            and named([ROLLED_BACK, {**STUCK, "name": "b"}])[0] == "stopped")
 
 
 def test_several_images_are_named_by_container():
@@ -156,7 +155,7 @@ def test_several_images_are_named_by_container():
 
 
 @pytest.mark.parametrize("what, on_failure", [("after", "rollback"), ("update", "stop")])
-def test_where_nothing_is_to_be_rolled_back_nothing_is_said_of_it(what, on_failure):
+def test_no_message_without_a_rollback(what, on_failure):
     end = ending([UPDATED], {"results": [UPDATED]}, None, what, on_failure)
 
     assert "had been updated" not in end.message

@@ -20,26 +20,26 @@ def refuse(_cluster):
     return "the shop is closed"
 
 
-def bump(files=None, answer=bool, controllers=None, **changes):
+def run_image_bump(files=None, answer=bool, controllers=None, **changes):
     """Run image_bump; return the turns, the run and the cluster."""
     cluster = Cluster(**controllers or {"a": Controller()})
     run = Run(variables(**changes), cluster, files, answer).run()
     return run.turns, run, cluster
 
 
-def roll_back(files=None, controllers=None, options=None, **changes):
+def run_rollback(files=None, controllers=None, options=None, **changes):
     """Run rollback."""
     images = {"on_failure": None, "image": None, **(options or {})}
-    cluster = Cluster(**controllers or {"a": Controller(coming="myimage:v2", share=10)})
+    cluster = Cluster(**controllers or {"a": Controller(new_image="myimage:v2", new_percent=10)})
     run = Run(variables(role="rollback", options=images, **changes), cluster, files).run()
     return run.turns, run, cluster
 
 
 def test_stages_with_checks():
-    turns, run, cluster = bump(stages=["10%", "100%"], verify=["smoke.yml"],
-                               analyses=[{"count": 1}],
-                               before=["b.yml"], after=["e.yml"], report="r.html",
-                               has_artifacts=True)
+    turns, run, cluster = run_image_bump(stages=["10%", "100%"], verify=["smoke.yml"],
+                                         analyses=[{"count": 1}],
+                                         before=["b.yml"], after=["e.yml"], report="r.html",
+                                         has_artifacts=True)
 
     at_stage = ["Analyze the pods of a", "List the pods of a", "Run smoke.yml"]
     assert turns == ["Run b.yml", "Update a to 10%", *at_stage, "Update a to 100%", *at_stage,
@@ -52,8 +52,8 @@ def test_stages_with_checks():
         (stage, "passed", ["rollout_analysis", "smoke.yml"]) for stage in ("10%", "100%")]
 
 
-def test_without_checks_and_stages_it_is_one_task():
-    turns, run, _cluster = bump()
+def test_one_task_without_checks_and_stages():
+    turns, run, _cluster = run_image_bump()
 
     assert (turns == ["Update a"]
             and [stage["stage"] for stage in run.facts["history"]["stages"]] == ["100%"])
@@ -61,33 +61,35 @@ def test_without_checks_and_stages_it_is_one_task():
 
 @pytest.mark.parametrize("on_failure, outcome, image",
                          [("rollback", "rolled_back", ""), ("stop", "stopped", "myimage:v2")])
-def test_a_check_fails_at_the_second_stage(on_failure, outcome, image):
+def test_failed_check_at_the_second_stage(on_failure, outcome, image):
     """Each row is a consequence of a failed check at the second stage."""
     def closed_at_the_second(cluster):
-        return "503" if cluster.controllers["a"].share == 50 else ""
+        return "503" if cluster.controllers["a"].new_percent == 50 else ""
 
-    turns, run, cluster = bump({"smoke.yml": closed_at_the_second}, stages=["10%", "50%", "100%"],
-                               verify=["smoke.yml"],
-                               failure=["tell.yml", "more.yml"], options={"on_failure": on_failure})
+    turns, run, cluster = run_image_bump({"smoke.yml": closed_at_the_second},
+                                         stages=["10%", "50%", "100%"],
+                                         verify=["smoke.yml"],
+                                         failure=["tell.yml", "more.yml"],
+                                         options={"on_failure": on_failure})
 
     assert "Update a to 100%" not in turns and turns[-2:] == ["Run tell.yml", "Run more.yml"]
     assert (("Roll back a" in turns) is (on_failure == "rollback")
-            and cluster.controllers["a"].coming == image)
+            and cluster.controllers["a"].new_image == image)
     assert (run.ending.outcome == outcome
             and run.ending.message.startswith(
                 "The check smoke.yml has failed at stage 50% of a: "))
 
 
-def test_a_rollback_has_none_of_the_options_that_end_an_update_early():
+def test_rollback_omits_pause_and_soak():
     limits = {"soak": "1m", "nodes": "a=b", "timeout": "5"}
     calls = []
 
-    class Watched(Cluster):
+    class RecordingCluster(Cluster):
         def update(self, options):
             calls.append(options)
             return super().update(options)
 
-    cluster = Watched(a=Controller(), b=Controller())
+    cluster = RecordingCluster(a=Controller(), b=Controller())
     Run(variables(selection={"names": ["a", "b"]}, stages=["10%", "100%"], verify=["smoke.yml"],
                   options=limits), cluster,
         {"smoke.yml": refuse}).run()
@@ -98,15 +100,15 @@ def test_a_rollback_has_none_of_the_options_that_end_an_update_early():
         "rolled_back", "100%", ["a", "b"])
 
 
-def test_files_of_the_failure_hook_end_with_the_first_that_fails():
-    turns, run, _cluster = bump({"b.yml": refuse, "no.yml": refuse}, before=["b.yml"],
-                                failure=["no.yml", "more.yml"])
+def test_failure_hook_stops_at_the_first_failure():
+    turns, run, _cluster = run_image_bump({"b.yml": refuse, "no.yml": refuse}, before=["b.yml"],
+                                          failure=["no.yml", "more.yml"])
 
     assert turns == ["Run b.yml", "Run no.yml"] and run.ending.outcome == "failed"
     assert run.ending.error.endswith("\nThen no.yml has failed too: the shop is closed")
 
 
-def test_a_report_that_cannot_be_written_decides_nothing():
+def test_failed_report_does_not_change_the_outcome():
     cluster = Cluster(a=Controller())
     run = Run(variables(report="r.html"), cluster)
     act = run._do
@@ -119,9 +121,10 @@ def test_a_report_that_cannot_be_written_decides_nothing():
 
 @pytest.mark.parametrize("has_page, is_changed, is_written",
                          [(False, False, True), (True, False, False), (True, True, True)])
-def test_a_page_of_an_earlier_run_stays_where_nothing_is_changed(has_page, is_changed, is_written):
+def test_report_is_not_overwritten_without_a_change(has_page, is_changed, is_written):
     image = "myimage:v1" if is_changed else "myimage:v2"
-    turns, *_more = bump(controllers={"a": Controller(image)}, report="r.html", has_page=has_page)
+    turns, *_more = run_image_bump(controllers={"a": Controller(image)}, report="r.html",
+                                   has_page=has_page)
 
     assert ("Write the report" in turns) is is_written
 
@@ -132,31 +135,31 @@ def set_(cluster, **fields):
 
 
 @pytest.mark.parametrize("answer, on_failure, outcome", [
-    (lambda cluster: set_(cluster, image="myimage:v2", coming=""), "rollback", "updated"),
-    (lambda cluster: set_(cluster, coming="", was_rolled_back=True), "rollback", "rolled_back"),
-    (lambda cluster: set_(cluster, coming="myimage:v3"), "rollback", "failed"),
+    (lambda cluster: set_(cluster, image="myimage:v2", new_image=""), "rollback", "updated"),
+    (lambda cluster: set_(cluster, new_image="", was_rolled_back=True), "rollback", "rolled_back"),
+    (lambda cluster: set_(cluster, new_image="myimage:v3"), "rollback", "failed"),
     (bool, "rollback", "rolled_back"),
     (bool, "stop", "stopped"),
-], ids=["approved", "denied", "another update", "late", "late, stop"])
-def test_an_approval(answer, on_failure, outcome):
-    turns, run, _cluster = bump(answer=answer, stages=["10%"], approve_within="0s",
-                                options={"on_failure": on_failure})
+], ids=["approved", "denied", "another update", "after the deadline", "after the deadline, stop"])
+def test_approval(answer, on_failure, outcome):
+    turns, run, _cluster = run_image_bump(answer=answer, stages=["10%"], approve_within="0s",
+                                          options={"on_failure": on_failure})
 
     assert (turns[:3] == ["Update a to 10%", "Show how to approve", "Wait for approval"]
             and run.ending.outcome == outcome)
     assert ("Update a" in turns) is (outcome == "updated")
 
 
-def test_somebody_continues_at_the_last_moment():
-    """Another client holds the Lease, so the rollback is refused, and then completes the update."""
-    class LastMoment(Cluster):
+def test_update_resumed_at_the_deadline():
+    """Another client holds the Lease, so the rollback is rejected; the update ends."""
+    class LateCluster(Cluster):
         def update(self, options):
             result = super().update(options)
             if options.get("state") == "rolled_back":
-                set_(self, is_locked=False, image="myimage:v2", coming="")
+                set_(self, is_locked=False, image="myimage:v2", new_image="")
             return result
 
-    cluster = LastMoment(a=Controller())
+    cluster = LateCluster(a=Controller())
     run = Run(variables(stages=["10%"], approve_within="0s"), cluster,
               answer=lambda controllers: set_(controllers, is_locked=True)).run()
 
@@ -166,8 +169,9 @@ def test_somebody_continues_at_the_last_moment():
 
 
 def test_check_mode_shows_the_stages_and_plans_the_update():
-    turns, run, _cluster = bump(check_mode=True, stages=["10%", "100%"], verify=["smoke.yml"],
-                                approve_within="1h", report="r")
+    turns, run, _cluster = run_image_bump(check_mode=True, stages=["10%", "100%"],
+                                          verify=["smoke.yml"],
+                                          approve_within="1h", report="r")
 
     assert turns == ["Show the stages", "Update a"]
     assert run.history.events[0].turn.lines == ["Update a to 10%, then smoke.yml",
@@ -176,14 +180,14 @@ def test_check_mode_shows_the_stages_and_plans_the_update():
                                                 "Update a to the end"]
 
 
-def test_a_list_of_stages_that_ends_early_leaves_it_paused():
-    turns, run, cluster = bump(stages=["10%"], after=["e.yml"])
+def test_stages_below_100_percent_end_paused():
+    turns, run, cluster = run_image_bump(stages=["10%"], after=["e.yml"])
 
     assert (turns == ["Update a to 10%", "Run e.yml"] and run.ending.outcome == "paused"
-            and cluster.controllers["a"].coming)
+            and cluster.controllers["a"].new_image)
 
 
-def test_an_update_that_ends_before_its_stage_is_not_checked():
+def test_no_check_after_an_early_end_of_the_update():
     class Limited(Cluster):
         def rollout(self, name, before=""):
             return super().rollout(name, before) | {"phase": "progressing"}
@@ -195,17 +199,17 @@ def test_an_update_that_ends_before_its_stage_is_not_checked():
     assert [stage["outcome"] for stage in run.facts["history"]["stages"]] == ["stopped"]
 
 
-def test_a_fleet_goes_back_together_or_each_that_does_not_is_named():
+def test_fleet_is_rolled_back_or_named():
     def delete(cluster):
         cluster.controllers["a"].is_deleted = True
         return "503"
 
     controllers = {name: Controller() for name in "abc"}
-    _turns, run, cluster = bump({"smoke.yml": delete}, controllers=controllers,
-                                selection={"names": list("abc")},
-                                stages=["10%", "100%"], verify=["smoke.yml"])
+    _turns, run, cluster = run_image_bump({"smoke.yml": delete}, controllers=controllers,
+                                          selection={"names": list("abc")},
+                                          stages=["10%", "100%"], verify=["smoke.yml"])
 
-    assert not cluster.controllers["b"].coming and not cluster.controllers["c"].coming
+    assert not cluster.controllers["b"].new_image and not cluster.controllers["c"].new_image
     assert (run.ending.outcome == "failed"
             and "a is not rolled back: there is no such controller." in run.ending.error)
 
@@ -228,19 +232,19 @@ def test_a_fleet_goes_back_together_or_each_that_does_not_is_named():
     ({"layer": "playbook", "options": {"timeout": "1d"}}, "time_limit '1d' is neither a number"),
     ({"layer": "playbook", "options": {"namespace": "A"}}, "'A' is not a valid namespace name"),
 ])
-def test_an_error_in_the_request_is_known_before_anything_is_changed(changes, message):
-    turns, run, cluster = bump(before=["b.yml"], failure=["tell.yml"], **changes)
+def test_invalid_request_is_refused_before_the_first_turn(changes, message):
+    turns, run, cluster = run_image_bump(before=["b.yml"], failure=["tell.yml"], **changes)
 
-    assert turns == [] and message in run.ending.error and not cluster.touched
+    assert turns == [] and message in run.ending.error and not cluster.changed_names
     assert (run.ending.error.endswith(". Nothing has been changed.")
             and run.ending.outcome == "failed")
-    turns, run, _cluster = bump(has_artifacts=True, **changes)
+    turns, run, _cluster = run_image_bump(has_artifacts=True, **changes)
     assert (turns == ["Pass the outcome to the workflow"] and run.stats["outcome"] == "failed"
             and message in run.stats["msg"])
 
 
-def test_an_error_that_comes_with_the_run_does_not_say_that_nothing_was_changed():
-    """The role reads its variables at each turn: a file may have been deleted meanwhile."""
+def test_error_during_the_run():
+    """The role reads its variables at each turn: a file may have been deleted since."""
     cluster = Cluster(a=Controller())
     run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]), cluster)
     run.files = {"smoke.yml": lambda _cluster: run.request.errors.append("smoke.yml is no file")
@@ -250,52 +254,54 @@ def test_an_error_that_comes_with_the_run_does_not_say_that_nothing_was_changed(
     assert run.turns[-1] == "Update a" and run.ending.outcome == "updated"
 
 
-def test_all_errors_of_a_request_are_said_at_once():
-    _turns, run, _cluster = bump(selection={}, stages=["x"], approve_within="y")
+def test_all_errors_of_a_request_are_reported_at_once():
+    _turns, run, _cluster = run_image_bump(selection={}, stages=["x"], approve_within="y")
 
     assert len(run.ending.error.splitlines()) == 3
 
 
-def test_a_rollback_aborts_what_is_in_progress():
-    turns, run, cluster = roll_back(before=["b.yml"], after=["e.yml"])
+def test_rollback_of_an_update_in_progress():
+    turns, run, cluster = run_rollback(before=["b.yml"], after=["e.yml"])
 
     assert (turns == ["Run b.yml", "Roll back a", "Run e.yml"]
             and run.ending.outcome == "rolled_back")
-    assert not cluster.controllers["a"].coming
+    assert not cluster.controllers["a"].new_image
 
 
 @pytest.mark.parametrize("controller, turns", [
     (Controller("myimage:v2"), ["Roll back a to the image"]),
     (Controller("myimage:v2", "myimage:v1", 50), ["Roll back a to the image"]),
     (Controller("myimage:v1", "myimage:v2", 50), ["Roll back a", "Roll back a to the image"]),
-], ids=["ended", "on its way there", "on its way elsewhere"])
-def test_a_rollback_to_an_image(controller, turns):
-    taken, run, cluster = roll_back(controllers={"a": controller}, options={"image": "myimage:v1"})
+], ids=["ended", "update to the image", "update to another image"])
+def test_rollback_to_an_image(controller, turns):
+    taken, run, cluster = run_rollback(controllers={"a": controller},
+                                       options={"image": "myimage:v1"})
 
     assert (taken == ["List the updates in progress", *turns]
             and run.ending.outcome == "rolled_back")
-    assert (cluster.controllers["a"].image, cluster.controllers["a"].coming) == ("myimage:v1", "")
+    assert (cluster.controllers["a"].image, cluster.controllers["a"].new_image) == ("myimage:v1",
+                                                                                    "")
 
 
-def test_a_rollback_in_check_mode_plans_no_second_update():
-    turns, *_more = roll_back(check_mode=True, options={"image": "myimage:v1"})
+def test_check_mode_of_a_rollback():
+    turns, *_more = run_rollback(check_mode=True, options={"image": "myimage:v1"})
 
     assert turns[-2:] == ["Roll back a", "Show the remaining update"]
 
 
-def test_a_rollback_that_fails():
-    turns, run, _cluster = roll_back(controllers={"a": Controller()}, failure=["tell.yml"],
-                                     after=["e.yml"])
+def test_failed_rollback():
+    turns, run, _cluster = run_rollback(controllers={"a": Controller()}, failure=["tell.yml"],
+                                        after=["e.yml"])
 
     assert turns == ["Roll back a", "Run tell.yml"] and run.ending.outcome == "failed"
     assert "there is no update in progress to roll back" in run.ending.error
 
 
-def test_controllers_go_back_each_to_its_own_images():
+def test_each_controller_is_rolled_back_to_its_own_images():
     previous = {"a": {"web": "myimage:v1"}, "b": {"web": "myimage:v0"}, "c": {"web": "myimage:v1"}}
     controllers = {name: Controller("myimage:v2", is_locked=name == "a") for name in "abc"}
-    turns, run, cluster = roll_back(controllers=controllers, selection={"names": list("abc")},
-                                    previous=previous, options={"max_failures": "100%"})
+    turns, run, cluster = run_rollback(controllers=controllers, selection={"names": list("abc")},
+                                       previous=previous, options={"max_failures": "100%"})
 
     assert turns[1:] == ["Roll back a, c to the image", "Roll back b to the image"]
     assert run.ending.outcome == "failed" and "another task works on it" in run.ending.error
@@ -304,7 +310,7 @@ def test_controllers_go_back_each_to_its_own_images():
 
 
 @pytest.mark.parametrize("role", TABLES)
-def test_the_documentation_has_the_table(role):
+def test_documentation_has_the_table(role):
     page = (ROOT / "docs" / "release.md").read_text(encoding="utf-8")
     section = page.partition(f"## The role {role}\n")[2].partition("\n## ")[0]
 

@@ -22,7 +22,7 @@ def curve(metric="latency", *checks):
     return next(candidate for candidate in all_curves if candidate.metric == metric)
 
 
-def drawn(curve_):
+def draw(curve_):
     return ElementTree.fromstring(curves.draw(curve_, WIDTH, HEIGHT, "it"))
 
 
@@ -30,16 +30,16 @@ def by_class(picture, kind):
     return [element for element in picture.iter() if element.get("class") == kind]
 
 
-def places(path):
+def points(path):
     return [tuple(map(float, word.split(",")))
             for word in path.get("d").replace("M", " ").replace("L", " ").split()]
 
 
-def test_examples():
+def test_examples_in_docstrings():
     assert doctest.testmod(curves).failed == 0
 
 
-def test_thresholds_are_what_they_come_to_with_the_old_pods_of_the_moment():
+def test_thresholds_relative_to_old_pods():
     rate, latency = curve("success_rate"), curve()
 
     assert [(point.lower_bound, point.upper_bound) for point in rate.points] == [
@@ -48,35 +48,35 @@ def test_thresholds_are_what_they_come_to_with_the_old_pods_of_the_moment():
             for point in latency.points] == [(None, pytest.approx(0.3))] * 2
 
 
-def test_more_is_higher_and_later_is_on_the_right():
-    picture = drawn(curve())
+def test_axes_directions():
+    picture = draw(curve())
 
     ((new,), (old,),
      (most,)) = (by_class(picture, f"line-{kind}") for kind in ("new", "old", "upper-bound"))
-    (first, last) = places(new)
-    assert first[0] < last[0] and first[1] > places(old)[0][1] > places(most)[0][1] > last[1]
+    (first, last) = points(new)
+    assert first[0] < last[0] and first[1] > points(old)[0][1] > points(most)[0][1] > last[1]
     assert not by_class(picture, "line-least")
     for path in (new, old, most):
         assert all(curves.LEFT < x < WIDTH and curves.TOP <= y <= HEIGHT - curves.BOTTOM
-                   for x, y in places(path))
+                   for x, y in points(path))
 
 
-def test_what_has_failed_is_marked():
-    (bad,) = by_class(drawn(curve()), "dot-bad")
+def test_failed_measurements_are_marked():
+    (bad,) = by_class(draw(curve()), "dot-bad")
 
-    (last,) = by_class(drawn(curve()), "line-new")
-    assert (float(bad.get("cx")), float(bad.get("cy"))) == places(last)[-1]
-    assert not by_class(drawn(curve("latency", analysis())), "dot-bad")
+    (last,) = by_class(draw(curve()), "line-new")
+    assert (float(bad.get("cx")), float(bad.get("cy"))) == points(last)[-1]
+    assert not by_class(draw(curve("latency", analysis())), "dot-bad")
 
 
-def test_between_two_analyses_there_is_no_line():
-    picture = drawn(curve("latency", analysis(), analysis(begin=10)))
+def test_no_line_between_two_analyses():
+    picture = draw(curve("latency", analysis(), analysis(begin=10)))
 
-    assert [len(places(line)) for line in by_class(picture, "line-new")] == [2, 2]
+    assert [len(points(line)) for line in by_class(picture, "line-new")] == [2, 2]
     assert len(by_class(picture, "dot-new")) == 4
 
 
-def test_each_controller_and_each_metric_has_its_own():
+def test_one_curve_per_controller_and_metric():
     stages = [[analysis("a"), {"file": "http.yml"}], [analysis("b", 10), analysis("a", 20)]]
     all_curves = curves.curves_of_stages([{"checks": checks} for checks in stages])
 
@@ -88,7 +88,7 @@ def test_each_controller_and_each_metric_has_its_own():
 @pytest.mark.parametrize("values", [
     [], [5], [0], [1e300], [-1e299, 1e299], [1e17, 1e17 + 32], [1e-300, 2e-300],
     [0.1, 0.1 + 1e-17]])
-def test_marks_are_around_all_values(values):
+def test_ticks_cover_all_values(values):
     marks = curves._ticks(values)
 
     assert (2 <= len(marks) <= curves.TICKS + 2 and marks == sorted(set(marks))
@@ -99,12 +99,12 @@ def test_marks_are_around_all_values(values):
 
 
 @pytest.mark.parametrize("value", ["+Inf", None, True, math.inf, "5", {}])
-def test_what_is_no_number_is_left_out(value):
+def test_invalid_numbers_are_left_out(value):
     check = analysis()
     for measurement in check["measured"]["measurements"]:
         measurement["new"] = value
 
-    picture = drawn(curve("latency", check))
+    picture = draw(curve("latency", check))
 
     assert (not by_class(picture, "line-new") and not by_class(picture, "dot-new")
             and by_class(picture, "line-old"))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the shape of the report's data with the module's results and with the code."""
+"""Compare the types of the report's data with the module's results and with the code."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import dat
 ROOT = Path(__file__).parents[3]
 SHAPES = {name: shape for name, shape in vars(data).items() if typing.is_typeddict(shape)}
 #: Keys added to the data by the report for the template.
-OWN = {"change", "decision", "soaks"}
+ADDED_KEYS = {"change", "decision", "soaks"}
 
 
 def mismatches(value, shape, path="data") -> list[str]:
-    """Return the differences between a value and its shape; a key may be absent."""
+    """Return the differences between a value and its type; a key may be absent."""
     options = typing.get_args(shape) if isinstance(shape, types.UnionType) else [shape]
     if len(options) > 1:
         return min((mismatches(value, option, path) for option in options), key=len)
@@ -46,12 +46,12 @@ def mismatches(value, shape, path="data") -> list[str]:
 
 @pytest.mark.parametrize("value", [updated(), paused(), failed(), soaked()],
                          ids=["updated", "paused", "failed", "soaked"])
-def test_the_results_of_these_tests_have_the_shape(value):
+def test_test_results_have_the_documented_types(value):
     assert mismatches(value, data.Result) == [] == mismatches(analysis(), data.Check)
 
 
 @pytest.mark.parametrize("why", ["", "503"])
-def test_the_role_hands_in_a_run(why):
+def test_data_of_the_role_has_the_documented_types(why):
     request = variables(stages=["10%", "100%"], verify=["smoke.yml"], analyses=[{}],
                         report="/out/page.html")
     run = Run(request, Cluster(a=Controller()), {"smoke.yml": lambda _cluster: why}).run()
@@ -62,7 +62,7 @@ def test_the_role_hands_in_a_run(why):
             and handed_in["stages"][0]["checks"][0]["measured"]["name"] == "a")
 
 
-def test_another_shape_is_noticed():
+def test_mismatches_detects_other_types():
     assert mismatches({"stages": [{"checks": [{"at": 5}]}]},
                       data.Run) == ["data.stages.0.checks.0.at is 5"]
     assert mismatches({"clusters": {"eu": []}},
@@ -70,7 +70,7 @@ def test_another_shape_is_noticed():
 
 
 def documented(entry, shape) -> list[str]:
-    """Return the keys of a shape with no or another type in the module's RETURN."""
+    """Return the keys of a type that the module's RETURN lacks or documents with another type."""
     names = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict",
              typing.Any: "raw"}
     missing = []
@@ -88,7 +88,7 @@ def documented(entry, shape) -> list[str]:
     return missing
 
 
-def test_the_results_are_those_that_the_modules_document():
+def test_types_equal_the_documented_return_values():
     update, analyzed = (yaml.safe_load(module.RETURN)
                         for module in (rolling_update, rollout_analysis))
 
@@ -100,7 +100,7 @@ def test_the_results_are_those_that_the_modules_document():
     assert documented(analyzed, data.Measured) == []
 
 
-def test_the_code_reads_keys_of_the_shape_and_no_others():
+def test_code_reads_documented_keys_only():
     keys = {key for shape in SHAPES.values() for key in typing.get_type_hints(shape)}
     read = set()
     for path in (ROOT / "plugins" / "plugin_utils" / "report").glob("*.py"):
@@ -115,5 +115,5 @@ def test_the_code_reads_keys_of_the_shape_and_no_others():
     template = (ROOT / "roles" / "image_bump" / "templates" / "report.html.j2").read_text("utf-8")
     read |= set(re.findall(r"(?:\.get|[\[ ])\('(\w+)'", template))
 
-    assert read - keys - OWN == set()
+    assert read - keys - ADDED_KEYS == set()
     assert keys - read == set()

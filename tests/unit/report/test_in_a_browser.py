@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check in Chromium that the page is cut off nowhere, and that its colours can be told apart.
+"""Check in Chromium that no part of the page is cut off, and that colors are distinguishable.
 
-The layout tests need Chromium (`make test-browser` installs Debian's); a single start lays out all
-pages at all widths.
+The layout tests need Chromium (`make test-browser` installs Debian's); one start renders all pages
+at all widths.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from results import FAILURE, analysis, failed, paused, updated
 from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
 
 CSS = Path(__file__).parents[3] / "roles" / "image_bump" / "templates" / "report.css.j2"
-#: Pixels of a phone, a tablet, a screen, and of A4 paper without margins.
+#: Width in pixels of a phone, a tablet, a screen, and of A4 paper without margins.
 WIDTHS, PAPER = (390, 768, 1280), 680
 NAME, WORD = "n" * 253, "w" * 400
 TEXT = "\n".join(f"line {number}: <b>{WORD}</b> 日本語のとても長い名前です" for number in range(50))
 
 
 def bloated(item):
-    """Return the data with the longest names, endless words, and fifty lines for each sentence."""
+    """Return the data with the longest names, endless words, and fifty lines in each sentence."""
     if isinstance(item, dict):
-        return {key: element if key in ("at", "phase", "started", "ended", "action", "outcome", "kind")
+        return {key: element
+                if key in ("at", "phase", "started", "ended", "action", "outcome", "kind")
                 else
                 NAME if key in ("name", "pod", "container", "metric")
                 and isinstance(element, str) else bloated(element)
@@ -41,29 +42,31 @@ def bloated(item):
     return TEXT if isinstance(item, str) else item
 
 
-USUAL = {"name": "shop", "namespace": "production", "image": "registry.example.com/team/shop:v2",
-         "outcome": "rolled_back",
-         "message": "the check has failed", "started": "2026-11-21T10:00:00Z",
-         "ended": "2026-11-21T13:01:15Z", "user": "ada",
-         "stages": [{"stage": "10%", "started": "2026-11-21T10:00:00Z", "outcome": "failed",
-                     "checks": [analysis(), analysis(begin=10, outcome="failed"),
-                                {"file": "smoke.yml", "message": "503"}]}],
-         "results": [paused(),
-                     {**failed(),
-                      "failure": {**FAILURE,
-                                  "causes": [{**FAILURE["causes"][0], "log": ["the end"] * 50}]}}]}
+TYPICAL = {"name": "shop", "namespace": "production", "image": "registry.example.com/team/shop:v2",
+           "outcome": "rolled_back",
+           "message": "the check has failed", "started": "2026-11-21T10:00:00Z",
+           "ended": "2026-11-21T13:01:15Z", "user": "ada",
+           "stages": [{"stage": "10%", "started": "2026-11-21T10:00:00Z", "outcome": "failed",
+                       "checks": [analysis(), analysis(begin=10, outcome="failed"),
+                                  {"file": "smoke.yml", "message": "503"}]}],
+           "results": [paused(),
+                       {**failed(),
+                        "failure": {**FAILURE,
+                                    "causes": [{**FAILURE["causes"][0],
+                                                "log": ["the end"] * 50}]}}]}
 FLEET = {"name": "app=shop", "outcome": "failed", "results": [
     {**(failed if number % 9 == 3 else updated)(f"shop-frontend-{number}"),
      "kind": ("Deployment", "StatefulSet")[number % 2]}
     for number in range(500)]}
-CLUSTERS = {"clusters": {f"eu-west-{number}": {**USUAL, "page": f"rollout-eu-west-{number}.html"}
+CLUSTERS = {"clusters": {f"eu-west-{number}": {**TYPICAL, "page": f"rollout-eu-west-{number}.html"}
                          for number in range(12)},
             "regions": {"europe": [f"eu-west-{number}" for number in range(12)]}}
-PAGES = {"usual": USUAL, "bloated": bloated(USUAL), "fleet": FLEET, "bloated fleet": bloated(FLEET),
+PAGES = {"usual": TYPICAL, "bloated": bloated(TYPICAL), "fleet": FLEET,
+         "bloated fleet": bloated(FLEET),
          "clusters": CLUSTERS,
          "bloated clusters": bloated(CLUSTERS), "nothing": {}}
 
-#: For each frame: the width of its document, and the elements beyond it, without scrolled ones.
+#: Per frame: the width of the document, and the elements beyond the width, without scrolled ones.
 MEASURE = """
 onload = () => {
   const found = {};
@@ -82,7 +85,7 @@ onload = () => {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def measured(tmp_path_factory):
     """Return the browser's measurements by page and width."""
     frames = []
     for name, data in PAGES.items():
@@ -111,14 +114,14 @@ def found(tmp_path_factory):
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [*WIDTHS, "paper"])
 @pytest.mark.parametrize("name", PAGES)
-def test_nothing_is_cut_off(found, name, width):
-    too_wide, characters, beyond = found[f"{name} {width}"]
+def test_no_element_is_cut_off(measured, name, width):
+    too_wide, characters, beyond = measured[f"{name} {width}"]
 
     assert (too_wide, beyond) == (0, []) and characters > 50
 
 
 @pytest.mark.parametrize("name", ["usual", "fleet", "clusters"])
-def test_on_a_phone_no_table_but_that_of_the_figures_is_scrolled(name):
+def test_only_tables_of_figures_scroll_on_a_phone(name):
     """Rows of other tables become blocks, so no browser widens the table."""
     tables = re.findall(r"<table.*?</table>", rollout_report(PAGES[name]), re.DOTALL)
 
@@ -126,7 +129,7 @@ def test_on_a_phone_no_table_but_that_of_the_figures_is_scrolled(name):
             if not re.search("all measurements|after each change</caption>", table)} == {True}
 
 
-def test_a_page_has_an_end():
+def test_size_of_a_page_is_limited():
     """Texts and rows are cut at a maximum."""
     assert len(rollout_report(bloated(FLEET))) < 3_000_000
     many = [{**updated(), "steps": updated()["steps"] * 10_000}]
@@ -147,7 +150,7 @@ def contrast(color, background):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_can_be_read_and_lines_be_seen(scheme):
+def test_contrast_of_texts_and_lines(scheme):
     """WCAG requires a contrast of 4.5 for texts and 3 for graphics."""
     light, dark = CSS.read_text("utf-8").split("@media screen and (prefers-color-scheme: dark)")
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light if scheme == "light" else dark))

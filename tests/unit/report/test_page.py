@@ -59,7 +59,7 @@ def tables(tree):
     return {text(table.find(f"{HTML}caption")): table for table in tree.iter(f"{HTML}table")}
 
 
-def test_it_tells_who_what_when_and_how_it_ended():
+def test_header_of_the_page():
     header = text(page(DATA).find(f".//{HTML}header"))
 
     for words in ("default/shop updated", "shop is updated", "myimage:v2", "2026-11-21 10:00:00",
@@ -68,7 +68,7 @@ def test_it_tells_who_what_when_and_how_it_ended():
         assert words in header
 
 
-def test_it_tells_each_stage_and_check():
+def test_page_lists_stages_and_checks():
     table = tables(page(DATA))["Checks after each stage"]
 
     rows = [text(row) for row in table.iter(f"{HTML}tr")]
@@ -79,7 +79,7 @@ def test_it_tells_each_stage_and_check():
                         "→ complete: all pods are new"]
 
 
-def test_it_tells_each_soak_and_what_came_of_it():
+def test_page_lists_soaks():
     rows = [text(row)
             for row in tables(page(SOAKED))["Checks after each stage"].iter(f"{HTML}tr")]
 
@@ -92,7 +92,7 @@ def test_it_tells_each_soak_and_what_came_of_it():
     assert "soak:" not in text(page(DATA))
 
 
-def test_it_tells_of_many_clusters_in_one_table():
+def test_page_of_many_clusters():
     tree = page(CLUSTERS)
 
     rows = {text(row.find(f"{HTML}th")): row
@@ -116,14 +116,14 @@ def test_it_tells_of_many_clusters_in_one_table():
     (["updated", ""], "incomplete 1 of 2"), (["failed", ""], "failed 0 of 2"),
     (["", ""], "incomplete 0 of 2"),
     (["rolled_back", ""], "failed 0 of 2"), (["paused", ""], "incomplete 0 of 2")])
-def test_what_has_become_of_all_clusters_is_what_has_become_of_each(outcomes, summary):
+def test_summary_of_the_outcomes_of_all_clusters(outcomes, summary):
     tree = page({"clusters": {f"c{number}": {"name": "shop", "outcome": outcome}
                               for number, outcome in enumerate(outcomes)}})
 
     assert summary in text(tree.find(f".//{HTML}header"))
 
 
-def test_the_header_of_many_clusters_claims_what_all_of_them_say():
+def test_header_of_many_clusters_has_common_values_only():
     header = text(page({"clusters": {"eu": DATA,
                                      "us": DATA | {"image": "myimage:v3", "user": "bob"},
                                      "ap": {}}})
@@ -137,7 +137,7 @@ NAMES = ["eu", "europe", "localhost", "arn:aws:eks:eu-1:42:cluster/shop", "a b",
          "50%", "#1?", "../x"]
 
 
-def test_each_cluster_has_a_row_and_a_link_of_its_own_whatever_its_name():
+def test_each_cluster_has_a_row_and_a_link():
     clusters = {name: {"outcome": "updated", "page": f"rollout-{name}.html"} for name in NAMES}
     tree = page({"clusters": clusters, "regions": {"<i>": NAMES[:2], "all": NAMES[2:]}})
 
@@ -152,13 +152,13 @@ def test_each_cluster_has_a_row_and_a_link_of_its_own_whatever_its_name():
 
 
 @pytest.mark.parametrize("link", ["javascript:alert(1)", "//evil.example/", "/etc/passwd", "..//x"])
-def test_a_link_leads_to_a_file_beside_it(link):
+def test_link_stays_in_the_folder(link):
     (anchor,) = page({"clusters": {"malmo": {"page": link}}}).iter(f"{HTML}a")
 
     assert anchor.get("href").startswith("./") and ":" not in anchor.get("href")
 
 
-def test_of_many_what_failed_is_shown_at_once_and_the_rest_on_demand():
+def test_failures_of_a_large_fleet_are_expanded():
     results = [{**(failed if number % 50 == 7 else updated)(f"app-{number}"), "kind": "ReplicaSet"}
                for number in range(1200)]
     tree = page({"outcome": "failed", "results": results})
@@ -170,7 +170,7 @@ def test_of_many_what_failed_is_shown_at_once_and_the_rest_on_demand():
             and "200 more controllers are not shown." in text(tree))
 
 
-def test_two_kinds_of_one_name_are_two():
+def test_two_kinds_with_one_name_are_separate():
     kinds = ("ReplicaSet", "StatefulSet")
     measured = [analysis() for _kind in kinds]
     for kind, check in zip(kinds, measured, strict=True):
@@ -185,7 +185,7 @@ def test_two_kinds_of_one_name_are_two():
         f"{metric} of {kind} shop" for kind in kinds for metric in ("success_rate", "latency")]
 
 
-def test_a_long_text_is_cut_and_what_was_cut_is_there_on_demand():
+def test_long_text_is_collapsed():
     tree = page(DATA | {"message": "\n".join(f"line {number}" for number in range(50))})
 
     (heading,) = (text(paragraph) for paragraph in tree.find(f".//{HTML}header")
@@ -194,11 +194,11 @@ def test_a_long_text_is_cut_and_what_was_cut_is_there_on_demand():
             and text(tree.find(f".//{HTML}header//{HTML}pre")).startswith("line 12 line 13"))
 
 
-def test_what_turns_the_order_of_letters_round_is_shown():
+def test_bidirectional_characters_are_visible():
     assert "a\\u202eb" in text(page(DATA | {"user": "a\u202eb"}))
 
 
-def test_it_tells_each_step_and_each_size():
+def test_page_lists_steps_and_sizes():
     contents = tables(page(DATA))
 
     assert "scale shop-1 0 → 4 replicas" in text(contents["Changes in the cluster, in order"])
@@ -208,15 +208,15 @@ def test_it_tells_each_step_and_each_size():
     assert len(list(sizes.iter(f"{HTML}tr"))) == 2 + 9
 
 
-def test_it_tells_why_it_failed():
-    said = text(page(FAILED))
+def test_page_of_a_failure():
+    content = text(page(FAILED))
 
     for words in ("the new pods cannot become available", "ImagePullBackOff", "no such image",
                   "the last words", "ansible ..."):
-        assert words in said
+        assert words in content
 
 
-def test_it_tells_what_was_measured():
+def test_page_lists_measurements():
     tree = page(MEASURED)
 
     rows = [text(row)
@@ -232,7 +232,7 @@ def test_it_tells_what_was_measured():
     assert "Measurements" not in text(page(DATA))
 
 
-def test_it_tells_of_a_fleet_in_a_table_and_in_sections():
+def test_page_of_a_fleet():
     tree = page(FLEET)
 
     (caption,) = (caption for caption in tables(tree) if caption.startswith("2 controllers"))
@@ -242,8 +242,8 @@ def test_it_tells_of_a_fleet_in_a_table_and_in_sections():
 
 
 @pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, {}],
-                         ids=["update", "fleet", "failure", "analysis", "soak", "nothing"])
-def test_it_is_readable_without_eyes_and_without_a_network(data):
+                         ids=["update", "fleet", "failure", "analysis", "soak", "no data"])
+def test_page_is_accessible_and_self_contained(data):
     tree = page(data)
 
     assert tree.get("lang") == "en" and text(tree.find(f".//{HTML}title"))
@@ -260,22 +260,24 @@ def test_it_is_readable_without_eyes_and_without_a_network(data):
         "http://www.w3.org/", "")
 
 
-def poisoned(item):
+def with_attack(item):
     """Return the data with the attack in each text and key that the cluster or a user can set."""
     if isinstance(item, dict):
         ours = ("at", "phase", "started", "ended", "action",
                 *(["outcome"] if "metric" in item else []))
-        return {key: {region + ATTACK: hosts for region, hosts in element.items()} if key == "regions"
-                else element if key in ours else poisoned(element) for key, element in item.items()}
+        return {key: {region + ATTACK: hosts for region, hosts in element.items()}
+                if key == "regions"
+                else element if key in ours else with_attack(element) for key,
+                element in item.items()}
     if isinstance(item, list):
-        return [poisoned(element) for element in item]
+        return [with_attack(element) for element in item]
     return item + ATTACK if isinstance(item, str) else item
 
 
 @pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, CLUSTERS],
                          ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
-def test_whatever_comes_from_the_cluster_is_text(data):
-    tree, harmless = page(poisoned(data)), page(data)
+def test_data_of_the_cluster_is_escaped(data):
+    tree, harmless = page(with_attack(data)), page(data)
 
     assert [element.tag for element in tree.iter()] == [element.tag for element in harmless.iter()]
     assert not list(tree.iter(f"{HTML}script")) and not list(tree.iter(f"{HTML}img"))
@@ -299,13 +301,13 @@ def without_each(item):
 
 @pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, CLUSTERS],
                          ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
-def test_a_piece_that_is_missing_or_odd_is_no_trouble(data):
-    """An interrupted run, another version of the module."""
+def test_missing_or_invalid_data_never_raises(data):
+    """Examples are an interrupted run and another version of the module."""
     for number, changed in enumerate(without_each(data)):
         assert "</html>" in rollout_report(changed, str(TEMPLATE)), number
 
 
-def test_without_the_library_it_has_the_figures_and_says_what_to_install(monkeypatch):
+def test_page_without_the_chart_library(monkeypatch):
     with_it = page(DATA)
     monkeypatch.setattr(sizes_chart, "drawsvg", None)
     without = page(DATA)
@@ -317,6 +319,6 @@ def test_without_the_library_it_has_the_figures_and_says_what_to_install(monkeyp
 
 @pytest.mark.parametrize("data, template", [("text", TEMPLATE), (DATA, "/nowhere/report.html.j2")],
                          ids=["no dictionary", "no template"])
-def test_what_cannot_be_used_is_an_error_in_one_sentence(data, template):
+def test_invalid_data_or_template_is_an_error(data, template):
     with pytest.raises(AnsibleFilterError, match="rollout_report"):
         rollout_report(data, str(template))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the results of tasks for the report, however incomplete."""
+"""Read the results of tasks for the report, even incomplete ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def only(*results, **more):
     return rollout
 
 
-def test_the_tasks_of_one_controller_are_one_rollout():
+def test_tasks_of_one_controller_are_one_rollout():
     rollout = only(paused(), updated(begin=10))
 
     assert (rollout.name, rollout.outcome, rollout.successor_name) == ("shop", "updated", "shop-1")
@@ -29,7 +29,7 @@ def test_the_tasks_of_one_controller_are_one_rollout():
     assert len(rollout.samples) == 9 and len(rollout.steps) == 5
 
 
-def test_after_the_handover_the_pods_of_the_controller_are_the_new_ones():
+def test_pods_after_the_handover_are_new():
     samples = only(updated()).samples
 
     assert [(sample.old_pods, sample.new_pods) for sample in samples] == [
@@ -37,7 +37,7 @@ def test_after_the_handover_the_pods_of_the_controller_are_the_new_ones():
     assert [sample.is_taking_over for sample in samples] == [False, False, False, True, False]
 
 
-def test_in_the_next_update_they_are_the_old_ones():
+def test_pods_in_the_next_update_are_old():
     samples = only(updated(), updated(begin=10)).samples
 
     assert [(sample.old_pods, sample.new_pods) for sample in samples[-4:]] == [
@@ -49,17 +49,17 @@ def test_in_the_next_update_they_are_the_old_ones():
     (updated() | {"steps": []}, "unchanged"),
     ({}, "not known"), ({"failed": True}, "failed"),
     ({"skipped": True, "msg": "not begun"}, "skipped"),
-], ids=["updated", "paused", "failed", "unchanged", "nothing told", "failed without a word",
+], ids=["updated", "paused", "failed", "unchanged", "empty", "failed without a message",
         "skipped"])
-def test_the_outcome_of_a_task(result, outcome):
+def test_outcome_of_a_task(result, outcome):
     assert only(result).outcome == outcome
 
 
-def test_the_failure_is_the_one_before_the_rollback():
+def test_failure_before_the_rollback_is_reported():
     assert only(failed(), updated(begin=20)).failure == FAILURE
 
 
-def test_a_fleet_has_a_rollout_for_each_controller_and_a_section_for_what_went_wrong():
+def test_rollouts_and_sections_of_a_fleet():
     results = [updated(f"app-{number}") for number in range(20)] + [failed("app-20")]
     fleet = Report({"name": "app", "results": [*results, updated("app-3", begin=30)]})
 
@@ -68,29 +68,29 @@ def test_a_fleet_has_a_rollout_for_each_controller_and_a_section_for_what_went_w
     assert [section.name for section in fleet.sections] == ["app-20"]
 
 
-BACK = rollout("shop", "complete", {"outcome": "rolled_back"})
-NOT_BEGUN = {"name": "shop", "skipped": True, "msg": "not started"}
+ROLLED_BACK = rollout("shop", "complete", {"outcome": "rolled_back"})
+NOT_STARTED = {"name": "shop", "skipped": True, "msg": "not started"}
 REFUSED = {"name": "shop", "failed": True, "msg": "another task holds the Lease",
            "failure": FAILURE}
 
 
 @pytest.mark.parametrize("results, outcome", [
-    ([paused(), NOT_BEGUN], "paused"), ([updated(), NOT_BEGUN], "updated"),
-    ([NOT_BEGUN, updated()], "updated"),
-    ([failed(), updated() | {"rollout": BACK}], "rolled_back"),
-    ([failed() | {"rollout": BACK}], "rolled_back"),
-    ([failed(), updated() | {"rollout": BACK}, NOT_BEGUN], "rolled_back"),
+    ([paused(), NOT_STARTED], "paused"), ([updated(), NOT_STARTED], "updated"),
+    ([NOT_STARTED, updated()], "updated"),
+    ([failed(), updated() | {"rollout": ROLLED_BACK}], "rolled_back"),
+    ([failed() | {"rollout": ROLLED_BACK}], "rolled_back"),
+    ([failed(), updated() | {"rollout": ROLLED_BACK}, NOT_STARTED], "rolled_back"),
     ([paused(), REFUSED], "failed"),
-    ([REFUSED | {"rollout": BACK}], "failed"),
-], ids=["skipped in the next stage", "skipped after its end", "skipped before",
-        "rolled back by the role", "by the module",
+    ([REFUSED | {"rollout": ROLLED_BACK}], "failed"),
+], ids=["skipped in the next stage", "skipped after the end", "skipped before",
+        "rolled back by the role", "rolled back by the module",
         "rolled back, then skipped", "refused in the next stage",
-        "refused, and rolled back some time ago"])
-def test_the_outcome_of_a_controller_is_its_state_at_the_end(results, outcome):
+        "refused after a rollback"])
+def test_outcome_is_the_last_state_of_the_controller(results, outcome):
     assert only(*results).outcome == outcome
 
 
-def test_a_failure_without_a_look_at_the_controller_hides_no_images():
+def test_images_stay_after_a_failure_without_an_observation():
     assert only(REFUSED, paused(), REFUSED).images == {"web": ("myimage:v1", "myimage:v2")}
 
 
@@ -100,8 +100,8 @@ def test_a_failure_without_a_look_at_the_controller_hides_no_images():
      ["ReplicaSet shop", "Deployment shop"]),
     ([paused(), updated() | {"kind": "Deployment"}, failed("app") | {"kind": "Deployment"}],
      ["shop", "app"]),
-], ids=["several kinds", "a failure before the controller is seen tells no kind"])
-def test_controllers_are_told_apart_by_kind_and_name(results, titles):
+], ids=["several kinds", "failure before the first observation"])
+def test_rollouts_are_separated_by_kind_and_name(results, titles):
     assert [rollout.title for rollout in Report({"results": results}).rollouts] == titles
 
 
@@ -110,8 +110,8 @@ def test_controllers_are_told_apart_by_kind_and_name(results, titles):
      ["continued with 100%", "rolled back"]),
     ([{"stage": "10%", "outcome": "failed"}, {"stage": "rollback", "outcome": "passed"}],
      ["rollback started", "rolled back"]),
-], ids=["stages", "the way back"])
-def test_the_way_back_is_no_further_stage(stages, decisions):
+], ids=["stages", "rollback"])
+def test_rollback_is_not_a_stage(stages, decisions):
     assert [stage["decision"]
             for stage in Report({"stages": stages, "outcome": "rolled_back"}).stages] == decisions
 
@@ -123,18 +123,18 @@ def test_the_way_back_is_no_further_stage(stages, decisions):
     ([updated()], "shop is updated, but then no.yml has failed",
      "shop is updated, but then no.yml has failed"),
     ([failed() | {"msg": ""}], "it failed", "it failed"),
-], ids=["failed", "rolled back", "failed afterwards", "without a word"])
-def test_the_headline_does_not_say_what_a_section_says(results, message, headline):
+], ids=["failed", "rolled back", "failed after the update", "without a message"])
+def test_headline_of_a_failure(results, message, headline):
     assert Report({"name": "shop", "message": message, "results": results}).headline == headline
 
 
-def test_there_are_not_too_many_sections():
+def test_number_of_sections_is_limited():
     fleet = Report({"results": [failed(f"app-{number}") for number in range(20)]})
 
     assert len(fleet.rollouts) == 20 and len(fleet.sections) == rollouts.MAX_SECTIONS
 
 
-def test_a_small_fleet_has_a_section_for_each():
+def test_small_fleet_has_a_section_per_controller():
     assert len(Report({"results": [updated("a"), updated("b")]}).sections) == 2
 
 
@@ -146,13 +146,14 @@ def test_a_small_fleet_has_a_section_for_each():
     ({"action": "delete", "from": 0, "to": None}, "it had no pods"),
     ({"action": "annotate", "from": 0, "to": "updating, 0 desired"}, "updating, 0 desired"),
     ({}, ""),
-], ids=["scale", "create", "rename", "delete with pods", "delete without", "annotate", "nothing"])
-def test_what_a_step_has_changed(step, words):
+], ids=["scale", "create", "rename", "delete with pods", "delete without pods", "annotate",
+        "empty"])
+def test_words_for_a_step(step, words):
     assert rollouts.describe_change(step) == words
 
 
 @pytest.mark.parametrize("text", [None, "", "soon", 3, {}], ids=repr)
-def test_a_time_that_cannot_be_read_is_none(text):
+def test_invalid_timestamp_is_none(text):
     assert rollouts.parse_time(text) is None
 
 

@@ -19,7 +19,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 WIDTH, HEIGHT = 600, 300
 
 
-def drawn(*results, name="shop"):
+def draw(*results, name="shop"):
     (rollout,) = Report({"name": name, "results": list(results)}).rollouts
     return ElementTree.fromstring(sizes_chart.draw(rollout, WIDTH, HEIGHT, "it"))
 
@@ -48,20 +48,20 @@ def height(picture, kind):
     return heights.pop()
 
 
-def test_examples():
+def test_examples_in_docstrings():
     assert doctest.testmod(sizes_chart).failed == 0
 
 
-def test_the_available_pods_stay_between_floor_and_ceiling():
-    picture = drawn(updated())
+def test_available_pods_are_between_floor_and_ceiling():
+    picture = draw(updated())
 
     (available,) = by_class(picture, "available")
     heights = [y for _x, y in points(available)]
     assert height(picture, "ceiling") < min(heights) <= max(heights) == height(picture, "floor")
 
 
-def test_everything_is_inside_the_picture():
-    picture = drawn(paused(), updated(begin=10))
+def test_all_elements_are_inside_the_picture():
+    picture = draw(paused(), updated(begin=10))
 
     for path in picture.iter(f"{SVG}path"):
         assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points(path)), path.attrib
@@ -69,8 +69,8 @@ def test_everything_is_inside_the_picture():
         assert 0 <= float(text.get("x")) <= WIDTH and 0 < float(text.get("y")) <= HEIGHT
 
 
-def test_time_goes_to_the_right_and_pods_stand_on_the_ground():
-    (new,) = by_class(drawn(updated()), "new")
+def test_directions_of_the_axes():
+    (new,) = by_class(draw(updated()), "new")
     places = points(new)
 
     begins = [x for x, y in places[::4]]
@@ -78,16 +78,16 @@ def test_time_goes_to_the_right_and_pods_stand_on_the_ground():
     assert max(y for _x, y in places) == HEIGHT - sizes_chart.BOTTOM
 
 
-def test_a_pause_and_the_handover_are_bands():
-    picture = drawn(paused(), updated(begin=10))
+def test_pause_and_handover_are_bands():
+    picture = draw(paused(), updated(begin=10))
 
     for kind in ("pause", "handover"):
         (band,) = by_class(picture, kind)
         assert float(band.get("width")) > 0
 
 
-def test_nothing_is_drawn_where_both_ask_for_all_pods():
-    picture = drawn(updated())
+def test_gap_during_the_handover():
+    picture = draw(updated())
     (band,) = by_class(picture, "handover")
     inside = float(band.get("x")) + float(band.get("width")) / 2
 
@@ -98,15 +98,15 @@ def test_nothing_is_drawn_where_both_ask_for_all_pods():
         assert not any(begin[0] < inside < end[0] and begin[1] == end[1] for begin, end in spans)
 
 
-def test_the_axes_have_round_numbers_with_units():
-    texts = [text.text for text in by_class(drawn(updated()), "number")]
+def test_axes_have_round_numbers_with_units():
+    texts = [text.text for text in by_class(draw(updated()), "number")]
 
     assert "pods" in texts and "time since the start" in texts
     assert {"0", "5", "0 s", "1 s", "4 s"} <= set(texts)
 
 
-def test_a_screen_reader_hears_a_title_and_a_description():
-    picture = drawn(updated())
+def test_chart_has_title_and_description():
+    picture = draw(updated())
 
     assert picture.get("role") == "img" and picture.get("aria-labelledby") == "it-title it-desc"
     texts = {element.get("id"): element.text for element in picture
@@ -119,22 +119,22 @@ def test_a_screen_reader_hears_a_title_and_a_description():
 
 @pytest.mark.parametrize("name", ["</title><script>alert(1)</script>", "\"'&<>", "]]>"])
 def test_names_are_escaped(name):
-    picture = drawn(updated(name), name=name)
+    picture = draw(updated(name), name=name)
 
     assert name in picture.find(f"{SVG}title").text
     assert not list(picture.iter(f"{SVG}script"))
 
 
-def test_a_controller_without_pods_and_one_moment_are_no_trouble():
+def test_chart_without_pods_and_with_one_sample():
     result = updated() | {"rollout": {}}
     for sample in result["sizes"]:
         sample.update(at="2026-11-21T10:00:00Z", controller=None, successor=None)
 
-    assert by_class(drawn(result), "available")
+    assert by_class(draw(result), "available")
 
 
 @pytest.mark.parametrize("end, expected", [(4.0, 5), (0.31, 4), (90.0, 5), (4000.0, 4), (10**6, 2)])
-def test_marks_are_few_and_begin_at_zero(end, expected):
+def test_ticks_are_few_and_start_at_zero(end, expected):
     marks = sizes_chart._ticks(end, sizes_chart._time_step(end, 6))
 
     assert marks[0] == 0 and marks[-1] <= end * 1.001 and len(marks) == expected

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that each option of a role agrees with the module and reaches it from every layer."""
+"""Check that each option of a role equals the module's option, and reaches the module."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
 
 ROOT = Path(__file__).resolve().parents[3]
 
-#: Options of the role itself, not of the module.
-OWN = {
+#: Options of the role, which the module does not have.
+ROLE_OPTIONS = {
     "image_bump": {"stages", "verify_tasks", "analysis", "approve_within", "before_tasks",
                    "after_tasks", "failure_tasks",
                    "report"},
@@ -51,14 +51,15 @@ def tasks(content):
             yield from tasks(task.get(part, ()))
 
 
-def handed_over(role: str, variables: dict, extra=()) -> dict:
+def module_options(role: str, variables: dict, extra=()) -> dict:
     """Return the options passed to the module for these variables, without templating."""
     return release_request.Variables(role, variables, lambda value: value, extra).options()
 
 
 def values(role: str) -> dict:
     """Return a value for each option of the module, neither default nor empty."""
-    specs = {name: option for name, option in options(role).items() if name not in OWN[role]}
+    specs = {name: option for name,
+             option in options(role).items() if name not in ROLE_OPTIONS[role]}
     examples = {"bool": "false", "dict": {"web": "7"}}
     return {name: next(choice for choice
                        in option.get("choices", [examples.get(option["type"], "7")])
@@ -66,30 +67,31 @@ def values(role: str) -> dict:
             for name, option in specs.items()}
 
 
-def test_defaults_are_the_documented_ones(role):
-    """The default is either a variable or documented."""
+def test_defaults_equal_the_documentation(role):
+    """The default is either a variable or in the documentation."""
     documented = {name: option["default"]
                   for name, option in options(role).items() if "default" in option}
     variables = {name.removeprefix(f"{role}_"): value
                  for name, value in read(f"roles/{role}/defaults/main.yml").items()}
 
-    assert variables.items() <= documented.items() and OWN[role] & set(documented) <= set(variables)
-    handed_on = {name: value
-                 for name, value in documented.items() if name not in OWN[role] and value != []}
-    assert handed_over(role, {f"{role}_name": "foo"}) == {"name": "foo"} | handed_on
+    assert variables.items() <= documented.items()
+    assert ROLE_OPTIONS[role] & set(documented) <= set(variables)
+    with_default = {name: value for name, value in documented.items()
+                    if name not in ROLE_OPTIONS[role] and value != []}
+    assert module_options(role, {f"{role}_name": "foo"}) == {"name": "foo"} | with_default
 
 
 @pytest.mark.parametrize("prefix", [True, False],
-                         ids=["by the role's name", "by the short name, as to a playbook"])
-def test_every_option_is_handed_to_the_module(role, prefix):
+                         ids=["name of the role's variable", "short name of a playbook"])
+def test_each_option_reaches_the_module(role, prefix):
     options = values(role)
-    # the playbook rollback chooses the images
+    # the playbook rollback sets the images
     by_long_name = options if prefix else IMAGES if role == "rollback" else ()
     variables = {f"{role}_{name}" if name in by_long_name else name: value
                  for name, value in options.items()}
     variables |= {} if prefix else {f"__{role}_short_names": True}
 
-    assert handed_over(role, variables) == options
+    assert module_options(role, variables) == options
 
 
 @pytest.mark.parametrize("variables, option, value", [
@@ -102,11 +104,11 @@ def test_every_option_is_handed_to_the_module(role, prefix):
     ({"__rollback_short_names": True, "timeout": 5, "rollback_timeout": 6}, "timeout", 5),
     ({"__rollback_short_names": True, "timeout": "", "rollback_timeout": 6}, "timeout", 6),
     ({"__rollback_short_names": True, "lock": "false", "rollback_lock": "true"}, "lock", "false"),
-], ids=["empty", "false", "zero", "empty with a default", "short", "no option",
-        "short, but no option", "short, allowed",
-        "both", "short, but empty", "short beside the default"])
-def test_what_counts_as_given(variables, option, value):
-    assert handed_over("rollback", {"rollback_name": "foo", **variables}).get(option) == value
+], ids=["empty", "false", "zero", "empty with a default", "short name", "unknown option",
+        "unknown option with a short name", "short name of a playbook",
+        "both names", "empty short name", "short name over a default"])
+def test_omitted_and_empty_variables(variables, option, value):
+    assert module_options("rollback", {"rollback_name": "foo", **variables}).get(option) == value
 
 
 @pytest.mark.parametrize("variables, option, value", [
@@ -115,28 +117,29 @@ def test_what_counts_as_given(variables, option, value):
     ({"controller_namespace": "shop"}, "namespace", "shop"),
     ({"time_limit": 5, "rollback_timeout": 6}, "timeout", 5),
 ])
-def test_what_has_a_name_of_ansible_s_has_another_one_for_playbooks(variables, option, value):
-    assert handed_over("rollback", {"__rollback_short_names": True, **variables})[option] == value
-    assert handed_over("rollback", variables).get(option) != value
+def test_playbook_names_of_options_with_reserved_names(variables, option, value):
+    assert module_options("rollback",
+                          {"__rollback_short_names": True, **variables})[option] == value
+    assert module_options("rollback", variables).get(option) != value
 
 
-def test_no_option_of_a_playbook_has_only_a_name_of_ansible_s(role):
-    """Ansible warns of variables with reserved names."""
+def test_each_option_has_an_unreserved_name(role):
+    """Ansible warns about variables with reserved names."""
     assert [name for name in options(role)
             if set(release_request.short_names(name)) <= get_reserved_names()] == []
 
 
-def test_what_was_typed_by_the_role_s_name_counts_most():
+def test_extra_variable_of_the_role_takes_precedence():
     variables = {"rollback_name": "foo", "__rollback_short_names": True, "timeout": 5,
                  "rollback_timeout": 6}
 
-    assert handed_over("rollback", variables, extra={"rollback_timeout"})["timeout"] == 6
+    assert module_options("rollback", variables, extra={"rollback_timeout"})["timeout"] == 6
 
 
 @pytest.mark.parametrize("layer, message",
                          [({}, "rollback_autoscaler"),
                           ({"__rollback_short_names": True}, "autoscaler")])
-def test_a_value_that_is_not_allowed_is_an_error_of_the_request(layer, message):
+def test_invalid_value_is_an_error_of_the_request(layer, message):
     variables = {"rollback_name": "foo", "rollback_autoscaler": "never", **layer}
     request = release_request.Variables("rollback", variables,
                                         lambda value: value).request(load=lambda path: [])
@@ -145,7 +148,7 @@ def test_a_value_that_is_not_allowed_is_an_error_of_the_request(layer, message):
     assert error.startswith(f"value of {message} must be one of")
 
 
-def test_a_variable_that_cannot_be_evaluated_is_an_error_of_the_request():
+def test_undefined_variable_is_an_error_of_the_request():
     def template(value):
         if value == "{{ nothing }}":
             raise AnsibleError("'nothing' is undefined")
@@ -160,7 +163,7 @@ def test_a_variable_that_cannot_be_evaluated_is_an_error_of_the_request():
 @pytest.mark.parametrize("content, is_file",
                          [([{"debug": {}}], True), ({"hosts": "all"}, False),
                           (AnsibleError("vault"), False)])
-def test_a_file_is_a_list_of_tasks(tmp_path, content, is_file):
+def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_file):
     def load(_path):
         if isinstance(content, Exception):
             raise content
@@ -176,13 +179,13 @@ def test_a_file_is_a_list_of_tasks(tmp_path, content, is_file):
     assert (request["errors"] == []) is is_file
 
 
-def test_another_role_is_none_of_ours():
+def test_unknown_role_is_an_error():
     with pytest.raises(AnsibleError, match="no role of this collection"):
         release_request.specs("nginx")
 
 
-def test_every_option_can_be_given_to_the_playbook_by_its_short_name(role):
-    """The playbook sets the role's own options; the lookup reads the module's options."""
+def test_playbook_passes_all_options_of_the_role(role):
+    """The playbook sets the role's own options; the lookup reads the options of the module."""
     files = [ROOT / "playbooks" / f"{role}.yml", ROOT / "playbooks" / "tasks" / f"{role}.yml"]
     parts = [part for file in files if file.exists() for part in yaml.safe_load(file.read_text())]
     (include,) = (task for part in parts for task in tasks(part.get("tasks", [part]))
@@ -193,13 +196,13 @@ def test_every_option_can_be_given_to_the_playbook_by_its_short_name(role):
                  for name, value in include["vars"].items() if not name.startswith("__")}
     assert include["vars"][f"__{role}_short_names"] is True
     assert include["vars"][f"__{role}_has_artifacts"] is True
-    assert {f"{role}_{name}" for name in OWN[role]} <= set(variables) <= {
+    assert {f"{role}_{name}" for name in ROLE_OPTIONS[role]} <= set(variables) <= {
         f"{role}_{name}" for name in options(role)}
     for variable, template in variables.items():
         assert variable.removeprefix(f"{role}_") in template
 
 
-def test_the_module_is_called_once_with_what_the_table_decides():
+def test_module_is_called_by_one_task():
     """The arguments are a template, so that every option of the lookup becomes an argument."""
     updates = [task["baton.kubernetes.rolling_update"]
                for file in (ROOT / "roles").glob("*/tasks/*.yml")
@@ -210,7 +213,7 @@ def test_the_module_is_called_once_with_what_the_table_decides():
     assert "baton.kubernetes.turn_options" in updates[0]["_arguments"]
 
 
-def test_no_task_of_a_role_decides():
+def test_tasks_of_roles_have_no_conditions():
     """Only the rows of module_utils/release/table.py decide: tasks have no conditions."""
     loop = [file for file in (ROOT / "roles").glob("*/tasks/*.yml") if file.name != "gate.yml"]
     for file in loop:
@@ -218,5 +221,5 @@ def test_no_task_of_a_role_decides():
             assert not {"when", "always", "ignore_errors"} & task.keys(), file
 
 
-def test_what_the_role_asks_itself_is_its_own():
+def test_variables_of_the_role_are_private():
     assert all(name.startswith("__image_bump_") for name in read("roles/image_bump/vars/main.yml"))

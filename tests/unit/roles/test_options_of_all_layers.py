@@ -45,18 +45,18 @@ Json = dict[str, t.Any]
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = ("image_bump", "rollback")
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: How docs/options.md names the layers.
-WHERE = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role rollback"],
-         "roles": ["role image_bump", "role rollback"],
-         "module `migrate_to_deployment`": ["module migrate_to_deployment"],
-         "module `rollout_analysis`": ["module rollout_analysis"],
-         "module `rolling_update_info`": ["module rolling_update_info"],
-         "playbooks": ["playbook image_bump", "playbook rollback"],
-         "survey of *Image bump*": ["survey image_bump"],
-         "survey of *Rollback*": ["survey rollback"],
-         "surveys": ["survey image_bump", "survey rollback"]}
-#: The type of a survey's question for an option without choices; any other is a text and may be
-#: empty.
+#: The layers as docs/options.md names them.
+LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role rollback"],
+          "roles": ["role image_bump", "role rollback"],
+          "module `migrate_to_deployment`": ["module migrate_to_deployment"],
+          "module `rollout_analysis`": ["module rollout_analysis"],
+          "module `rolling_update_info`": ["module rolling_update_info"],
+          "playbooks": ["playbook image_bump", "playbook rollback"],
+          "survey of *Image bump*": ["survey image_bump"],
+          "survey of *Rollback*": ["survey rollback"],
+          "surveys": ["survey image_bump", "survey rollback"]}
+#: Types of the questions for options without choices; all other options have a text, which may
+#: be empty.
 QUESTIONS = {"list": "textarea", "dict": "textarea", "raw": "textarea"}
 
 
@@ -65,7 +65,7 @@ class Difference(t.NamedTuple):
     option: str
     what: str
     before: t.Any
-    here: t.Any
+    after: t.Any
 
 
 def documented_differences() -> list[Difference]:
@@ -75,9 +75,9 @@ def documented_differences() -> list[Difference]:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines
             if line.startswith("| ")][1:]
     assert all(why for *_row, why in rows)
-    return [Difference(layer, option, what, value(before), value(here))
-            for where, options, what, before, here, _why in rows
-            for layer in WHERE[where] for option in re.findall(r"`(\w+)`", options)]
+    return [Difference(layer, option, what, value(before), value(after))
+            for where, options, what, before, after, _why in rows
+            for layer in LAYERS[where] for option in re.findall(r"`(\w+)`", options)]
 
 
 def value(cell: str) -> str | None:
@@ -135,7 +135,7 @@ def choices(layer: str, option: str, before: t.Collection[str],
                 for choice in set(after) - set(before))
 
 
-def of_role(role: str) -> t.Iterator[Difference]:
+def role_differences(role: str) -> t.Iterator[Difference]:
     options, layer = role_options(role), f"role {role}"
     yield from differences(layer, ARGUMENT_SPEC, options)
     yield from (Difference(layer, option, "option", None, "own")
@@ -144,7 +144,7 @@ def of_role(role: str) -> t.Iterator[Difference]:
                 for option in ARGUMENT_SPEC.keys() - options.keys())
 
 
-def of_playbook(role: str) -> t.Iterator[Difference]:
+def playbook_differences(role: str) -> t.Iterator[Difference]:
     for option in role_options(role):
         first, *_older = release_request.short_names(option)
         if first != option:
@@ -156,13 +156,14 @@ def of_other_module(spec: dict[str, Json], layer: str) -> t.Iterator[Difference]
     yield from differences(f"module {layer}", task.UPDATE_OPTIONS, spec)
 
 
-def of_survey(role: str) -> t.Iterator[Difference]:
+def survey_differences(role: str) -> t.Iterator[Difference]:
     options = role_options(role)
     for option, question in questions(role).items():
         spec, layer = options[option], f"survey {role}"
-        of_question = "multiplechoice" if "choices" in spec else QUESTIONS.get(spec["type"], "text")
-        if question["type"] != of_question:
-            yield Difference(layer, option, "type", of_question, question["type"])
+        question_type = "multiplechoice" if "choices" in spec else QUESTIONS.get(spec["type"],
+                                                                                 "text")
+        if question["type"] != question_type:
+            yield Difference(layer, option, "type", question_type, question["type"])
         default = spec.get("default", "")
         if question["default"] not in ("", default):
             before = ",".join(default) if isinstance(default, list) else shown(default)
@@ -172,13 +173,14 @@ def of_survey(role: str) -> t.Iterator[Difference]:
                                question["choices"].splitlines())
 
 
-@pytest.mark.parametrize("layer, of_layer",
-                         [("role", of_role), ("playbook", of_playbook), ("survey", of_survey)])
-def test_the_layers_differ_as_docs_options_has_it_and_in_nothing_else(layer, of_layer):
+@pytest.mark.parametrize("layer, differences_of",
+                         [("role", role_differences), ("playbook", playbook_differences),
+                          ("survey", survey_differences)])
+def test_layers_differ_only_as_documented(layer, differences_of):
     documented = [row for row in documented_differences() if row.layer.startswith(layer)]
 
     assert sorted(map(str, documented)) == sorted(str(difference) for role in ROLES
-                                                  for difference in of_layer(role))
+                                                  for difference in differences_of(role))
 
 
 def test_the_modules_differ_as_docs_options_has_it_and_in_nothing_else():
@@ -227,9 +229,9 @@ def test_a_playbook_reads_each_variable_of_the_role_that_ansible_sets_for_no_oth
     """The role reads options of the module by their short names."""
     path = ROOT / "playbooks" / "tasks" / "image_bump.yml"
     (task_of_playbook,) = yaml.safe_load(path.read_text("utf-8"))
-    own = role_options("image_bump").keys() - ARGUMENT_SPEC.keys()
+    role_only = role_options("image_bump").keys() - ARGUMENT_SPEC.keys()
 
-    assert {f"image_bump_{option}" for option in own} <= task_of_playbook["vars"].keys()
+    assert {f"image_bump_{option}" for option in role_only} <= task_of_playbook["vars"].keys()
     assert "tasks/image_bump.yml" in (ROOT / "playbooks" / f"{playbook}.yml").read_text("utf-8")
 
 
@@ -237,7 +239,7 @@ def test_a_playbook_reads_each_variable_of_the_role_that_ansible_sets_for_no_oth
     (rolling_update, task.UPDATE_OPTIONS), (rolling_update_info, task.INFO_OPTIONS),
     (rollout_analysis, task.ANALYSIS_OPTIONS), (migrate_to_deployment, task.MIGRATION_OPTIONS),
 ], ids=["rolling_update", "rolling_update_info", "rollout_analysis", "migrate_to_deployment"])
-def test_a_module_documents_its_options_as_they_are(module, spec):
+def test_module_documentation_equals_the_options(module, spec):
     fragment = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
     documented = fragment | yaml.safe_load(module.DOCUMENTATION)["options"]
 
@@ -273,8 +275,8 @@ def first_words(option: Json) -> str:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_layer_tells_the_unit_of_an_option(role):
-    """A number without a unit is a guess: seconds, or pods, perhaps a percentage."""
+def test_each_layer_names_the_unit_of_an_option(role):
+    """A number without a unit is ambiguous: seconds, pods, or a percentage."""
     module, options, survey = yaml.safe_load(rolling_update.DOCUMENTATION)["options"], role_options(
         role), questions(role)
     texts = {option: [first_words(spec)] for option, spec in options.items()}
@@ -289,15 +291,17 @@ def test_each_layer_tells_the_unit_of_an_option(role):
 
 
 def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
-    """Yield the module's parameters for each task, given answers to a survey with its defaults."""
+    """Yield the module's parameters for each task, for answers to a survey with defaults."""
     variables = ({question["variable"]: question["default"]
                   for question in questions(role).values()} | answers)
     options = {name: option for option, name in PLAYBOOK_NAMES.items()}
     # as in the playbook
-    of_role = {f"{role}_{options.get(name, name)}": value for name, value in variables.items()}
-    read = release_request.Variables(role, {**variables, **of_role, f"__{role}_short_names": True},
-                                     lambda template: template)
-    request = Request.of(read.request(lambda path: []))
+    role_differences = {f"{role}_{options.get(name, name)}": value for name,
+                        value in variables.items()}
+    request_variables = release_request.Variables(role, {**variables, **role_differences,
+                                                         f"__{role}_short_names": True},
+                                                  lambda template: template)
+    request = Request.of(request_variables.request(lambda path: []))
     assert request.errors == []
     for step in [*({"pause_at": pause} for pause in request.pauses), {}, {"state": "rolled_back"}]:
         params = module_options(request, Turn("update", "", "update", step=step))
@@ -306,17 +310,17 @@ def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json
         yield valid.validated_parameters
 
 
-@pytest.mark.parametrize("who",
+@pytest.mark.parametrize("selection",
                          [{"controller": "foo"}, {"names": "foo\nbar"},
                           {"label_selectors": "app=shop,tier=web"}],
-                         ids=["one", "several", "by labels"])
+                         ids=["name", "names", "label_selectors"])
 @pytest.mark.parametrize("answers", [{}, {"kind": "KIND"}],
-                         ids=["without the kind", "with the kind"])
+                         ids=["without kind", "with kind"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("role", ROLES)
-def test_the_defaults_of_a_survey_are_valid_for_each_kind(role, kind, who, answers):
-    """The module validates them, with the kind given or found by name."""
-    answers = who | {"image": "myimage:v2"} | dict.fromkeys(answers, kind)
+def test_defaults_of_surveys_are_valid_for_each_kind(role, kind, selection, answers):
+    """The module validates the defaults, with the kind from the survey or found by name."""
+    answers = selection | {"image": "myimage:v2"} | dict.fromkeys(answers, kind)
     tasks = list(requests_of_a_survey(role, kind, answers))
 
     for params in tasks:
@@ -325,7 +329,7 @@ def test_the_defaults_of_a_survey_are_valid_for_each_kind(role, kind, who, answe
     assert len(tasks) == (4 if role == "image_bump" else 2)
 
 
-def test_every_kind_is_named_in_the_surveys():
+def test_surveys_name_each_kind():
     texts = {role: questions(role)["kind"]["question_description"] for role in ROLES}
 
     assert [(role, kind) for role in ROLES for kind in KINDS if kind not in texts[role]] == []

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update stages, clusters and controllers in the requested order for any hash seed."""
+"""Keep lists of stages, clusters and controllers in the requested order for any hash seed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Agreement of the module's result, the info module, check mode and autoscaler, for every kind."""
+"""Compare the results of the module, info and check mode, and the autoscaler, for each kind."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ def actions(result):
 
 @pytest.mark.parametrize("pause", PAUSES)
 @pytest.mark.parametrize("kind, strategy", ROWS)
-def test_a_pause(kind, strategy, pause):
+def test_paused_update(kind, strategy, pause):
     request, cluster = update_request(kind, pause_at=pause), Cluster(kind, strategy)
-    preview = cluster.checked(request)
+    preview = cluster.check_mode(request)
     result = cluster.run(request)
     cluster.settle()
-    again, shown_again, info = cluster.run(request), cluster.checked(request), cluster.info(request)
+    again, preview_again = cluster.run(request), cluster.check_mode(request)
+    info = cluster.info(request)
 
     assert result["msg"].startswith(
         f"foo is paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
     assert preview["msg"].startswith(
         f"foo would be paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
     assert actions(preview)[0] == actions(result)[0] and actions(preview)[-1] == actions(result)[-1]
-    for answer in (again, shown_again):
+    for answer in (again, preview_again):
         assert not answer["changed"] and "foo is already paused" in answer["msg"]
-    phases = ({answer["rollout"]["phase"] for answer in (preview, result, again, shown_again)}
+    phases = ({answer["rollout"]["phase"] for answer in (preview, result, again, preview_again)}
               | {info["phase"]})
     assert phases == {"paused"} and info["direction"] == "forward"
     assert ("state=rolled_back" in info["rollback_command"]
             and "with a higher pause_at" in info["resume_command"])
-    for answer in (again, shown_again):
+    for answer in (again, preview_again):
         assert ("image=myimage:v2" in answer["resume_command"]
                 and "pause_at" not in answer["resume_command"])
         assert answer["rollback_command"] == info["rollback_command"]
@@ -48,13 +49,13 @@ def test_a_pause(kind, strategy, pause):
 @pytest.mark.parametrize("end", ["updated", "rolled_back"])
 @pytest.mark.parametrize("pause", PAUSES)
 @pytest.mark.parametrize("kind, strategy", ROWS)
-def test_the_end_of_a_paused_update(kind, strategy, pause, end):
+def test_end_of_a_paused_update(kind, strategy, pause, end):
     cluster = Cluster(kind, strategy)
     cluster.run(update_request(kind, pause_at=pause))
     cluster.settle()
     params = {"image": None, "state": "rolled_back"} if end == "rolled_back" else {}
     request = update_request(kind, **params)
-    preview, result = cluster.checked(request), cluster.run(request)
+    preview, result = cluster.check_mode(request), cluster.run(request)
     cluster.settle()
     again, info = cluster.run(request), cluster.info(request)
 

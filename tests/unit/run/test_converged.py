@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A task without changes waits until all pods are available, as `kubectl rollout status` does."""
+"""Wait until all pods are available if nothing changes, as `kubectl rollout status` does."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Patch, put
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-ENDS = {"updated": {"image": "myimage:v1"}, "rolled_back": {"image": None, "state": "rolled_back"}}
+OUTCOMES = {"updated": {"image": "myimage:v1"},
+            "rolled_back": {"image": None, "state": "rolled_back"}}
 
 
-class Unwell(Cluster):
+class UnreadyCluster(Cluster):
     """Cluster where foo has the requested template and an unready pod.
 
     The pod becomes ready after `waits` waits, or never.
     """
 
-    def __init__(self, kind, end="updated", waits=None):
+    def __init__(self, kind, outcome="updated", waits=None):
         self.leases, self.events = [], []
         super().__init__(kind)
-        if end == "rolled_back":
+        if outcome == "rolled_back":
             self.run(update_request(kind, pause_at="1"))
             self.settle()
-            self.run(update_request(kind, **ENDS[end]))
+            self.run(update_request(kind, **OUTCOMES[outcome]))
             self.settle()
         pods = [pod._replace(ready=number != 0) for number, pod in enumerate(self.pods)]
         if self.kind in ("StatefulSet", "DaemonSet"):
@@ -38,16 +39,16 @@ class Unwell(Cluster):
         else:
             self.controllers_and_pods.pods[:] = pods
         self.stall()
-        self.waits, self.happens = waits, self.happen
-        self.tries, self.leases, self.events = [], [], []
+        self.waits, self.on_wait = waits, self.make_ready
+        self.attempts, self.leases, self.events = [], [], []
 
-    def happen(self):
+    def make_ready(self):
         if self.waits is not None and self.waits <= 0:
             self.settle()
         self.waits = None if self.waits is None else self.waits - 1
 
     def stall(self):
-        """Settle the cluster, but let no pod become ready."""
+        """Settle the cluster, but keep pods unready."""
         while moves := [move for move in self.cluster.moves() if move.verb != "ready"]:
             self.cluster.make(moves[0])
 
@@ -71,49 +72,51 @@ class Unwell(Cluster):
         return True
 
     @property
-    def is_untouched(self):
-        return not (self.tries or self.leases or self.events)
+    def is_unchanged(self):
+        return not (self.attempts or self.leases or self.events)
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_task_waits_for_the_pods_and_changes_nothing(kind, end):
-    cluster, request = Unwell(kind, end, waits=5), update_request(kind, **ENDS[end])
+def test_task_waits_for_pods_without_a_write(kind, outcome):
+    cluster, request = UnreadyCluster(kind, outcome, waits=5), update_request(kind,
+                                                                              **OUTCOMES[outcome])
     assert driver.look(choose(request), request, cluster, cluster.clock) is None
 
     result = cluster.run(request)
     assert not result["changed"] and "foo " in result["msg"] and "already" in result["msg"]
-    assert cluster.waits < 0 and cluster.is_untouched
+    assert cluster.waits < 0 and cluster.is_unchanged
     assert driver.look(choose(request), request, cluster, cluster.clock)["msg"] == result["msg"]
 
 
 @pytest.mark.parametrize("on_failure", ["stop", "rollback"])
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_pods_that_never_become_available_fail_the_task_without_a_rollback(kind, end, on_failure):
-    cluster = Unwell(kind, end)
-    request = update_request(kind, progress_deadline=5, on_failure=on_failure, **ENDS[end])
-    error = cluster.refusal(request)
+def test_unavailable_pods_fail_the_task_without_a_rollback(kind, outcome,
+                                                           on_failure):
+    cluster = UnreadyCluster(kind, outcome)
+    request = update_request(kind, progress_deadline=5, on_failure=on_failure, **OUTCOMES[outcome])
+    error = cluster.error(request)
 
     assert error.what.startswith("no progress for 5 s while waiting for this: foo")
     assert (error.what.endswith(" available; no update is in progress")
             and "has 3 of 4 available" in error.why)
-    parameters = ("image=ANOTHER-IMAGE" if end == "rolled_back"
+    parameters = ("image=ANOTHER-IMAGE" if outcome == "rolled_back"
                   else "state=rolled_back to_revision=previous")
     assert (error.next_command.splitlines()[-3:-1] == [request.command(), "or:"]
             and parameters in error.next_command.splitlines()[-1])
-    assert cluster.is_untouched
+    assert cluster.is_unchanged
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_check_mode_waits_for_nothing(kind):
-    cluster = Unwell(kind)
-    result = cluster.checked(update_request(kind, image="myimage:v1"))
+def test_check_mode_does_not_wait(kind):
+    cluster = UnreadyCluster(kind)
+    result = cluster.check_mode(update_request(kind, image="myimage:v1"))
     assert not result["changed"] and result["msg"] == "foo already has the desired template"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_pods_a_look_is_enough(kind):
+def test_no_wait_without_pods(kind):
     cluster, request = Cluster(kind), update_request(kind, image="myimage:v1")
     if kind == "DaemonSet":
         cluster.cluster.set_nodes("foo", [])
@@ -125,22 +128,22 @@ def test_without_pods_a_look_is_enough(kind):
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
-def test_a_rollout_of_another_client_is_waited_for_without_a_lease(kind):
-    cluster = Unwell(kind)
+def test_task_waits_for_the_rollout_of_another_client_without_a_lease(kind):
+    cluster = UnreadyCluster(kind)
     cluster.set_image("myimage:v2")
-    error = cluster.refusal(update_request(kind, progress_deadline=5, on_failure="rollback"))
-    assert error.what.endswith("; no update is in progress") and cluster.is_untouched
+    error = cluster.error(update_request(kind, progress_deadline=5, on_failure="rollback"))
+    assert error.what.endswith("; no update is in progress") and cluster.is_unchanged
 
     cluster.waits = 3
-    assert not cluster.run(update_request(kind))["changed"] and cluster.is_untouched
+    assert not cluster.run(update_request(kind))["changed"] and cluster.is_unchanged
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_another_client_changes_meanwhile_is_not_undone(kind):
-    """Another client may fix the broken pods with another image while the task waits."""
-    cluster = Unwell(kind)
-    cluster.happens = lambda: cluster.set_image("myimage:v3")
+def test_change_of_another_client_is_not_reverted(kind):
+    """Another client may fix the failing pods with another image while the task waits."""
+    cluster = UnreadyCluster(kind)
+    cluster.on_wait = lambda: cluster.set_image("myimage:v3")
     with pytest.raises(RolloutError,
                        match="another client changed the template while this task waited for pods"):
         cluster.run(update_request(kind, image="myimage:v1"))
-    assert cluster.is_untouched
+    assert cluster.is_unchanged

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ends of a wait: deadlines, fatal failure reasons, and steps undone by other clients."""
+"""End a wait: deadlines, fatal causes, and steps undone by other clients."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import dataclasses
 import re
 
 import pytest
-from builders import BACK, SUCCESSOR, UPDATE, new, old, rc, template
-from clusters import Cluster, FakeClock, fails, troubled
+from builders import ROLLBACK, SUCCESSOR, UPDATE, new, old, rc, template
+from clusters import Cluster, FakeClock, stalled_cluster, update_error
 from idle_gateway import IdleGateway
-from migrations import ALL, MIGRATE, MIGRATE_CONFIG, ConfigWorld, after
+from migrations import ALL_STEPS, MIGRATE, MIGRATE_CONFIG, ConfigWorld, world_after
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import HELD
@@ -46,40 +46,41 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines imp
     failure,
 )
 
-ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
+COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
 
 @pytest.mark.parametrize("request_, items, what, next_command", [
     (UPDATE, [rc()], f"{SUCCESSOR} 0/3 available, foo 3",
-     f"{ROLL} 'name=foo image=myimage:v2'\nor:\n{ROLL} 'name=foo state=rolled_back'"),
-    (BACK, [old(1, 3), new(2, 0)], f"foo 1/3 available, {SUCCESSOR} 2",
-     f"{ROLL} 'name=foo state=rolled_back'\nor:\nrun the task that began it, to finish the update "
+     f"{COMMAND} 'name=foo image=myimage:v2'\nor:\n{COMMAND} 'name=foo state=rolled_back'"),
+    (ROLLBACK, [old(1, 3), new(2, 0)], f"foo 1/3 available, {SUCCESSOR} 2",
+     f"{COMMAND} 'name=foo state=rolled_back'\nor:\nrun the task that began it, to finish the "
+     "update "
      "instead"),
-], ids=["forward", "back"])
-def test_without_progress_for_the_deadline_it_ends_and_says_what_it_waits_for(
+], ids=["update", "rollback"])
+def test_progress_deadline_ends_the_task(
         request_, items, what, next_command):
     cluster = Cluster(*items)
-    cluster.happens = cluster.stall
+    cluster.on_wait = cluster.stall
 
-    error = cluster.refusal(dataclasses.replace(request_, progress_deadline=60))
+    error = cluster.error(dataclasses.replace(request_, progress_deadline=60))
 
-    slow = SUCCESSOR if request_ is UPDATE else "foo"
-    of = "0 of 1" if request_ is UPDATE else "1 of 2"
+    waiting = SUCCESSOR if request_ is UPDATE else "foo"
+    counts = "0 of 1" if request_ is UPDATE else "1 of 2"
     assert error.what == f"no progress for 60 s while waiting for this: {what}"
-    assert error.why == f"{slow} has {of} available"
+    assert error.why == f"{waiting} has {counts} available"
     assert (error.where, error.next_command) == ("ReplicationController default/foo", next_command)
     assert 60 <= cluster.clock.now - cluster.writes[-1][0] < 61
 
 
-class KeptByFinalizers(Cluster):
+class WithFinalizers(Cluster):
     """Cluster where new controllers get finalizers, never removed by another client."""
 
-    is_over = False
+    removes_finalizers = False
 
     def __init__(self, *items):
         super().__init__(*items)
         self.lines = []
-        self.happens = self.settle
+        self.on_wait = self.settle
 
     def write(self, write):
         if isinstance(write, Create):
@@ -90,29 +91,29 @@ class KeptByFinalizers(Cluster):
 
     def settle(self):
         while moves := [move for move in self.cluster.moves()
-                        if self.is_over or move.verb != "finalize"]:
+                        if self.removes_finalizers or move.verb != "finalize"]:
             self.cluster.make(moves[0])
 
-    def fails(self, request):
-        return self.refusal(dataclasses.replace(request, progress_deadline=60),
-                            print_line=self.lines.append)
+    def update_error(self, request):
+        return self.error(dataclasses.replace(request, progress_deadline=60),
+                          print_line=self.lines.append)
 
 
 KEEP_NAME = dataclasses.replace(UPDATE, next_name="bar", rolls_back=True)
 
 
-@pytest.mark.parametrize("request_, begun, name, before, after", [
+@pytest.mark.parametrize("request_, begun, name, before, world_after", [
     (KEEP_NAME, None, "foo", {"foo", "bar"}, {"bar"}),
     (UPDATE, None, SUCCESSOR, {"foo", SUCCESSOR}, {"foo"}),
-    (BACK, UPDATE, SUCCESSOR, {"foo", SUCCESSOR}, {"foo"}),
-], ids=["next_name", "the handover", "back"])
-def test_a_deletion_that_finalizers_keep_from_ending_is_named_and_the_same_task_goes_on(
-        request_, begun, name, before, after):
-    cluster = KeptByFinalizers(rc(finalizers=["example.com/a"]))
+    (ROLLBACK, UPDATE, SUCCESSOR, {"foo", SUCCESSOR}, {"foo"}),
+], ids=["next_name", "handover", "rollback"])
+def test_deletion_blocked_by_finalizers_is_an_error_and_resumable(
+        request_, begun, name, before, world_after):
+    cluster = WithFinalizers(rc(finalizers=["example.com/a"]))
     if begun:
         cluster.run(dataclasses.replace(begun, pause_at=Size(1)))
 
-    error = cluster.fails(request_)
+    error = cluster.update_error(request_)
 
     assert error.what == f"the deletion of {name} does not end"
     assert error.why == f"finalizers of ReplicationController {name}: example.com/a"
@@ -121,85 +122,87 @@ def test_a_deletion_that_finalizers_keep_from_ending_is_named_and_the_same_task_
         f"kubectl -n default patch rc {name} --type=merge -p "
         """'{"metadata": {"finalizers": null}}'""" f"\nthen:\n{request_.command()}")
     assert f"waiting: {name} is gone (its finalizers: example.com/a)" in cluster.lines
-    assert cluster.controllers().keys() == before and cluster.fails(request_).what == error.what
+    assert cluster.controllers().keys() == before
+    assert cluster.update_error(request_).what == error.what
     assert not any(handover.is_closed(controller)
                    for controller in cluster.controllers().values() if controller.current)
 
-    cluster.is_over = True
+    cluster.removes_finalizers = True
     cluster.run(request_)
-    assert (cluster.controllers().keys() == after
+    assert (cluster.controllers().keys() == world_after
             and not any(controller.is_updating for controller in cluster.controllers().values()))
 
 
-def test_a_timeout_while_finalizers_keep_what_was_deleted_is_no_reason_to_roll_back():
-    cluster = KeptByFinalizers(rc(finalizers=["example.com/a"]))
-    error = cluster.fails(dataclasses.replace(KEEP_NAME, timeout=30))
+def test_no_rollback_after_a_timeout_caused_by_finalizers():
+    cluster = WithFinalizers(rc(finalizers=["example.com/a"]))
+    error = cluster.update_error(dataclasses.replace(KEEP_NAME, timeout=30))
     assert error.what == "the deletion of foo does not end" and not isinstance(error, RolloutFailed)
 
 
-def at(cluster, line):
+def seconds_until(cluster, line):
     """Return the seconds from the last write to the progress line that ends with `line`."""
     return next(now for now, text in cluster.lines if text.endswith(line)) - cluster.writes[-1][0]
 
 
 @pytest.mark.parametrize("grace", [10, 3, 0])
-def test_a_cause_that_waiting_does_not_cure_is_shown_at_once_and_ends_the_task_after_its_grace(
+def test_fatal_cause_ends_the_task_after_failure_grace(
         grace):
-    cluster = troubled(rc())
+    cluster = stalled_cluster(rc())
 
-    error = fails(cluster, failure_grace=grace)
+    error = update_error(cluster, failure_grace=grace)
 
     assert error.what == "the new pods cannot become available"
     assert f"pod {SUCCESSOR}-1, container web: ErrImagePull: no such image" in error.why
     assert error.as_result()["failure"]["causes"][0]["kind"] == "image"
     assert error.next_command.endswith(
-        f"\nthen:\n{ROLL} 'name=foo image=myimage:v2'\nor:\n{ROLL} 'name=foo state=rolled_back'")
-    report_time = 1 if grace == 0 else at(cluster, "ErrImagePull: no such image")
+        f"\nthen:\n{COMMAND} 'name=foo image=myimage:v2'\nor:\n{COMMAND} 'name=foo "
+        "state=rolled_back'")
+    report_time = 1 if grace == 0 else seconds_until(cluster, "ErrImagePull: no such image")
     assert 1 <= report_time < 1.5
     assert grace + 1 <= cluster.clock.now - cluster.writes[-1][0] < grace + 1.5
 
 
-def changing(period, seconds, trouble, otherwise):
+def alternating_cluster(period, seconds, trouble, other_reason):
     """Return a cluster whose pods fail for two reasons in turn.
 
     The reason is `trouble` for the first `seconds` of each period, then `otherwise`.
     """
-    cluster = troubled(rc())
+    cluster = stalled_cluster(rc())
 
-    def happens():
+    def on_wait():
         cluster.stall()
-        cluster.trouble = trouble if cluster.clock.now % period < seconds else otherwise
+        cluster.waiting_reason = trouble if cluster.clock.now % period < seconds else other_reason
 
-    cluster.happens = happens
+    cluster.on_wait = on_wait
     return cluster
 
 
 @pytest.mark.parametrize("cluster", [
-    lambda: changing(4, 2, "ErrImagePull", otherwise="ImagePullBackOff"),
-    lambda: changing(4, 1, "ContainerCreating", otherwise="RunContainerError"),
-], ids=["reasons that alternate", "a container that runs for a moment each time"])
-def test_one_cause_with_short_gaps_lasts(cluster):
-    assert fails(cluster()).what == "the new pods cannot become available"
+    lambda: alternating_cluster(4, 2, "ErrImagePull", other_reason="ImagePullBackOff"),
+    lambda: alternating_cluster(4, 1, "ContainerCreating", other_reason="RunContainerError"),
+], ids=["alternating reasons", "container that runs briefly"])
+def test_fatal_cause_with_short_gaps_ends_the_task(cluster):
+    assert update_error(cluster()).what == "the new pods cannot become available"
 
 
-def test_a_cause_that_goes_away_in_time_is_forgotten():
-    cluster = changing(12, 8, "ErrImagePull", otherwise="ContainerCreating")
+def test_temporary_cause_does_not_end_the_task():
+    cluster = alternating_cluster(12, 8, "ErrImagePull", other_reason="ContainerCreating")
 
-    assert "no progress for 60 s" in fails(cluster, progress_deadline=60).what
+    assert "no progress for 60 s" in update_error(cluster, progress_deadline=60).what
 
 
-def test_nothing_is_looked_at_while_it_goes_well():
+def test_pods_are_not_read_during_progress():
     cluster = Cluster(rc())
     cluster.run()
 
     assert not cluster.called("troubled_pods")
 
 
-def test_the_pods_explain_nothing_before_the_controller_manager_has_acted():
+def test_pods_are_not_read_before_the_controller_manager_syncs():
     cluster = Cluster(rc())
-    cluster.happens = lambda: None
+    cluster.on_wait = lambda: None
 
-    error = cluster.refusal(dataclasses.replace(UPDATE, progress_deadline=5))
+    error = cluster.error(dataclasses.replace(UPDATE, progress_deadline=5))
 
     assert "no progress for 5 s" in error.what and "0 of 1 available" in error.why
     assert not cluster.called("troubled_pods")
@@ -209,83 +212,83 @@ def test_the_pods_explain_nothing_before_the_controller_manager_has_acted():
                          [(LARGE_CONTROLLER + 1, 4, 4),
                           (LARGE_CONTROLLER + 1, 100, CHEAP_CHECK_SECONDS),
                           (LARGE_CONTROLLER, 100, 1)],
-                         ids=["until they do more than start", "not for long",
-                              "few are read at once"])
-def test_many_pods_that_only_start_are_not_read(replicas, starts, first):
+                         ids=["until a pod does not only start", "limited time",
+                              "small controller"])
+def test_starting_pods_of_a_large_controller_are_not_read(replicas, starts, first):
     observed = Controller.from_api(rc(replicas=replicas))
     clock, read = FakeClock(), []
 
-    class Starting(IdleGateway):
+    class StartingPods(IdleGateway):
         def are_starting(self, controller):
-            return clock.now - began < starts
+            return clock.now - start < starts
 
         def troubled_pods(self, controller):
-            read.append(clock.now - began)
+            read.append(clock.now - start)
             return []
 
-    began = clock.now
-    patience = Deadlines(Starting(), clock, Intervals())
+    start = clock.now
+    deadlines = Deadlines(StartingPods(), clock, Intervals())
     for _second in range(20):
-        patience.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
+        deadlines.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
         clock.now += 1
     assert read[0] == first
 
 
-def test_the_whole_task_ends_in_time():
-    cluster = troubled(rc(), trouble="ContainerCreating")
+def test_timeout_ends_the_task():
+    cluster = stalled_cluster(rc(), waiting_reason="ContainerCreating")
 
-    error = fails(cluster, timeout=30)
+    error = update_error(cluster, timeout=30)
 
     assert error.what == "not finished within 30 s" and 30 < cluster.clock.now - 1000 < 31
 
 
-def test_any_pod_that_becomes_available_is_progress():
+def test_each_available_pod_is_progress():
     """A pod becomes available every 50 s, with a deadline of 60 s."""
     cluster = Cluster(old(1), new(2, available=0))
     request = dataclasses.replace(UPDATE, progress_deadline=60)
     cluster.ready_at = cluster.clock.now
 
-    def one_in_50_seconds():
+    def make_ready_every_50_seconds():
         cluster.stall()
         ready = [move for move in cluster.cluster.moves() if move.verb == "ready"]
         if ready and cluster.clock.now >= cluster.ready_at + 50:
             cluster.ready_at = cluster.clock.now
             cluster.cluster.make(ready[0])
 
-    cluster.happens = one_in_50_seconds
+    cluster.on_wait = make_ready_every_50_seconds
 
     assert cluster.run(request)["changed"]
     assert cluster.clock.now > 1000 + 2 * 50
 
 
-def test_a_deadline_is_not_moved_by_pods_that_come_and_go():
+def test_flapping_readiness_does_not_extend_the_deadline():
     cluster = Cluster(old(3), new(1, available=0))
-    flips = []
+    calls = []
 
-    def flap():
+    def toggle_readiness():
         """Toggle the readiness of a pod of foo; the successor's pod never becomes ready."""
-        flips.append(1)
+        calls.append(1)
         item = cluster.cluster.items["foo"]
-        available = 3 - len(flips) % 2
+        available = 3 - len(calls) % 2
         cluster.cluster.items["foo"] = {**item,
                                         "status": {**item["status"],
                                                    "availableReplicas": available}}
 
-    cluster.happens = flap
+    cluster.on_wait = toggle_readiness
 
-    error = cluster.refusal(dataclasses.replace(UPDATE, progress_deadline=20))
+    error = cluster.error(dataclasses.replace(UPDATE, progress_deadline=20))
 
     assert "no progress for 20 s" in error.what
     assert cluster.clock.now - 1000 < 22
 
 
-def test_a_step_that_is_undone_again_and_again_is_given_up():
+def test_repeatedly_reverted_step_is_an_error():
     """Another autoscaler keeps resetting the size of foo."""
     cluster = Cluster(old(3), new(1))
-    cluster.happens = lambda: (cluster.cluster.settle(), cluster.patch("foo", "/spec/replicas", 3),
+    cluster.on_wait = lambda: (cluster.cluster.settle(), cluster.patch("foo", "/spec/replicas", 3),
                                cluster.cluster.settle())
 
-    error = cluster.refusal()
+    error = cluster.error()
 
     assert re.fullmatch(r"another client keeps undoing this step \(scale \S+: \d -> \d replicas\): "
                         r"it was taken 5 times", error.what)
@@ -293,27 +296,27 @@ def test_a_step_that_is_undone_again_and_again_is_given_up():
                                 for _at, write in cluster.writes)
     assert max(sizes.values()) == MAX_REPETITIONS == 5
     assert error.next_command == (
-        f"find out who changes it (an autoscaler?), then:\n{ROLL} 'name=foo image=myimage:v2'")
+        f"find out who changes it (an autoscaler?), then:\n{COMMAND} 'name=foo image=myimage:v2'")
 
 
-def test_writes_that_are_refused_each_time_are_given_up():
+def test_repeatedly_rejected_writes_are_an_error():
     cluster = Cluster(old(3), new(0))
-    cluster.allows = lambda write: False
+    cluster.allow_write = lambda write: False
 
-    error = cluster.refusal()
+    error = cluster.error()
 
     assert error.what == (
         f"{SUCCESSOR} keeps changing: {MAX_REJECTED_WRITES} writes in a row were rejected")
     assert error.where == f"ReplicationController default/{SUCCESSOR}"
-    assert len(cluster.tries) == MAX_REJECTED_WRITES + 1
+    assert len(cluster.attempts) == MAX_REJECTED_WRITES + 1
 
 
-class Rejecting(Cluster):
-    """Nodes that reject new pods: a further pod per observation, at most `most` in total."""
+class RejectingCluster(Cluster):
+    """Nodes that reject new pods: one more pod per observation, at most `most` in total."""
 
     def __init__(self, *items, most=1000, reason="SysctlForbidden"):
         super().__init__(*items)
-        self.happens, self.most, self.reason = self.stall, most, reason
+        self.on_wait, self.most, self.reason = self.stall, most, reason
         self.rejected, self.lines = 5, []
 
     def troubled_pods(self, controller):
@@ -327,11 +330,11 @@ class Rejecting(Cluster):
 @pytest.mark.parametrize("reason",
                          ["SysctlForbidden", "OutOfcpu", "UnexpectedAdmissionError",
                           "NodeAffinity"])
-def test_pods_that_nodes_reject_again_and_again_are_fatal_at_once_and_not_replaced(
+def test_repeatedly_rejected_pods_are_fatal(
         reason):
-    cluster = Rejecting(rc(), reason=reason)
+    cluster = RejectingCluster(rc(), reason=reason)
 
-    error = fails(cluster, failure_grace=100)
+    error = update_error(cluster, failure_grace=100)
 
     assert error.what == f"the new pods cannot become available; {SUCCESSOR} creates no more pods"
     assert [(write.name, write.operations[-1]["value"])
@@ -342,7 +345,7 @@ def test_pods_that_nodes_reject_again_and_again_are_fatal_at_once_and_not_replac
     assert cluster.clock.now < 1005 and cluster.rejected < 12
 
 
-class Nodes(IdleGateway):
+class RejectingNodes(IdleGateway):
     """Gateway that lists `rejected` pods, rejected by their nodes."""
 
     rejected = 0
@@ -354,56 +357,58 @@ class Nodes(IdleGateway):
             for number in range(self.rejected)]
 
 
-def waits(gateway, available, *looks):
+def seconds_left(gateway, available, *observations):
     """Wait for the last pods of foo; return the seconds left at each observation.
 
-    Each look, a second after the previous look, holds the steps, rejected and terminating pods.
+    Each observation, one second after another, has the steps, rejected and terminating pods.
     """
     controller = Controller.from_api(rc(replicas=3, available=available))
     clock, seconds = FakeClock(), []
-    patience = Deadlines(gateway, clock, Intervals())
-    for steps, gateway.rejected, terminating in ((0, 0, 0), *looks):
+    deadlines = Deadlines(gateway, clock, Intervals())
+    for steps, gateway.rejected, terminating in ((0, 0, 0), *observations):
         wait = Wait("foo", terminating=Terminating(terminating))
-        seconds.append(patience.wait(UPDATE, RolloutStatus(controller, grows=controller), wait,
-                                     steps)[1])
+        seconds.append(deadlines.wait(UPDATE, RolloutStatus(controller, grows=controller), wait,
+                                      steps)[1])
         clock.now += 1
     return seconds
 
 
-@pytest.mark.parametrize("available, bearable",
+@pytest.mark.parametrize("available, tolerated",
                          [(2, MAX_REJECTED_PODS - 1), (1, 2 * MAX_REJECTED_PODS - 1),
                           (3, MAX_REJECTED_PODS - 1)])
-def test_as_many_rejected_pods_as_rule_out_another_node(available, bearable):
+def test_limit_of_rejected_pods(available, tolerated):
     """The limit applies per missing pod, or once if no pod is missing."""
-    waits(Nodes(), available, (0, 1, 0), (0, 1 + bearable, 0))
+    seconds_left(RejectingNodes(), available, (0, 1, 0), (0, 1 + tolerated, 0))
 
     with pytest.raises(RolloutFailed, match="the new pods cannot become available"):
-        waits(Nodes(), available, (0, 1, 0), (0, 1 + bearable + 1, 0))
+        seconds_left(RejectingNodes(), available, (0, 1, 0), (0, 1 + tolerated + 1, 0))
 
 
-def test_rejected_pods_are_counted_from_the_last_progress_on():
-    waits(Nodes(), 2, (0, 1, 0), (1, 1 + MAX_REJECTED_PODS, 0), (1, 2 * MAX_REJECTED_PODS, 0),
-          (1, 2 * MAX_REJECTED_PODS, 0))
+def test_rejected_pods_are_counted_since_the_last_progress():
+    seconds_left(RejectingNodes(), 2, (0, 1, 0), (1, 1 + MAX_REJECTED_PODS, 0),
+                 (1, 2 * MAX_REJECTED_PODS, 0),
+                 (1, 2 * MAX_REJECTED_PODS, 0))
 
 
-def test_terminating_pods_are_counted_from_the_last_progress_on():
-    """A drop from three terminating pods to two is progress, even after a wait for a single pod."""
+def test_terminating_pods_are_counted_since_the_last_progress():
+    """A drop from three terminating pods to two is progress, even after a wait for one pod."""
     deadline = UPDATE.progress_deadline
 
-    assert waits(Nodes(), 2, (0, 0, 1), (0, 0, 1), (1, 0, 3), (1, 0, 3), (1, 0, 2))[1:] == [
+    assert seconds_left(RejectingNodes(), 2, (0, 0, 1), (0, 0, 1), (1, 0, 3), (1, 0, 3),
+                        (1, 0, 2))[1:] == [
         deadline, deadline - 1, deadline, deadline - 1, deadline]
 
 
-def test_where_more_pods_are_missing_more_may_be_rejected():
-    cluster = Rejecting(rc())
+def test_limit_of_rejected_pods_grows_with_missing_pods():
+    cluster = RejectingCluster(rc())
 
-    fails(cluster, failure_grace=100, max_surge=Size(3))
+    update_error(cluster, failure_grace=100, max_surge=Size(3))
 
     assert 6 + 3 * MAX_REJECTED_PODS <= cluster.rejected <= 6 + 3 * MAX_REJECTED_PODS + 3
 
 
 @pytest.mark.parametrize("kinds", [["refused-by-node", "crash"], ["crash", "refused-by-node"]])
-def test_one_endless_cause_makes_a_failure_endless(kinds):
+def test_failure_with_an_endless_cause_is_endless(kinds):
     causes = [Cause(kind, "reason", "message", "wait", is_fatal=True) for kind in kinds]
 
     assert failure(UPDATE, IdleGateway(), "what", "how far", causes).is_endless
@@ -412,26 +417,27 @@ def test_one_endless_cause_makes_a_failure_endless(kinds):
         assert not failure(UPDATE, IdleGateway(), "what", "how far", [cause]).is_endless
 
 
-def test_pods_that_were_rejected_before_are_no_reason_to_fail():
-    """Rejected pods stay in the list for long; the node's lack of room may have been brief."""
-    assert "no progress for 60 s" in fails(Rejecting(rc(), most=6), progress_deadline=60,
-                                           failure_grace=1).what
+def test_earlier_rejected_pods_are_ignored():
+    """Rejected pods stay in the list for long; the node may have lacked resources only briefly."""
+    assert "no progress for 60 s" in update_error(RejectingCluster(rc(), most=6),
+                                                  progress_deadline=60,
+                                                  failure_grace=1).what
 
 
-def test_after_such_a_failure_the_same_task_goes_on():
-    cluster = Rejecting(rc())
-    fails(cluster)
-    cluster.happens = cluster.cluster.settle
+def test_task_resumes_after_rejected_pods():
+    cluster = RejectingCluster(rc())
+    update_error(cluster)
+    cluster.on_wait = cluster.cluster.settle
 
     assert cluster.run()["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
 
 
-def test_and_it_can_go_back_by_itself():
-    cluster = Rejecting(rc())
-    cluster.happens = lambda: cluster.cluster.settle() if cluster.controllers()[
+def test_rollback_after_rejected_pods():
+    cluster = RejectingCluster(rc())
+    cluster.on_wait = lambda: cluster.cluster.settle() if cluster.controllers()[
         SUCCESSOR].desired == 0 else cluster.stall()
 
-    error = fails(cluster, rolls_back=True)
+    error = update_error(cluster, rolls_back=True)
 
     assert "foo is rolled back to myimage:v1" in error.what and "no more pods" not in error.what
     assert list(cluster.controllers()) == ["foo"]
@@ -440,7 +446,7 @@ def test_and_it_can_go_back_by_itself():
 def stateful_set(updated, replicas=2, generation=1):
     """Return a StatefulSet with `updated` pods of the newest template.
 
-    From generation 2 on, the status is still about generation 1.
+    From generation 2 on, the status still describes generation 1.
     """
     return StatefulSet.from_api({
         "metadata": {"name": "foo", "uid": "uid of foo", "generation": generation,
@@ -451,15 +457,15 @@ def stateful_set(updated, replicas=2, generation=1):
                    "observedGeneration": 1}})
 
 
-def test_that_all_pods_were_new_before_the_update_is_no_progress():
+def test_status_before_the_update_is_no_progress():
     """Each pod becomes ready in time; all pods together take longer than the deadline."""
     clock = FakeClock()
-    patience = Deadlines(IdleGateway(), clock, Intervals())
+    deadlines = Deadlines(IdleGateway(), clock, Intervals())
 
     def wait(controller):
         progress = 2 * controller.updated + controller.available
-        patience.wait(UPDATE, RolloutStatus(controller, grows=controller, progress=progress),
-                      Wait("foo"), 1)
+        deadlines.wait(UPDATE, RolloutStatus(controller, grows=controller, progress=progress),
+                       Wait("foo"), 1)
         clock.now += UPDATE.progress_deadline - 1
 
     wait(stateful_set(3, 3, generation=2))
@@ -470,17 +476,17 @@ def test_that_all_pods_were_new_before_the_update_is_no_progress():
         wait(stateful_set(2, 3))
 
 
-def test_of_fewer_pods_fewer_can_be_new():
-    """Another client scales down in mid-update; scaling up again and again is no progress."""
+def test_scale_down_by_another_client_restarts_the_deadline_once():
+    """Another client scales down during the update; scaling up repeatedly is no progress."""
     clock = FakeClock()
-    patience = Deadlines(IdleGateway(), clock, Intervals())
+    deadlines = Deadlines(IdleGateway(), clock, Intervals())
 
     def wait(updated, replicas):
         controller = stateful_set(updated, replicas)
-        patience.wait(UPDATE,
-                      RolloutStatus(controller, grows=controller, goal=replicas,
-                                    progress=2 * updated + replicas),
-                      Wait("foo"), 1)
+        deadlines.wait(UPDATE,
+                       RolloutStatus(controller, grows=controller, goal=replicas,
+                                     progress=2 * updated + replicas),
+                       Wait("foo"), 1)
         clock.now += UPDATE.progress_deadline - 1
 
     for updated, replicas in ((8, 10), (3, 5), (4, 5)):
@@ -491,15 +497,15 @@ def test_of_fewer_pods_fewer_can_be_new():
 
 
 @pytest.mark.parametrize("pods, is_reported", [(1, True), (2, False), (None, False)],
-                         ids=["one is missing", "all there", "not seen"])
-def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(pods, is_reported):
-    """Old controller managers do not update a StatefulSet's status while pod creation fails."""
+                         ids=["missing pod", "all pods", "not readable"])
+def test_missing_pods_are_counted_despite_an_old_status(pods, is_reported):
+    """Old controller managers update no status of a StatefulSet while pod creation fails."""
     observed = stateful_set(0)
     pod = {"metadata": {"ownerReferences": [{"uid": "uid of foo", "controller": True}]}}
     event = {"involvedObject": {"uid": "uid of foo"}, "reason": "FailedCreate",
              "message": "exceeded quota: small"}
 
-    class Quiet(IdleGateway):
+    class WithoutStatus(IdleGateway):
         def troubled_pods(self, controller):
             return []
 
@@ -510,15 +516,15 @@ def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(pods, is_r
             return None if pods is None else [pod] * pods + [{"metadata": {}}]
 
     clock = FakeClock()
-    patience = Deadlines(Quiet(), clock, Intervals())
-    patience.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
+    deadlines = Deadlines(WithoutStatus(), clock, Intervals())
+    deadlines.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
     clock.now += UPDATE.progress_deadline
     with pytest.raises(RolloutFailed) as caught:
-        patience.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
+        deadlines.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
     assert ("exceeded quota: small" in caught.value.why) is is_reported
 
 
-def test_a_task_whose_pause_keeps_an_old_pod_is_repeated_without_the_pause():
+def test_next_command_omits_a_pause_that_keeps_an_old_pod():
     request = parse_request({"name": "foo", "kind": "StatefulSet", "image": "myimage:v2",
                              "pause_at": "1", "failure_grace": 3})
     cause = Cause(HELD, "ErrImagePull", "not found", "leave pause_at out", is_fatal=True,
@@ -526,61 +532,62 @@ def test_a_task_whose_pause_keeps_an_old_pod_is_repeated_without_the_pause():
     error = failure(request, IdleGateway(), "what", "how far", [cause])
 
     assert error.next_command == (
-        f"leave pause_at out\nthen:\n{ROLL} 'name=foo kind=StatefulSet image=myimage:v2 "
+        f"leave pause_at out\nthen:\n{COMMAND} 'name=foo kind=StatefulSet image=myimage:v2 "
         "failure_grace=3'")
     assert error.skips_rollback
 
 
-def fails_in_migration(world, request):
+def migration_error(world, request):
     """Return the error of a migration that exceeds the progress deadline."""
     clock = FakeClock()
-    patience = Deadlines(IdleGateway(), clock, Intervals())
-    standing = MigrationFlow(request.kind).status(request, find(request, world.cluster))
-    patience.wait(request, standing, Wait("foo 0/2 available"), 0)
+    deadlines = Deadlines(IdleGateway(), clock, Intervals())
+    status = MigrationFlow(request.kind).status(request, find(request, world.cluster))
+    deadlines.wait(request, status, Wait("foo 0/2 available"), 0)
     clock.now += request.progress_deadline
     with pytest.raises(RolloutFailed) as caught:
-        patience.wait(request, standing, Wait("foo 0/2 available"), 0)
+        deadlines.wait(request, status, Wait("foo 0/2 available"), 0)
     return caught.value
 
 
-def test_after_a_migration_pods_that_fail_need_another_image_of_the_deployment():
-    world = after(ALL[-1])
-    standing = MigrationFlow(MIGRATE.kind).status(MIGRATE, find(MIGRATE, world.cluster))
+def test_failing_pods_after_a_migration_need_another_image():
+    world = world_after(ALL_STEPS[-1])
+    status = MigrationFlow(MIGRATE.kind).status(MIGRATE, find(MIGRATE, world.cluster))
     error = RolloutFailed("what")
 
-    explain_idle_failure(MIGRATE, error, standing)
+    explain_idle_failure(MIGRATE, error, status)
 
     assert error.next_command == (
-        f"{AGAIN}\nor:\n{ROLL} 'name=foo kind=Deployment image=ANOTHER-IMAGE'")
+        f"{RESUME_MIGRATION}\nor:\n{COMMAND} 'name=foo kind=Deployment image=ANOTHER-IMAGE'")
 
 
 MIGRATE_COMMAND = "ansible localhost -m baton.kubernetes.migrate_to_deployment -a"
-AGAIN = f"{MIGRATE_COMMAND} name=foo"
-ROLLBACK = f"{MIGRATE_COMMAND} 'name=foo state=rolled_back'"
+RESUME_MIGRATION = f"{MIGRATE_COMMAND} name=foo"
+ROLLBACK_MIGRATION = f"{MIGRATE_COMMAND} 'name=foo state=rolled_back'"
 
 
 @pytest.mark.parametrize("step, next_command", [
-    *[(step, f"{AGAIN}\nor:\n{ROLLBACK}") for step in ALL[:4]],
-    *[(step, AGAIN) for step in ALL[4:-2]],
-    (ALL[-2],
-     f"{AGAIN}\nor:\n{ROLL} 'name=foo kind=Deployment image=ANOTHER-IMAGE'\nthen:\n{AGAIN}"),
+    *[(step, f"{RESUME_MIGRATION}\nor:\n{ROLLBACK_MIGRATION}") for step in ALL_STEPS[:4]],
+    *[(step, RESUME_MIGRATION) for step in ALL_STEPS[4:-2]],
+    (ALL_STEPS[-2],
+     f"{RESUME_MIGRATION}\nor:\n{COMMAND} 'name=foo kind=Deployment "
+     f"image=ANOTHER-IMAGE'\nthen:\n{RESUME_MIGRATION}"),
 ])
-def test_a_migration_that_fails_shows_its_rollback_or_the_update_of_its_deployment(
+def test_failed_migration_suggests_a_rollback_or_an_update(
         step, next_command):
-    error = fails_in_migration(after(step), MIGRATE)
+    error = migration_error(world_after(step), MIGRATE)
 
     assert error.next_command == next_command
-    assert error.skips_rollback is (step in ALL[4:])
+    assert error.skips_rollback is (step in ALL_STEPS[4:])
 
 
-@pytest.mark.parametrize("steps, may_go_back", [(4, True), (5, True), (6, False), (9, False)])
-def test_the_migration_of_a_deployment_config_is_rolled_back_while_its_rollout_exists(
-        steps, may_go_back):
+@pytest.mark.parametrize("steps, may_roll_back", [(4, True), (5, True), (6, False), (9, False)])
+def test_failed_migration_of_a_deployment_config_suggests_a_rollback(
+        steps, may_roll_back):
     world = ConfigWorld()
-    world.go(steps)
+    world.run_steps(steps)
 
-    error = fails_in_migration(world, MIGRATE_CONFIG)
+    error = migration_error(world, MIGRATE_CONFIG)
 
-    back = f"or:\n{MIGRATE_COMMAND} 'name=foo kind=DeploymentConfig state=rolled_back'"
-    assert (back in error.next_command) is may_go_back is not error.skips_rollback
+    rollback = f"or:\n{MIGRATE_COMMAND} 'name=foo kind=DeploymentConfig state=rolled_back'"
+    assert (rollback in error.next_command) is may_roll_back is not error.skips_rollback
     assert ("kind=Deployment image=ANOTHER-IMAGE" in error.next_command) is (steps == 9)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The driver's loop: results, failures, and changes made by other clients meanwhile."""
+"""Run the driver's loop: results, failures, and changes by other clients."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import time
 from itertools import pairwise
 
 import pytest
-from builders import BACK, NOW, SUCCESSOR, UPDATE, new, old, rc, record, template
-from clusters import Cluster, fails, troubled
+from builders import NOW, ROLLBACK, SUCCESSOR, UPDATE, new, old, rc, record, template
+from clusters import Cluster, stalled_cluster, update_error
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.decision import decide
@@ -39,14 +39,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines imp
     MAX_REJECTED_WRITES,
 )
 
-ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
+COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
 
 def actions(result):
     return [(step["action"], step["name"], step["to"]) for step in result["steps"]]
 
 
-def test_an_update_reports_every_step_and_how_it_ended():
+def test_result_of_an_update():
     result = Cluster(rc(replicas=1)).run()
 
     v2 = {"web": "myimage:v2"}
@@ -71,10 +71,10 @@ def test_an_update_reports_every_step_and_how_it_ended():
 
 @pytest.mark.parametrize("request_, items", [
     (UPDATE, [rc(image="myimage:v2")]),
-    (BACK, [rc(annotations={object_meta.LAST_ROLLOUT: record("rolled_back")})]),
+    (ROLLBACK, [rc(annotations={object_meta.LAST_ROLLOUT: record("rolled_back")})]),
     (dataclasses.replace(UPDATE, next_name="bar"), [rc("bar", image="myimage:v2")]),
 ], ids=["updated", "rolled back", "updated, next_name"])
-def test_what_has_ended_is_unchanged_without_a_write(request_, items):
+def test_ended_update_is_unchanged(request_, items):
     cluster = Cluster(*items)
 
     result = cluster.run(request_)
@@ -85,7 +85,7 @@ def test_what_has_ended_is_unchanged_without_a_write(request_, items):
                                    "foo no longer exists"))
 
 
-def test_a_second_run_of_an_update_is_unchanged():
+def test_second_run_is_unchanged():
     cluster = Cluster(rc())
     cluster.run()
     cluster.writes.clear()
@@ -93,14 +93,14 @@ def test_a_second_run_of_an_update_is_unchanged():
     assert cluster.run()["changed"] is False and cluster.writes == []
 
 
-def test_check_mode_plans_the_same_steps_and_takes_no_time():
+def test_check_mode_plans_the_same_steps_without_waiting():
     real = Cluster(rc(replicas=7))
     request = dataclasses.replace(UPDATE, update_period=100)
-    began = time.monotonic()
+    start = time.monotonic()
 
     planned = driver.simulate(choose(request), request, real)
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - start < 5
     assert real.writes == []
     assert actions(planned) == actions(real.run(request))
 
@@ -108,11 +108,11 @@ def test_check_mode_plans_the_same_steps_and_takes_no_time():
 # Failures
 
 
-def test_a_failure_reports_the_steps_so_far_and_where_the_rollout_stands():
+def test_failure_reports_steps_and_status():
     cluster = Cluster(rc())
-    cluster.happens = cluster.stall
+    cluster.on_wait = cluster.stall
 
-    result = cluster.refusal(dataclasses.replace(UPDATE, progress_deadline=5)).as_result()
+    result = cluster.error(dataclasses.replace(UPDATE, progress_deadline=5)).as_result()
 
     assert result["changed"] is True
     assert [step["action"] for step in result["steps"]] == [
@@ -123,12 +123,12 @@ def test_a_failure_reports_the_steps_so_far_and_where_the_rollout_stands():
 
 
 @pytest.mark.parametrize("options", [{}, {"timeout": 5}, {"progress_deadline": 5}])
-def test_an_update_that_fails_is_rolled_back_where_that_is_asked_for(options):
-    cluster = troubled(rc(replicas=2))
-    cluster.happens = lambda: (cluster.stall() if SUCCESSOR in cluster.cluster.items
+def test_failed_update_is_rolled_back_on_request(options):
+    cluster = stalled_cluster(rc(replicas=2))
+    cluster.on_wait = lambda: (cluster.stall() if SUCCESSOR in cluster.cluster.items
                                else cluster.cluster.settle())
 
-    error = fails(cluster, rolls_back=True, **options)
+    error = update_error(cluster, rolls_back=True, **options)
     result = error.as_result()
 
     assert error.what.endswith("; foo is rolled back to myimage:v1: 2 of 2 replicas available")
@@ -138,11 +138,11 @@ def test_an_update_that_fails_is_rolled_back_where_that_is_asked_for(options):
     assert "rolled_back" not in error.next_command and "image=myimage:v2" in error.next_command
 
 
-def test_a_rollback_that_fails_too_says_both():
-    cluster = troubled(old(2), new(1))
-    cluster.happens = lambda: None
+def test_failed_rollback_reports_both_failures():
+    cluster = stalled_cluster(old(2), new(1))
+    cluster.on_wait = lambda: None
 
-    error = fails(cluster, rolls_back=True, progress_deadline=20)
+    error = update_error(cluster, rolls_back=True, progress_deadline=20)
 
     assert ("the new pods cannot become available" in error.what
             and "could not be rolled back" in error.what)
@@ -150,16 +150,16 @@ def test_a_rollback_that_fails_too_says_both():
         "state=rolled_back'\nor:\nrun the task that began it, to finish the update instead")
 
 
-def test_a_rollback_that_fails_is_not_rolled_back_itself():
-    cluster = troubled(old(1, 3), new(2, 0))
-    cluster.happens = lambda: None
+def test_failed_rollback_is_not_rolled_back():
+    cluster = stalled_cluster(old(1, 3), new(2, 0))
+    cluster.on_wait = lambda: None
 
-    error = cluster.refusal(dataclasses.replace(BACK, rolls_back=True, progress_deadline=20))
+    error = cluster.error(dataclasses.replace(ROLLBACK, rolls_back=True, progress_deadline=20))
 
     assert "rolled back" not in error.what and cluster.clock.now < 1000 + 2 * 20
 
 
-def test_what_would_survive_a_rollback_is_not_rolled_back():
+def test_no_rollback_for_causes_that_survive_it():
     cluster = Cluster(old(2), new(1))
     run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
                       ALONE)
@@ -168,24 +168,24 @@ def test_what_would_survive_a_rollback_is_not_rolled_back():
 
     run.roll_back(error)
 
-    assert (error.what, error.next_command, cluster.tries) == ("no progress", "", [])
+    assert (error.what, error.next_command, cluster.attempts) == ("no progress", "", [])
 
 
-def test_a_handover_is_not_rolled_back():
-    cluster = troubled(rc(replicas=1))
-    cluster.happens = lambda: cluster.cluster.settle() if not (
+def test_handover_is_not_rolled_back():
+    cluster = stalled_cluster(rc(replicas=1))
+    cluster.on_wait = lambda: cluster.cluster.settle() if not (
         cluster.cluster.controllers()["foo"].takeover) else None
 
-    error = fails(cluster, rolls_back=True, progress_deadline=5)
+    error = update_error(cluster, rolls_back=True, progress_deadline=5)
 
     assert error.what.startswith("no progress for 5 s") and "rolled back" not in error.what
     assert error.progress["rollout"]["phase"] == "taking_over" and cluster.clock.now < 1000 + 2 * 5
 
 
-# The period between steps
+# Period between steps
 
 
-def growth(cluster):
+def scale_times(cluster):
     """Return the times at which the successor was scaled."""
     patches = [(at, write)
                for at, write in cluster.writes if isinstance(write, Patch)
@@ -196,12 +196,12 @@ def growth(cluster):
 
 
 @pytest.mark.parametrize("period", [0, 30])
-def test_growing_waits_for_the_period_but_the_first_time(period):
+def test_update_period_between_steps(period):
     cluster = Cluster(old(3), new(0))
 
     cluster.run(dataclasses.replace(UPDATE, update_period=period))
 
-    times = growth(cluster)
+    times = scale_times(cluster)
     assert len(times) == 3 and times[0] == 1000
     assert all(later - earlier >= period for earlier, later in pairwise(times))
     assert times[-1] - times[0] < 2 * period + 5
@@ -210,26 +210,26 @@ def test_growing_waits_for_the_period_but_the_first_time(period):
 # Other clients
 
 
-def test_writes_that_are_refused_now_and_then_are_planned_again():
+def test_rejected_write_is_planned_again():
     cluster = Cluster(rc())
-    cluster.allows = lambda write: len(cluster.tries) % 2 == 0
+    cluster.allow_write = lambda write: len(cluster.attempts) % 2 == 0
 
     result = cluster.run()
 
-    assert len(cluster.tries) == 2 * len(result["steps"]) > MAX_REJECTED_WRITES
+    assert len(cluster.attempts) == 2 * len(result["steps"]) > MAX_REJECTED_WRITES
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
 
 
-def test_after_a_refused_write_both_are_looked_up_and_foo_last():
+def test_both_controllers_are_read_after_a_rejected_write():
     cluster = Cluster(old(3), new(0))
-    cluster.allows = lambda write: len(cluster.tries) > 1
+    cluster.allow_write = lambda write: len(cluster.attempts) > 1
 
     cluster.run()
 
     assert cluster.calls[:2] == [("look_up", SUCCESSOR), ("look_up", "foo")]
 
 
-def test_a_partner_that_was_not_heard_of_yet_is_looked_up_before_another_is_made():
+def test_unknown_partner_is_looked_up_before_a_creation():
     cluster = Cluster(old(3), new(0))
     cluster.hidden.add(SUCCESSOR)
 
@@ -239,10 +239,10 @@ def test_a_partner_that_was_not_heard_of_yet_is_looked_up_before_another_is_made
     assert "create" not in [step["action"] for step in result["steps"]]
 
 
-def test_a_partner_that_is_known_not_to_be_there_is_not_looked_up():
+def test_absent_partner_is_not_looked_up():
     """The annotation, tested to be absent, keeps other clients from creating a successor.
 
-    After the handover, the watch reports the successor's deletion.
+    After the handover, the watch reports the deletion of the successor.
     """
     cluster = Cluster(rc())
 
@@ -251,22 +251,22 @@ def test_a_partner_that_is_known_not_to_be_there_is_not_looked_up():
     assert ("look_up", SUCCESSOR) not in cluster.calls
 
 
-# A slow line
+# Slow connections
 
 
-class Far(Cluster):
-    """Cluster on a slow line. `on_the_way` lists the blocking requests, not the background ones."""
+class SlowCluster(Cluster):
+    """Cluster with slow responses, and a list of blocking requests."""
 
     def __init__(self, *items):
         super().__init__(*items)
-        self.on_the_way, self.is_beside, self.is_known = [], False, False
+        self.blocking, self.in_background, self.is_known = [], False, False
         for verb in ("rules", "objects", "look_up", "live_pods", "revisions", "refuse_hand_over",
                      "put_lease", "write"):
-            setattr(self, verb, functools.partial(self.counted, verb, getattr(self, verb)))
+            setattr(self, verb, functools.partial(self.count, verb, getattr(self, verb)))
 
-    def counted(self, verb, ask, *arguments):
-        if not self.is_beside:
-            self.on_the_way.append(verb)
+    def count(self, verb, ask, *arguments):
+        if not self.in_background:
+            self.blocking.append(verb)
         return ask(*arguments)
 
     def revisions(self, uids):
@@ -276,45 +276,45 @@ class Far(Cluster):
         return True  # sent in the background
 
     def start_in_background(self, work):
-        done, self.is_beside = concurrent.futures.Future(), True
+        done, self.in_background = concurrent.futures.Future(), True
         done.set_result(work())
-        self.is_beside = False
+        self.in_background = False
         return done
 
 
 @pytest.mark.parametrize("surge, sizes", [(Size(1), 40), (Size(25, percent=True), 8)],
                          ids=["1", "25%"])
-def test_on_a_slow_line_nothing_is_on_the_way_but_what_a_step_needs(surge, sizes):
-    """Each request in the list depends on the answer to the request before."""
-    cluster = Far(rc(replicas=20))
+def test_blocking_requests_on_a_slow_connection(surge, sizes):
+    """Each request in the list depends on the response to the request before."""
+    cluster = SlowCluster(rc(replicas=20))
 
     cluster.run(dataclasses.replace(UPDATE, max_surge=surge))
 
     until_small = ["write"] * (3 + sizes)
     keep_rename_close, delete_open = ["write"] * 3, ["write"] * 2
     handover = ["write", "live_pods"]
-    assert cluster.on_the_way == ["rules", "put_lease", "look_up", *until_small, *keep_rename_close,
-                                  *handover, *delete_open]
+    assert cluster.blocking == ["rules", "put_lease", "look_up", *until_small, *keep_rename_close,
+                                *handover, *delete_open]
 
 
-def test_a_list_that_was_begun_before_next_was_closed_does_not_tell_that_it_has_no_pods():
+def test_list_from_before_the_close_does_not_end_the_handover():
     """The successor may have created a pod after the start of the list request."""
-    cluster = Far(rc(replicas=1))
+    cluster = SlowCluster(rc(replicas=1))
     live_pods = cluster.live_pods
-    cluster.live_pods = lambda selector: () if cluster.is_beside else live_pods(selector)
+    cluster.live_pods = lambda selector: () if cluster.in_background else live_pods(selector)
 
     cluster.run()
 
-    assert cluster.on_the_way.count("live_pods") == 2 and len(cluster.cluster.pods) == 1
+    assert cluster.blocking.count("live_pods") == 2 and len(cluster.cluster.pods) == 1
 
 
 # The handover
 
 
-class Slow(Cluster):
+class PodByPodCluster(Cluster):
     """Cluster whose handover asks for permission to continue after each pod; some pods refuse."""
 
-    refuses = staticmethod(lambda: False)
+    rejects_pod = staticmethod(lambda: False)
 
     def hand_over(self, write, may_continue):
         landed = 0
@@ -322,15 +322,15 @@ class Slow(Cluster):
             if not may_continue():
                 break
             self.clock.sleep(1)
-            landed += not self.refuses() and self.write(dataclasses.replace(write, pods=(pod,)))
+            landed += not self.rejects_pod() and self.write(dataclasses.replace(write, pods=(pod,)))
         return landed
 
 
-def handed_over(cluster):
+def handover_writes(cluster):
     return [(at, write) for at, write in cluster.writes if isinstance(write, Handover)]
 
 
-def test_the_pods_are_listed_before_and_after_they_are_handed_over():
+def test_pods_are_listed_before_and_after_a_handover():
     cluster = Cluster(rc())
 
     cluster.run()
@@ -340,10 +340,10 @@ def test_the_pods_are_listed_before_and_after_they_are_handed_over():
 
 
 @pytest.mark.parametrize("request_, items", [
-    (dataclasses.replace(UPDATE, next_name="bar"), [rc()]), (BACK, [old(2), new(1)]),
+    (dataclasses.replace(UPDATE, next_name="bar"), [rc()]), (ROLLBACK, [old(2), new(1)]),
     (UPDATE, [rc(image="myimage:v2")]),
-], ids=["next_name", "a rollback", "nothing to do"])
-def test_the_pods_are_not_listed_where_none_is_handed_over(request_, items):
+], ids=["next_name", "rollback", "no change"])
+def test_pods_are_not_listed_without_a_handover(request_, items):
     cluster = Cluster(*items)
 
     cluster.run(request_)
@@ -351,27 +351,27 @@ def test_the_pods_are_not_listed_where_none_is_handed_over(request_, items):
     assert cluster.called("live_pods") == []
 
 
-def test_pods_that_have_just_been_handed_over_are_not_listed_again_at_once():
-    cluster, lag = Cluster(rc()), []
+def test_pods_are_listed_with_a_delay_after_a_handover():
+    cluster, delays = Cluster(rc()), []
 
-    def happens():
+    def on_wait():
         """Delay the controller manager: reparented pods are observed only seconds later."""
-        if handed_over(cluster) and len(lag) < 10:
-            lag.append((cluster.clock.now, len(cluster.called("live_pods"))))
+        if handover_writes(cluster) and len(delays) < 10:
+            delays.append((cluster.clock.now, len(cluster.called("live_pods"))))
         else:
             cluster.cluster.settle()
 
-    cluster.happens = happens
+    cluster.on_wait = on_wait
     cluster.run()
 
-    at = handed_over(cluster)[0][0]
-    assert {listed for now, listed in lag if now < at + POD_LIST_INTERVAL} == {1}
-    assert lag[-1][1] > 1
+    at = handover_writes(cluster)[0][0]
+    assert {listed for now, listed in delays if now < at + POD_LIST_INTERVAL} == {1}
+    assert delays[-1][1] > 1
 
 
-def test_pods_that_refuse_it_are_handed_over_later_and_told_as_they_were():
-    cluster, tries = Slow(rc()), []
-    cluster.refuses = lambda: tries.append(1) or len(tries) == 2
+def test_rejected_pods_are_reparented_later():
+    cluster, attempts = PodByPodCluster(rc()), []
+    cluster.rejects_pod = lambda: attempts.append(1) or len(attempts) == 2
 
     result = cluster.run()
 
@@ -381,9 +381,9 @@ def test_pods_that_refuse_it_are_handed_over_later_and_told_as_they_were():
     assert {pod.owner for pod in cluster.cluster.pods} == {"uid of foo"}
 
 
-def test_a_handover_that_no_pod_takes_is_a_refused_write():
-    cluster, tries = Slow(rc()), []
-    cluster.refuses = lambda: tries.append(1) or len(tries) <= 3
+def test_handover_without_a_pod_is_a_rejected_write():
+    cluster, attempts = PodByPodCluster(rc()), []
+    cluster.rejects_pod = lambda: attempts.append(1) or len(attempts) <= 3
 
     result = cluster.run()
 
@@ -391,25 +391,25 @@ def test_a_handover_that_no_pod_takes_is_a_refused_write():
     assert cluster.called("look_up")[-2:] == [SUCCESSOR, "foo"]
 
 
-def test_it_stops_in_the_middle_of_a_handover():
-    cluster = Slow(rc(replicas=9))
+def test_signal_stops_a_handover():
+    cluster = PodByPodCluster(rc(replicas=9))
 
-    error = cluster.refusal(stop=lambda: "SIGTERM" if len(handed_over(cluster)) == 2 else "")
+    error = cluster.error(stop=lambda: "SIGTERM" if len(handover_writes(cluster)) == 2 else "")
 
     assert (error.what == "stopped (SIGTERM)"
-            and error.next_command == f"{ROLL} 'name=foo image=myimage:v2'")
-    assert len(handed_over(cluster)) == 2 and error.progress["steps"][-1]["from"] == 2
+            and error.next_command == f"{COMMAND} 'name=foo image=myimage:v2'")
+    assert len(handover_writes(cluster)) == 2 and error.progress["steps"][-1]["from"] == 2
 
 
-def test_after_a_stop_the_same_task_hands_over_the_rest():
-    cluster = Slow(rc(replicas=9))
-    cluster.refusal(stop=lambda: "SIGTERM" if len(handed_over(cluster)) == 2 else "")
+def test_stopped_handover_is_resumed():
+    cluster = PodByPodCluster(rc(replicas=9))
+    cluster.error(stop=lambda: "SIGTERM" if len(handover_writes(cluster)) == 2 else "")
 
     assert cluster.run()["msg"] == "foo is updated to myimage:v2: 9 of 9 replicas available"
-    assert len(handed_over(cluster)) == 9
+    assert len(handover_writes(cluster)) == 9
 
 
-def test_whoever_applies_another_image_in_the_middle_of_a_handover_is_told():
+def test_warning_about_an_image_applied_during_a_handover():
     cluster, edits = Cluster(rc()), []
 
     def edit_once(write):
@@ -419,7 +419,7 @@ def test_whoever_applies_another_image_in_the_middle_of_a_handover_is_told():
                 **item["spec"], "containers": [{"name": "web", "image": "myimage:v9"}]}}))
         return not isinstance(write, Handover) or len(edits) > 1 or edits.append(1)
 
-    cluster.allows = edit_once
+    cluster.allow_write = edit_once
     result = cluster.run()
 
     assert "another client applied another template to foo" in result["warnings"][-1]
@@ -427,31 +427,31 @@ def test_whoever_applies_another_image_in_the_middle_of_a_handover_is_told():
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
 
 
-def test_after_a_refused_write_revisions_and_pods_are_looked_at_again():
-    """The client that changed the object may have changed revisions and pods as well."""
+def test_revisions_and_pods_are_read_after_a_rejected_write():
+    """The client that changed the object may have changed revisions and pods, too."""
     cluster = Cluster(rc())
     run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
                       ALONE)
     observation = run.observe()
     run.memory.revisions, run.memory.look_at_pods_from = [{}], cluster.clock.now + 1000
-    cluster.allows = lambda write: False
+    cluster.allow_write = lambda write: False
 
     assert not run.apply(observation, decide(run.flow, run.request, observation))
     assert (run.memory.revisions, run.memory.look_at_pods_from) == (None, 0)
 
 
-def halfway():
+def interrupted_handover():
     """Return a cluster whose client died before reparenting the first pod."""
     cluster = Cluster(old(0), new(3))
-    cluster.allows = lambda write: not isinstance(write, Handover)
-    cluster.refusal()
-    cluster.allows, cluster.calls = lambda write: True, []
+    cluster.allow_write = lambda write: not isinstance(write, Handover)
+    cluster.error()
+    cluster.allow_write, cluster.calls = lambda write: True, []
     return cluster
 
 
-def test_a_next_that_was_not_heard_of_yet_is_looked_up_before_foo_is_opened():
+def test_unknown_successor_is_looked_up_before_foo_is_opened():
     """Another task, or this task before a kill, began the handover; this task has just listed."""
-    cluster = halfway()
+    cluster = interrupted_handover()
     cluster.hidden.add(SUCCESSOR)
 
     result = cluster.run()
@@ -460,8 +460,8 @@ def test_a_next_that_was_not_heard_of_yet_is_looked_up_before_foo_is_opened():
     assert [step["action"] for step in result["steps"]] == ["hand over", "delete", "annotate"]
 
 
-def test_a_next_that_is_gone_is_looked_up_once():
-    cluster = halfway()
+def test_deleted_successor_is_looked_up_once():
+    cluster = interrupted_handover()
     assert cluster.cluster.write(Delete(SUCCESSOR, {}))
 
     result = cluster.run()
@@ -471,53 +471,53 @@ def test_a_next_that_is_gone_is_looked_up_once():
     assert [step["action"] for step in result["steps"]] == ["hand over", "annotate"]
 
 
-def test_a_next_that_this_task_has_seen_go_is_not_looked_up():
+def test_successor_deleted_by_the_task_is_not_looked_up():
     """The successor is not looked up even while the status of foo lags behind."""
-    cluster, late = Cluster(rc()), []
+    cluster, observations = Cluster(rc()), []
 
-    def happens():
+    def on_wait():
         moves = cluster.cluster.moves
-        while (handed_over(cluster) and len(late) < 8
+        while (handover_writes(cluster) and len(observations) < 8
                and (choices := [move for move in moves()
                                 if (move.verb, move.name) != ("sync", "foo")])):
             cluster.cluster.make(choices[0])
-        if handed_over(cluster) and len(late) < 8:
-            late.append(SUCCESSOR in cluster.controllers())
+        if handover_writes(cluster) and len(observations) < 8:
+            observations.append(SUCCESSOR in cluster.controllers())
         else:
             cluster.cluster.settle()
 
-    cluster.happens = happens
+    cluster.on_wait = on_wait
     cluster.run()
 
-    assert late[-3:] == [False] * 3 and cluster.called("look_up") == ["foo"]
+    assert observations[-3:] == [False] * 3 and cluster.called("look_up") == ["foo"]
 
 
-@pytest.mark.parametrize("request_, items, asks", [
+@pytest.mark.parametrize("request_, items, expected", [
     (UPDATE, [rc()], True),
     (UPDATE, [rc(replicas=0)], False),
     (UPDATE, [old(), new()], False),
     (UPDATE, [rc(image="myimage:v2")], False),
     (dataclasses.replace(UPDATE, next_name="bar"), [rc()], False),
-    (BACK, [old(2), new(1)], False),
-], ids=["an update", "without pods", "one that has begun", "nothing to do", "next_name",
-        "a rollback"])
-def test_whether_a_pod_may_change_its_controller_is_asked_before_the_first_write(
-        request_, items, asks):
+    (ROLLBACK, [old(2), new(1)], False),
+], ids=["update", "without pods", "update in progress", "no change", "next_name",
+        "rollback"])
+def test_handover_is_checked_before_the_first_write(
+        request_, items, expected):
     cluster, queries = Cluster(*items), []
     cluster.refuse_hand_over = lambda controller: queries.append(
         (controller.name, len(cluster.writes)))
 
     cluster.run(request_)
 
-    assert queries == [("foo", 0)] * asks
+    assert queries == [("foo", 0)] * expected
 
 
 # The desired template
 
 
-def test_the_server_is_asked_once_for_each_template_of_foo_what_it_would_store():
+def test_one_dry_run_per_template():
     cluster = Cluster(rc())
-    cluster.stores = "myimage:v2"
+    cluster.admission_image = "myimage:v2"
 
     result = cluster.run(Request("foo", template={"spec": {"x": 1}}))
 
@@ -526,7 +526,7 @@ def test_the_server_is_asked_once_for_each_template_of_foo_what_it_would_store()
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
 
 
-def test_the_server_is_asked_again_when_somebody_has_changed_foo_s_template():
+def test_dry_run_is_repeated_after_a_change_of_the_template():
     cluster = Cluster(rc())
 
     def edit_once(write):
@@ -534,17 +534,17 @@ def test_the_server_is_asked_again_when_somebody_has_changed_foo_s_template():
             cluster.patch("foo", "/spec/template", template("myimage:v0"))
         return True
 
-    cluster.allows, cluster.stores = edit_once, "myimage:v2"
+    cluster.allow_write, cluster.admission_image = edit_once, "myimage:v2"
     cluster.run(Request("foo", template={"spec": {"x": 1}}))
 
     assert cluster.called("dry_run")[:2] == [template(), template("myimage:v0")]
 
 
 @pytest.mark.parametrize("request_, items", [
-    (UPDATE, [rc()]), (BACK, [old(3, 3), new(0, 0)]),
+    (UPDATE, [rc()]), (ROLLBACK, [old(3, 3), new(0, 0)]),
     (Request("foo", state=State.RESTARTED), [rc()]),
 ], ids=["image", "rolled_back", "restarted"])
-def test_the_server_is_not_asked_what_is_known(request_, items):
+def test_no_dry_run_for_a_known_template(request_, items):
     cluster = Cluster(*items)
 
     cluster.run(request_)
@@ -552,71 +552,71 @@ def test_the_server_is_not_asked_what_is_known(request_, items):
     assert cluster.called("dry_run") == []
 
 
-# Ends
+# End of a task
 
 
-def test_a_name_that_nothing_has_says_what_else_has_it():
+def test_unknown_name_reports_other_kinds():
     cluster = Cluster(rc("bar"))
     cluster.absence_reason = lambda name: f"there is a Deployment {name}"
 
-    error = cluster.refusal()
+    error = cluster.error()
 
     assert (error.what, error.why) == ("there is no such ReplicationController",
                                        "there is a Deployment foo")
     assert error.progress == {}
 
 
-@pytest.mark.parametrize("items, meant", [
+@pytest.mark.parametrize("items, suggestion", [
     ([rc("shop-api"), rc("web")], "; did you mean shop-api?"),
     ([rc("web")], ""),
     ([rc("shop-api",
          ownerReferences=[{"kind": "DeploymentConfig", "name": "x", "uid": "x",
                            "controller": True}])], ""),
     ([], ""),
-], ids=["near", "none is near", "another object's", "none"])
-def test_a_name_that_nothing_has_suggests_the_nearest_one(items, meant):
+], ids=["similar", "different", "controlled by another object", "none"])
+def test_unknown_name_suggests_a_similar_name(items, suggestion):
     cluster = Cluster(*items)
     cluster.absence_reason = lambda name: ""
 
-    error = cluster.refusal(dataclasses.replace(UPDATE, name="shop-aip"))
+    error = cluster.error(dataclasses.replace(UPDATE, name="shop-aip"))
 
-    assert (error.what, error.why) == (f"there is no such ReplicationController{meant}", "")
+    assert (error.what, error.why) == (f"there is no such ReplicationController{suggestion}", "")
 
 
-def test_no_name_is_suggested_where_something_else_explains_it():
+def test_no_suggestion_if_another_kind_has_the_name():
     cluster = Cluster(rc("fooo"))
     cluster.absence_reason = lambda name: f"there is a Deployment {name}"
 
-    assert cluster.refusal().what == "there is no such ReplicationController"
+    assert cluster.error().what == "there is no such ReplicationController"
 
 
-def test_the_successor_of_another_one_is_never_suggested():
+def test_successor_is_never_suggested():
     cluster = Cluster(old(), new())
     cluster.absence_reason = lambda name: ""
 
-    assert (cluster.refusal(dataclasses.replace(UPDATE,
-                                                name=f"{SUCCESSOR}1")).what
+    assert (cluster.error(dataclasses.replace(UPDATE,
+                                              name=f"{SUCCESSOR}1")).what
             == "there is no such ReplicationController")
 
 
-def test_what_the_planner_knows_of_a_missing_one_comes_first():
+def test_reason_of_the_planner_takes_precedence():
     cluster = Cluster(new(3))
     cluster.absence_reason = lambda name: f"there is a Deployment {name}"
 
-    assert cluster.refusal(BACK).why == f"its update had begun: {SUCCESSOR} exists (myimage:v2)"
+    assert cluster.error(ROLLBACK).why == f"its update had begun: {SUCCESSOR} exists (myimage:v2)"
 
 
-def test_a_refusal_before_the_first_step_reports_no_change():
-    error = Cluster(rc()).refusal(BACK)
+def test_error_before_the_first_step_reports_no_change():
+    error = Cluster(rc()).error(ROLLBACK)
 
     assert error.progress["changed"] is False and error.progress["steps"] == []
     assert error.progress["rollout"]["controller"]["name"] == "foo"
 
 
-def test_a_container_that_is_not_there_is_refused_before_any_write():
+def test_unknown_container_is_refused_before_the_first_write():
     cluster = Cluster(rc())
 
-    error = cluster.refusal(Request("foo", images={"nope": "myimage:v2"}))
+    error = cluster.error(Request("foo", images={"nope": "myimage:v2"}))
 
     assert "there is no container nope" in error.what and cluster.writes == []
 
@@ -628,49 +628,49 @@ def stop_after(turns):
 
 
 @pytest.mark.parametrize("turns, steps", [(0, 0), (1, 0), (2, 1), (4, 3)])
-def test_it_stops_before_the_next_step_and_says_how_to_go_on(turns, steps):
+def test_signal_stops_before_the_next_step(turns, steps):
     cluster = Cluster(rc())
 
-    error = cluster.refusal(stop=stop_after(turns))
+    error = cluster.error(stop=stop_after(turns))
 
     assert (error.what, error.where) == ("stopped (SIGTERM)", "ReplicationController default/foo")
-    assert error.next_command == f"{ROLL} 'name=foo image=myimage:v2'"
+    assert error.next_command == f"{COMMAND} 'name=foo image=myimage:v2'"
     assert len(cluster.writes) == len(error.progress["steps"]) == steps
 
 
-def test_it_stops_while_it_waits():
+def test_signal_stops_a_wait():
     cluster = Cluster(rc())
-    cluster.happens = cluster.stall
+    cluster.on_wait = cluster.stall
 
-    error = cluster.refusal(stop=lambda: "Ansible has ended" if cluster.clock.now > 1010 else "")
+    error = cluster.error(stop=lambda: "Ansible has ended" if cluster.clock.now > 1010 else "")
 
     assert error.what == "stopped (Ansible has ended)"
     assert cluster.clock.now < 1011
 
 
-def test_it_stops_while_it_pauses():
+def test_signal_stops_an_update_period():
     cluster = Cluster(old(3), new(0))
 
-    error = cluster.refusal(dataclasses.replace(UPDATE, update_period=1000),
-                            stop=lambda: "SIGTERM" if cluster.clock.now > 1010 else "")
+    error = cluster.error(dataclasses.replace(UPDATE, update_period=1000),
+                          stop=lambda: "SIGTERM" if cluster.clock.now > 1010 else "")
 
     assert error.what == "stopped (SIGTERM)"
     assert cluster.clock.now < 1012
 
 
-# The end of writing
+# No writes after the end
 
 
-def test_a_stop_during_a_pause_is_the_end_of_writing():
+def test_no_write_after_a_signal():
     cluster = Cluster(old(3), new(0))
 
-    cluster.refusal(dataclasses.replace(UPDATE, update_period=1000),
-                    stop=lambda: "SIGTERM" if cluster.clock.now > 1010 else "")
+    cluster.error(dataclasses.replace(UPDATE, update_period=1000),
+                  stop=lambda: "SIGTERM" if cluster.clock.now > 1010 else "")
 
     assert all(at <= 1010 for at, _write in cluster.writes)
 
 
-class Scaled(Cluster):
+class ClusterWithAutoscaler(Cluster):
     """Cluster with an autoscaler for foo, and a policy that denies every change of a size."""
 
     def __init__(self, *items):
@@ -693,66 +693,67 @@ class Scaled(Cluster):
         return super().write(write)
 
 
-def test_an_autoscaler_is_at_work_again_when_a_step_is_denied():
-    cluster = Scaled(rc())
+def test_autoscaler_is_restored_after_a_denied_step():
+    cluster = ClusterWithAutoscaler(rc())
     before = cluster.scaler
 
-    error = cluster.refusal()
+    error = cluster.error()
 
     assert error.what == "denied by a policy" and cluster.scaler["spec"] == before["spec"]
     assert [step["action"] for step in error.progress["steps"]][-2:] == ["freeze", "restore"]
 
 
-def test_an_autoscaler_is_the_new_holder_s_when_the_lease_is_lost():
+def test_autoscaler_is_not_restored_after_a_lost_lease():
     """Two tasks would undo each other's change of the autoscaler; the first error is reported."""
-    cluster = Scaled(rc())
+    cluster = ClusterWithAutoscaler(rc())
     cluster.put_lease = lambda lease: None if cluster.scaler["spec"].get("behavior") else {
         **lease, "metadata": {
             **lease["metadata"], "uid": "u", "resourceVersion": "1"}}
     cluster.lease = lambda name: {"metadata": {"name": name},
                                   "spec": {"holderIdentity": "somebody else"}}
-    cluster.write = lambda write: cluster.clock.sleep(60) or Scaled.write(cluster, write)
+    cluster.write = lambda write: cluster.clock.sleep(60) or ClusterWithAutoscaler.write(cluster,
+                                                                                         write)
 
-    assert "somebody else" in cluster.refusal().what and cluster.scaler["spec"]["behavior"]
+    assert "somebody else" in cluster.error().what and cluster.scaler["spec"]["behavior"]
 
 
-def test_a_failure_tells_its_first_reason_though_the_autoscaler_cannot_be_restored():
-    cluster = Scaled(rc())
-    cluster.happens, cluster.trouble = cluster.stall, "ErrImagePull"
-    cluster.write = lambda write: restored_by_nobody(write) or Cluster.write(cluster, write)
+def test_first_failure_is_reported_if_the_restoration_fails():
+    cluster = ClusterWithAutoscaler(rc())
+    cluster.on_wait, cluster.waiting_reason = cluster.stall, "ErrImagePull"
+    cluster.write = lambda write: reject_restoration(write) or Cluster.write(cluster, write)
 
-    def restored_by_nobody(write):
+    def reject_restoration(write):
         if write.kind == AUTOSCALER and cluster.scaler["metadata"].get("annotations"):
             raise RolloutError("forbidden")
         if write.kind == AUTOSCALER:
             cluster.scaler = apply_patch(cluster.scaler, write)
         return write.kind == AUTOSCALER
 
-    assert (cluster.refusal(dataclasses.replace(UPDATE,
-                                                failure_grace=1)).what
+    assert (cluster.error(dataclasses.replace(UPDATE,
+                                              failure_grace=1)).what
             == "the new pods cannot become available")
 
 
-class Surprised(Scaled):
+class BuggyCluster(ClusterWithAutoscaler):
     """Cluster that raises an unexpected KeyError (a bug) once the autoscaler is frozen."""
 
     def __init__(self, *items, verb, is_lasting=False):
         super().__init__(*items)
-        self.verb, self.is_lasting, self.surprises, self.leases = verb, is_lasting, 0, set()
+        self.verb, self.is_lasting, self.bugs, self.leases = verb, is_lasting, 0, set()
         plain = getattr(self, verb)
 
-        def surprise(*arguments):
+        def raise_bug(*arguments):
             is_written = verb == "write" and arguments[0].kind == AUTOSCALER
             if (self.scaler["spec"].get("behavior") and not is_written
-                    and (is_lasting or not self.surprises)):
-                self.surprises += 1
+                    and (is_lasting or not self.bugs)):
+                self.bugs += 1
                 raise KeyError("nobody has thought of that")
             return plain(*arguments)
 
-        setattr(self, verb, surprise)
+        setattr(self, verb, raise_bug)
 
     def write(self, write):
-        return (Scaled if write.kind == AUTOSCALER else Cluster).write(self, write)
+        return (ClusterWithAutoscaler if write.kind == AUTOSCALER else Cluster).write(self, write)
 
     def put_lease(self, lease):
         self.leases.add(lease["metadata"]["name"])
@@ -765,55 +766,55 @@ class Surprised(Scaled):
 
 @pytest.mark.parametrize("is_lasting", [False, True])
 @pytest.mark.parametrize("verb", ["write", "wait", "controllers", "record"])
-def test_a_surprise_freezes_nothing_and_says_what_to_report(verb, is_lasting):
-    cluster = Surprised(rc(), verb=verb, is_lasting=is_lasting)
+def test_bug_restores_the_autoscaler_and_explains_the_report(verb, is_lasting):
+    cluster = BuggyCluster(rc(), verb=verb, is_lasting=is_lasting)
     before = cluster.scaler
 
-    error = cluster.refusal()
+    error = cluster.error()
 
-    assert (cluster.surprises and cluster.scaler["spec"] == before["spec"]
+    assert (cluster.bugs and cluster.scaler["spec"] == before["spec"]
             and cluster.leases == set())
     assert (error.what == "internal error: KeyError: 'nobody has thought of that'"
             and error.where.endswith("default/foo"))
-    assert (error.why.splitlines()[-1].endswith(" in surprise")
+    assert (error.why.splitlines()[-1].endswith(" in raise_bug")
             and "plugins/module_utils/run/driver.py:" in error.why)
     assert (error.next_command.splitlines()[0] == "run the same task again:"
-            and ROLL in error.next_command)
+            and COMMAND in error.next_command)
     assert ("report this whole message" in error.next_command
             and isinstance(error.__cause__, KeyError))
     assert ("freeze" in [step["action"] for step in error.progress.get("steps", ())]
             or verb == "controllers")
 
 
-def test_the_lease_is_looked_at_before_the_autoscaler_is_restored():
-    """By the time of a late error, another task may have acquired the Lease."""
-    cluster, held = Scaled(rc()), []
-    cluster.put_lease = lambda lease: None if held else {**lease, "metadata": {
+def test_lease_is_renewed_before_the_autoscaler_is_restored():
+    """At a late error, another task may have acquired the Lease."""
+    cluster, holders = ClusterWithAutoscaler(rc()), []
+    cluster.put_lease = lambda lease: None if holders else {**lease, "metadata": {
         **lease["metadata"], "uid": "u", "resourceVersion": "1"}}
     cluster.lease = lambda name: {"metadata": {"name": name},
                                   "spec": {"holderIdentity": "somebody else"}}
 
     def write(what):
         if what.kind != AUTOSCALER and cluster.scaler["spec"].get("behavior"):
-            held.append(cluster.clock.sleep(60))
+            holders.append(cluster.clock.sleep(60))
             raise RolloutError("denied by a policy")
-        return Scaled.write(cluster, what)
+        return ClusterWithAutoscaler.write(cluster, what)
 
     cluster.write = write
 
-    assert cluster.refusal().what == "denied by a policy" and cluster.scaler["spec"]["behavior"]
+    assert cluster.error().what == "denied by a policy" and cluster.scaler["spec"]["behavior"]
 
 
-def test_what_the_previous_revision_is_the_holder_of_the_lease_knows():
+def test_previous_revision_is_read_after_the_lease():
     """Another task may have updated foo while this task waited for the Lease."""
     cluster = Cluster(rc())
     cluster.revisions = cluster.cluster.revisions
     cluster.run()
     v3 = dataclasses.replace(UPDATE, images={"": "myimage:v3"}, lock=False)
-    waits = [lambda: cluster.run(v3)]
-    give = cluster.put_lease
-    cluster.put_lease = lambda lease: (waits and waits.pop()(), give(lease))[1]
+    other_tasks = [lambda: cluster.run(v3)]
+    put_lease = cluster.put_lease
+    cluster.put_lease = lambda lease: (other_tasks and other_tasks.pop()(), put_lease(lease))[1]
 
     cluster.run(dataclasses.replace(UPDATE, images={}, state=State.ROLLED_BACK, is_previous=True))
 
-    assert not waits and cluster.controllers()["foo"].images == {"web": "myimage:v2"}
+    assert not other_tasks and cluster.controllers()["foo"].images == {"web": "myimage:v2"}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fleets: selection and order of controllers, limits on failures, and the joint result."""
+"""Update fleets: selection and order of controllers, limits on failures, and the joint result."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import types
 
 import clusters
 import pytest
-from apiserver import FREEZE, TO_2
+from apiserver import FREEZE, SCALE_TO_2
 from builders import SUCCESSOR, new, old, rc, rs
-from migrations import ALL, MIGRATE, MigrationGateway, World
+from migrations import ALL_STEPS, MIGRATE, MigrationGateway, World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta, options
@@ -35,14 +35,14 @@ FLOW = choose(Request("any"))
 
 
 class Cluster(clusters.Cluster):
-    """Cluster where labels select `chosen` controllers, and writes to `refused` are forbidden."""
+    """Cluster with `chosen` controllers for every selector, and forbidden writes to `refused`."""
 
-    def __init__(self, *items, chosen=()):
+    def __init__(self, *items, selected=()):
         super().__init__(*items)
-        self.chosen, self.refused, self.asked = list(chosen), set(), collections.Counter()
+        self.selected, self.refused, self.requests = list(selected), set(), collections.Counter()
 
     def names(self, label_selectors, field_selectors):
-        return self.chosen
+        return self.selected
 
     def write(self, write):
         if write.name in self.refused:
@@ -51,15 +51,15 @@ class Cluster(clusters.Cluster):
         return super().write(write)
 
     def rules(self):
-        self.asked["rules"] += 1
+        self.requests["rules"] += 1
 
     def objects(self, resource):
-        self.asked[resource] += 1
+        self.requests[resource] += 1
         return []
 
 
 def params(**changes):
-    """Return the module's parameters: the defaults, updated with `given`."""
+    """Return the module's parameters: the defaults with changes."""
     return {option: spec.get("default") for option, spec in options.ARGUMENT_SPEC.items()} | changes
 
 
@@ -77,14 +77,14 @@ def groups(cluster, namespace="default"):
     return {fleet.Place(namespace, Kind.REPLICATION_CONTROLLER): fleet.Group(FLOW, cluster)}
 
 
-def shared_by_one(cluster):
+def shared_cluster(cluster):
     return shared.SharedCluster(FLOW, cluster, ["one"])
 
 
 def run(cluster, **changes):
     task = params(image="myimage:v2", **changes)
-    many = fleet.Fleet.from_params(task)
-    return fleet.run(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
+    fleet_ = fleet.Fleet.from_params(task)
+    return fleet.run(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock())
 
 
 def order(cluster, **changes):
@@ -94,99 +94,102 @@ def order(cluster, **changes):
 
 
 @pytest.mark.parametrize("changes, sentence", {
-    "nothing": ({}, "give exactly one of name, names and label_selectors (given: none)"),
-    "two": ({"name": "foo", "names": ["foo"]},
-            "give exactly one of name, names and label_selectors (given: name and names)"),
-    "nobody": ({"names": ["foo"], "concurrency": -1}, "concurrency must be at least 1, not -1"),
-    "none": ({"names": ["foo"], "concurrency": 0}, "concurrency must be at least 1, not 0"),
+    "no selection": ({}, "give exactly one of name, names and label_selectors (given: none)"),
+    "two selections": ({"name": "foo", "names": ["foo"]},
+                       "give exactly one of name, names and label_selectors (given: name and "
+                       "names)"),
+    "negative concurrency": ({"names": ["foo"], "concurrency": -1},
+                             "concurrency must be at least 1, not -1"),
+    "concurrency 0": ({"names": ["foo"], "concurrency": 0},
+                      "concurrency must be at least 1, not 0"),
     "kind and kinds": ({"label_selectors": ["a=b"], "kind": "Deployment", "kinds": ["StatefulSet"]},
                        "kind and kinds cannot be combined: give only one of them"),
     "kinds by name": ({"name": "foo", "kinds": ["StatefulSet"]},
                       "kinds can only be used with label_selectors: give kind with name"),
-    "one next": ({"names": ["foo"], "next_name": "foo-v2"},
-                 "next_name can only be used with a single controller: give name"),
-    "one definition": ({"names": ["foo"], "definition": {"kind": "x"}},
-                       "definition can only be used with a single controller: give name"),
-    "no wait": ({"names": ["foo"], "wait": False},
-                "wait=false can only be used with a single controller: give name"),
+    "next_name": ({"names": ["foo"], "next_name": "foo-v2"},
+                  "next_name can only be used with a single controller: give name"),
+    "definition": ({"names": ["foo"], "definition": {"kind": "x"}},
+                   "definition can only be used with a single controller: give name"),
+    "wait=false": ({"names": ["foo"], "wait": False},
+                   "wait=false can only be used with a single controller: give name"),
     "names and fields": ({"names": ["foo"], "field_selectors": ["metadata.name=foo"]},
                          "give exactly one of name, names and label_selectors (given: names and "
                          "field_selectors)"),
-    "failures": ({"names": ["foo"], "max_failures": "some"},
-                 """max_failures 'some' is neither a number nor a percentage such as "25%\""""),
+    "max_failures": ({"names": ["foo"], "max_failures": "some"},
+                     """max_failures 'some' is neither a number nor a percentage such as "25%\""""),
 }.values())
-def test_bad_input_is_refused_with_one_sentence(changes, sentence):
+def test_invalid_options_are_refused_with_one_sentence(changes, sentence):
     with pytest.raises(RolloutError) as error:
         fleet.Fleet.from_params(params(**changes))
 
     assert error.value.what == sentence
 
 
-def test_one_name_is_no_fleet():
+def test_single_name_is_no_fleet():
     assert fleet.Fleet.from_params(params(name="foo", names=[], label_selectors=[])) is None
 
 
-def test_names_are_taken_as_they_are_listed_and_once():
+def test_names_keep_their_order_without_duplicates():
     assert order(Cluster(), names=["foo", "another", "foo"]) == ["foo", "another"]
 
 
-def test_what_labels_choose_is_taken_by_name_and_a_next_one_stands_for_the_one_it_updates():
+def test_selected_controllers_are_sorted_and_successors_replaced():
     cluster = Cluster(old(), new(), *controllers("another"),
-                      chosen=[SUCCESSOR, "foo", "another", "gone meanwhile"])
+                      selected=[SUCCESSOR, "foo", "another", "gone meanwhile"])
 
     assert order(cluster, label_selectors=["app"]) == ["another", "foo"]
 
 
-@pytest.mark.parametrize("items, chosen, expected", [
+@pytest.mark.parametrize("items, selected, expected", [
     ([old(), new()], [SUCCESSOR], [SUCCESSOR]),
     ([new()], [SUCCESSOR], ["foo"]),
     ([rc(), new(name="payments")], ["payments"], ["payments"]),
     ([rc(), new(name="payments")], ["foo", "payments"], ["foo", "payments"]),
     ([new(name="payments", label="0123456789")], ["payments"], ["payments"]),
-], ids=["of one that was not chosen", "of one that is gone", "it only says so",
-        "it only says so of one that was chosen",
-        "it only says so of one that is not there"])
-def test_chosen_by_labels_none_stands_for_one_that_was_not(items, chosen, expected):
+], ids=["primary not chosen", "primary deleted", "forged partner",
+        "forged partner of a chosen controller",
+        "forged partner of a missing controller"])
+def test_selected_successor_does_not_extend_the_selection(items, selected, expected):
     """A user with annotate permission must not extend the update beyond the labeled controllers."""
-    assert order(Cluster(*items, chosen=chosen), label_selectors=["app"]) == expected
+    assert order(Cluster(*items, selected=selected), label_selectors=["app"]) == expected
 
 
-@pytest.mark.parametrize("number", range(len(ALL)))
+@pytest.mark.parametrize("number", range(len(ALL_STEPS)))
 @pytest.mark.parametrize("selector, expected", [("app=foo", ["foo"]), ("app=bar", None)])
-def test_a_migration_that_was_killed_after_any_of_its_writes_is_found_by_labels(
+def test_interrupted_migration_is_selected_by_labels(
         number, selector, expected):
-    """The labeled ReplicationController may be deleted, leaving no object with the labels."""
+    """The labeled ReplicationController may be deleted, so no object with the labels remains."""
     world = World()
-    world.go(number)
+    world.run_steps(number)
     task = {"image": None, "label_selectors": [selector], "module": "migrate_to_deployment",
             "state": "migrated"}
-    many, kind = fleet.Fleet.from_params(params(**task)), Kind.REPLICATION_CONTROLLER
+    fleet_, kind = fleet.Fleet.from_params(params(**task)), Kind.REPLICATION_CONTROLLER
     flow = choose(MIGRATE)
     gateway = MigrationGateway(world.cluster, kind, flow.watches)
     gateways = {fleet.Place("default", kind): fleet.Group(flow, gateway)}
     if expected is None:
         with pytest.raises(RolloutError, match="no ReplicationController matches app=bar"):
-            many.requests(params(**task), gateways)
+            fleet_.requests(params(**task), gateways)
         return
-    (request,) = many.requests(params(**task), gateways)
+    (request,) = fleet_.requests(params(**task), gateways)
     assert (request.name == "foo"
-            and many.why_skipped(request, gateway.controllers().get("foo"), False)
+            and fleet_.why_skipped(request, gateway.controllers().get("foo"), False)
             == "")
-    assert world.go(request=request) == ALL[number:]
+    assert world.run_steps(request=request) == ALL_STEPS[number:]
 
 
-def test_the_replica_set_of_a_deployment_is_skipped_and_the_reason_is_shown():
+def test_replica_set_of_a_deployment_is_skipped():
     task = params(image="myimage:v2", label_selectors=["app=foo"], kinds=["ReplicaSet"])
-    many = fleet.Fleet.from_params(task)
+    fleet_ = fleet.Fleet.from_params(task)
     owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
-    owned, free = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET)
-                   for owners in ([owner], []))
+    owned, unowned = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET)
+                      for owners in ([owner], []))
     request = options.parse_request({**task, "name": "foo", "kind": "ReplicaSet"})
-    assert many.why_skipped(request, owned, False) == "it belongs to Deployment/web"
-    assert many.why_skipped(request, free, False) == ""
+    assert fleet_.why_skipped(request, owned, False) == "it belongs to Deployment/web"
+    assert fleet_.why_skipped(request, unowned, False) == ""
 
 
-def test_an_annotation_orders_numbers_then_texts_then_the_others():
+def test_order_annotation():
     items = controllers("none", "second", "text", "tenth", "first", second="2", text="last",
                         tenth="10", first="1.5")
 
@@ -198,8 +201,8 @@ def test_an_annotation_orders_numbers_then_texts_then_the_others():
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "NaN", "1e999"])
 @pytest.mark.parametrize("place", range(4))
-def test_what_is_no_finite_number_is_a_text_in_the_order(text, place):
-    """NaN is neither less than, nor greater than, nor equal to any number: sorting is undefined."""
+def test_infinite_number_is_ordered_as_text(text, place):
+    """NaN is neither less than, nor greater than, nor equal to any number: no order is defined."""
     values = ["3", "1", "2"]
     values.insert(place, text)
     items = controllers(*"abcd", **dict(zip("abcd", values, strict=True)))
@@ -209,14 +212,14 @@ def test_what_is_no_finite_number_is_a_text_in_the_order(text, place):
     assert [values["abcd".index(name)] for name in ordered] == ["1", "2", "3", text]
 
 
-def test_labels_that_choose_nothing_are_an_error():
+def test_selector_without_a_match_is_an_error():
     with pytest.raises(RolloutError) as error:
         order(Cluster(), label_selectors=["app=foo", "tier"], namespace="shop")
 
     assert error.value.message == "namespace shop: no ReplicationController matches app=foo,tier."
 
 
-def test_each_has_its_result_and_all_have_one():
+def test_results_of_a_fleet():
     cluster = Cluster(*controllers("one", "two", "three"))
 
     result = run(cluster, names=["one", "two", "three"], concurrency=3)
@@ -230,34 +233,34 @@ def test_each_has_its_result_and_all_have_one():
     assert [diff["before_header"] for diff in result["diff"]] == ["one", "two", "three"]
 
 
-def test_what_is_the_same_for_all_is_asked_for_once():
+def test_shared_objects_are_listed_once():
     cluster = Cluster(*controllers("one", "two", "three"))
 
     run(cluster, names=["one", "two", "three"])
 
-    assert set(cluster.asked.values()) == {1} and "nodes" in cluster.asked
+    assert set(cluster.requests.values()) == {1} and "nodes" in cluster.requests
 
 
-def test_again_nothing_is_changed_and_a_look_is_enough():
+def test_second_run_is_unchanged():
     cluster, task = Cluster(*controllers("one", "two")), params(
         image="myimage:v2", names=["one", "two"])
-    many = fleet.Fleet.from_params(task)
-    requests = many.requests(task, groups(cluster))
+    fleet_ = fleet.Fleet.from_params(task)
+    requests = fleet_.requests(task, groups(cluster))
 
-    assert fleet.look(many, requests, groups(cluster), Clock()) is None
+    assert fleet.look(fleet_, requests, groups(cluster), Clock()) is None
     run(cluster, names=["one", "two"])
 
-    for result in (fleet.look(many, requests, groups(cluster), Clock()),
+    for result in (fleet.look(fleet_, requests, groups(cluster), Clock()),
                    run(cluster, names=["one", "two"])):
         assert (not result["changed"]
                 and result["msg"] == "2 of 2 controllers are as requested (0 changed)")
 
 
-@pytest.mark.parametrize("max_failures, names, begun", [
+@pytest.mark.parametrize("max_failures, names, started", [
     ("0", "abcd", "a"), ("1", "abcd", "abc"), ("50%", "abcd", "abcd"), ("49%", "abcd", "abc"),
     ("100%", "abcd", "abcd"),
 ])
-def test_no_further_one_is_begun_after_too_many_failures(max_failures, names, begun):
+def test_max_failures_stops_the_fleet(max_failures, names, started):
     cluster = Cluster(*controllers(*names))
     cluster.refused = {name for name in names if name in "ac"}
 
@@ -265,8 +268,8 @@ def test_no_further_one_is_begun_after_too_many_failures(max_failures, names, be
         run(cluster, names=list(names), concurrency=1, max_failures=max_failures)
 
     results = {entry["name"]: entry for entry in error.value.as_result()["results"]}
-    assert "".join(name for name, entry in results.items() if not entry["skipped"]) == begun
-    failed = [name for name in begun if name in "ac"]
+    assert "".join(name for name, entry in results.items() if not entry["skipped"]) == started
+    failed = [name for name in started if name in "ac"]
     assert error.value.what == f"{len(failed)} of 4 controllers failed ({', '.join(failed)})"
     assert error.value.why == "the change of its size was refused (403): no"
     assert all(entry["failure"]["what"] for entry in results.values() if entry["failed"])
@@ -275,15 +278,15 @@ def test_no_further_one_is_begun_after_too_many_failures(max_failures, names, be
 
 
 #: Functions that return the result for many controllers; `look` neither writes nor waits.
-WAYS = [fleet.run, fleet.simulate, fleet.look]
+MODES = [fleet.run, fleet.simulate, fleet.look]
 
 
-def answer(way, cluster, **changes):
-    """Return the task's result, of a failed task as well."""
+def answer(mode, cluster, **changes):
+    """Return the result of a task, even of a failed task."""
     task = params(**{"image": "myimage:v2", **changes})
-    many = fleet.Fleet.from_params(task)
+    fleet_ = fleet.Fleet.from_params(task)
     try:
-        return way(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
+        return mode(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock())
     except RolloutError as error:
         return error.as_result() | {"failed": True}
 
@@ -292,15 +295,15 @@ def answer(way, cluster, **changes):
                          [["one", "wrong", "two"], ["wrong", "one", "two"],
                           ["one", "two", "wrong"]])
 @pytest.mark.parametrize("wrong", ["nobody", "controlled"])
-@pytest.mark.parametrize("way", WAYS)
-def test_a_name_that_is_wrong_is_told_before_anything_is_changed(way, wrong, names):
+@pytest.mark.parametrize("mode", MODES)
+def test_invalid_name_is_reported_before_the_first_write(mode, wrong, names):
     items = controllers("one", "two", "wrong")
     items[2]["metadata"]["ownerReferences"] = [{"kind": "DeploymentConfig", "name": "x", "uid": "x",
                                                 "controller": True}]
     cluster = Cluster(*(items if wrong == "controlled" else items[:2]))
     cluster.refused = {"one", "two"}
 
-    result = answer(way, cluster, names=names)
+    result = answer(mode, cluster, names=names)
 
     assert [(entry["name"], entry["failed"], entry["skipped"]) for entry in result["results"]] == [
         (name, name == "wrong", name != "wrong") for name in names]
@@ -316,42 +319,42 @@ def test_a_name_that_is_wrong_is_told_before_anything_is_changed(way, wrong, nam
 
 
 def in_progress(**holder):
-    """Return a cluster with foo in mid-update to v2, and the Lease of `holder`, if any."""
+    """Return a cluster with foo during an update to v2, and the Lease of `holder`, if any."""
 
-    class Held(Cluster):
+    class ClusterWithLease(Cluster):
         def lease(self, name):
             process = Process.of_new_task()._replace(**holder)
             return {"metadata": {"annotations": {object_meta.HOLDER: str(process)}},
                     "spec": {"holderIdentity": "jane"}}
 
-    return (Held if holder else Cluster)(old(2), new(1), *controllers("one"))
+    return (ClusterWithLease if holder else Cluster)(old(2), new(1), *controllers("one"))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("holder", [{}, {"start": "0"}], ids=["nobody", "one that was killed"])
-def test_another_update_in_progress_is_told_before_anything_is_changed(way, holder):
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("holder", [{}, {"start": "0"}], ids=["no holder", "killed holder"])
+def test_other_update_in_progress_is_reported_before_the_first_write(mode, holder):
     cluster = in_progress(**holder)
     cluster.refused = {"one"}
 
-    result = answer(way, cluster, image="myimage:v3", names=["one", "foo"])
+    result = answer(mode, cluster, image="myimage:v3", names=["one", "foo"])
 
     assert [(entry["failed"], entry["skipped"]) for entry in result["results"]] == [
         (False, True), (True, False)]
     assert "another update is in progress: to myimage:v2" in result["failure"]["why"]
 
 
-def test_an_update_that_somebody_may_be_at_work_on_is_left_to_whoever_waits_for_it():
+def test_look_leaves_a_held_lease_to_the_task():
     assert answer(fleet.look, in_progress(machine="another"), image="myimage:v3",
                   names=["one", "foo"]) is None
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_all_names_that_are_wrong_are_told_at_once_and_one_that_is_as_wanted_is_so(way):
+@pytest.mark.parametrize("mode", MODES)
+def test_all_invalid_names_are_reported_at_once(mode):
     items = controllers("one", "two", "three")
     items[2]["metadata"]["ownerReferences"] = [{"kind": "DeploymentConfig", "name": "x", "uid": "x",
                                                 "controller": True}]
 
-    result = answer(way, Cluster(*items), image="myimage:v1",
+    result = answer(mode, Cluster(*items), image="myimage:v1",
                     names=["nobody", "one", "three", "nothing", "two"])
 
     assert [entry["name"] for entry in result["results"] if entry["failed"]] == [
@@ -363,21 +366,21 @@ def test_all_names_that_are_wrong_are_told_at_once_and_one_that_is_as_wanted_is_
     assert "2 of 5 controllers are as requested (0 changed)" in result["msg"]
 
 
-@pytest.mark.parametrize("way", [fleet.run, fleet.simulate])
-def test_as_many_wrong_names_as_may_fail_keep_nobody_from_being_rolled(way):
+@pytest.mark.parametrize("mode", [fleet.run, fleet.simulate])
+def test_invalid_names_within_max_failures_do_not_stop_the_fleet(mode):
     cluster = Cluster(*controllers("one", "two"))
 
-    result = answer(way, cluster, names=["nobody", "one", "two"], max_failures="1")
+    result = answer(mode, cluster, names=["nobody", "one", "two"], max_failures="1")
 
     assert [(entry["failed"], entry["changed"]) for entry in result["results"]] == [
         (True, False), (False, True), (False, True)]
-    is_real = way is fleet.run
+    is_real = mode is fleet.run
     assert {controller.images["web"]
             for controller in cluster.controllers().values()} == {
                 "myimage:v2" if is_real else "myimage:v1"}
 
 
-def test_a_wrong_name_counts_against_the_failures_that_are_allowed():
+def test_invalid_name_counts_as_a_failure():
     cluster = Cluster(*controllers("one", "two"))
     cluster.refused = {"one"}
 
@@ -390,43 +393,43 @@ def test_a_wrong_name_counts_against_the_failures_that_are_allowed():
         "msg"] == "not started, because 2 of the others failed (one, nobody)"
 
 
-@pytest.mark.parametrize("way, times", [(fleet.run, 2), (fleet.simulate, 1), (fleet.look, 1)])
-def test_what_a_template_becomes_is_asked_for_once_for_each_that_it_is_applied_to(way, times):
+@pytest.mark.parametrize("mode, times", [(fleet.run, 2), (fleet.simulate, 1), (fleet.look, 1)])
+def test_one_dry_run_per_controller(mode, times):
     """The dry run is for the old controller and, at the end of run(), for the new controller.
 
-    The look needs no further request.
+    The observation needs no further request.
     """
     cluster = Cluster(*controllers("one", "two"))
-    cluster.stores = "myimage:v2"
+    cluster.admission_image = "myimage:v2"
 
-    answer(way, cluster, image=None, template={"spec": {}}, names=["one", "two"])
+    answer(mode, cluster, image=None, template={"spec": {}}, names=["one", "two"])
 
     assert len(cluster.called("dry_run")) == 2 * times
 
 
-def test_check_mode_asks_once_as_well_for_what_is_the_same_for_all():
+def test_check_mode_lists_shared_objects_once():
     cluster = Cluster(*controllers("one", "two", "three"))
 
     answer(fleet.simulate, cluster, names=["one", "two", "three"])
 
-    assert set(cluster.asked.values()) == {1} and "nodes" in cluster.asked
+    assert set(cluster.requests.values()) == {1} and "nodes" in cluster.requests
 
 
-def test_a_warning_that_is_the_same_for_several_comes_once():
-    class Careless(Cluster):
+def test_equal_warnings_are_joined():
+    class ClusterWithRules(Cluster):
         def rules(self):
             return [{"apiGroups": ["", "coordination.k8s.io"], "resources": ["*"], "verbs": ["*"]}]
 
-    result = answer(fleet.run, Careless(*controllers("one", "two")), names=["one", "two"])
+    result = answer(fleet.run, ClusterWithRules(*controllers("one", "two")), names=["one", "two"])
 
     (warning,) = result["warnings"]
     assert warning.startswith("one, two: ") and "revision_history_limit=0" in warning
 
 
-def test_chosen_by_labels_an_image_is_for_those_that_run_another_one_of_its_repository():
+def test_selected_controllers_without_the_repository_are_skipped():
     items = controllers("one", "two", "gone meanwhile")
     items[1]["spec"]["template"]["spec"]["containers"][0]["image"] = "other:v1"
-    cluster = Cluster(*items, chosen=["one", "two"])
+    cluster = Cluster(*items, selected=["one", "two"])
 
     result = run(cluster, label_selectors=["app"])
 
@@ -437,36 +440,37 @@ def test_chosen_by_labels_an_image_is_for_those_that_run_another_one_of_its_repo
     assert cluster.controllers()["two"].images == {"web": "other:v1"}
 
 
-def test_chosen_by_labels_an_image_that_only_an_init_container_runs_is_for_that_one():
+def test_selected_init_container_with_the_repository_is_updated():
     (item,) = controllers("one")
     item["spec"]["template"]["spec"] |= {"containers": [{"name": "web", "image": "other:v1"}],
                                          "initContainers": [{"name": "migrate",
                                                              "image": "myimage:v1"}]}
-    cluster = Cluster(item, chosen=["one"])
+    cluster = Cluster(item, selected=["one"])
 
     run(cluster, label_selectors=["app"])
 
     assert cluster.controllers()["one"].images == {"migrate": "myimage:v2", "web": "other:v1"}
 
 
-def test_chosen_by_labels_a_rollback_is_for_those_that_are_being_updated():
-    cluster = Cluster(old(2), new(1), *controllers("another"), chosen=["another", "foo"])
+def test_selected_controllers_without_an_update_are_not_rolled_back():
+    cluster = Cluster(old(2), new(1), *controllers("another"), selected=["another", "foo"])
     task = params(state="rolled_back", label_selectors=["app"])
-    many = fleet.Fleet.from_params(task)
+    fleet_ = fleet.Fleet.from_params(task)
 
-    result = fleet.run(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
+    result = fleet.run(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock())
 
     assert [(entry["name"], entry["msg"]) for entry in result["results"] if entry["skipped"]] == [
         ("another", "no update is in progress")]
     assert set(cluster.controllers()) == {"foo", "another"}
 
 
-def test_check_mode_changes_nothing_and_reports_the_same_steps():
+def test_check_mode_of_a_fleet():
     cluster, task = Cluster(*controllers("one", "two")), params(
         image="myimage:v2", names=["one", "two"])
-    many = fleet.Fleet.from_params(task)
+    fleet_ = fleet.Fleet.from_params(task)
 
-    planned = fleet.simulate(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
+    planned = fleet.simulate(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster),
+                             Clock())
     assert {controller.images["web"]
             for controller in cluster.controllers().values()} == {"myimage:v1"}
     real = run(cluster, names=["one", "two"])
@@ -478,7 +482,7 @@ def test_check_mode_changes_nothing_and_reports_the_same_steps():
     assert steps(planned) == steps(real) and planned["changed"]
 
 
-def test_a_lost_connection_ends_all_that_are_at_work_and_each_says_how_far_it_got():
+def test_lost_connection_fails_all_running_controllers():
     class Unreachable(Cluster):
         def wait(self, seconds):
             raise RolloutError("the API server at https://one cannot be reached", why="refused")
@@ -491,12 +495,12 @@ def test_a_lost_connection_ends_all_that_are_at_work_and_each_says_how_far_it_go
                for entry in results)
 
 
-def test_a_surprise_is_the_failure_of_one_controller():
-    class Strange(Cluster):
+def test_bug_fails_one_controller():
+    class BuggyCluster(Cluster):
         def write(self, write):
             return 1 // 0 if write.name == "two" else super().write(write)
 
-    cluster = Strange(*controllers("one", "two", "three"))
+    cluster = BuggyCluster(*controllers("one", "two", "three"))
     result = answer(fleet.run, cluster, names=["one", "two", "three"], max_failures="1",
                     concurrency=1)
 
@@ -507,35 +511,35 @@ def test_a_surprise_is_the_failure_of_one_controller():
         "what"] == "internal error: ZeroDivisionError: integer division or modulo by zero"
 
 
-def test_a_surprise_while_news_are_read_ends_all_with_their_results():
-    class Strange(Cluster):
+def test_bug_in_a_watch_fails_all_controllers():
+    class BuggyCluster(Cluster):
         def wait(self, seconds):
             raise RuntimeError("dictionary changed size during iteration")
 
-    result = answer(fleet.run, Strange(*controllers("one", "two")), names=["one", "two"])
+    result = answer(fleet.run, BuggyCluster(*controllers("one", "two")), names=["one", "two"])
 
     assert all(entry["failed"] and "internal error: RuntimeError: dictionary" in entry["msg"]
                and entry["steps"]
                for entry in result["results"])
 
 
-def test_a_driver_that_hears_nothing_looks_up_nevertheless(monkeypatch):
-    class Silent(Cluster):
+def test_driver_without_events_reads_the_controller(monkeypatch):
+    class SilentCluster(Cluster):
         def wait(self, seconds):
             super().wait(seconds)
             return set()
 
     monkeypatch.setattr(shared, "RESYNC_INTERVAL", 0.01)
 
-    assert run(Silent(*controllers("one")), names=["one"])["changed"]
+    assert run(SilentCluster(*controllers("one")), names=["one"])["changed"]
 
 
-@pytest.mark.parametrize("write, count", [(FREEZE, 2), (TO_2, 1)],
-                         ids=["of an autoscaler", "of a size"])
-def test_autoscalers_are_asked_for_again_after_a_write_of_one(write, count):
+@pytest.mark.parametrize("write, count", [(FREEZE, 2), (SCALE_TO_2, 1)],
+                         ids=["autoscaler", "size"])
+def test_autoscalers_are_listed_after_a_write(write, count):
     """Drivers observe autoscalers frozen by other drivers, even if the write ended in an error."""
     cluster = Cluster()
-    view = shared_by_one(cluster).gateway_for("one")
+    view = shared_cluster(cluster).gateway_for("one")
     cluster.refused = {write.name}
     view.objects("horizontalpodautoscalers")
 
@@ -544,11 +548,11 @@ def test_autoscalers_are_asked_for_again_after_a_write_of_one(write, count):
     for _time in range(2):
         view.objects("horizontalpodautoscalers")
 
-    assert cluster.asked["horizontalpodautoscalers"] == count
+    assert cluster.requests["horizontalpodautoscalers"] == count
 
 
-def test_a_driver_without_news_looks_up_once_in_a_while_or_as_seldom_as_it_wants_to():
-    view = shared_by_one(Cluster()).gateway_for("one")
+def test_resync_interval_of_a_driver():
+    view = shared_cluster(Cluster()).gateway_for("one")
     waits = []
     view.woken = types.SimpleNamespace(wait=waits.append, clear=lambda: None)
 
@@ -558,9 +562,9 @@ def test_a_driver_without_news_looks_up_once_in_a_while_or_as_seldom_as_it_wants
     assert waits == [shared.RESYNC_INTERVAL, shared.RESYNC_INTERVAL * 5]
 
 
-def test_news_wake_a_driver_once_and_the_end_of_all_news_is_an_error_of_its_own_for_each():
+def test_event_wakes_a_driver_and_a_failed_watch_fails_each_driver():
     """Each driver adds its own controller's progress to the error."""
-    cluster = shared_by_one(Cluster())
+    cluster = shared_cluster(Cluster())
     view, errors = cluster.gateway_for("one"), []
     view.woken.set()
     view.wait(0)
@@ -578,14 +582,15 @@ def test_news_wake_a_driver_once_and_the_end_of_all_news_is_an_error_of_its_own_
 def test_every_line_names_its_namespace_and_controller():
     cluster, lines = Cluster(*controllers("one", "two")), []
     task = params(image="myimage:v2", names=["one", "two"])
-    many = fleet.Fleet.from_params(task)
+    fleet_ = fleet.Fleet.from_params(task)
 
-    fleet.run(many, many.requests(task, groups(cluster)), groups(cluster), Clock(), lines.append)
+    fleet.run(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock(),
+              lines.append)
 
     assert {line.partition(": ")[0] for line in lines} == {"default | one", "default | two"}
 
 
-def test_many_names_are_not_all_told():
+def test_error_lists_five_names():
     cluster = Cluster(*controllers(*"abcdefgh"))
     cluster.refused = set("abcdefgh")
 
@@ -607,8 +612,8 @@ def result_of(name, **failure):
     (["no\nnever", "why not"], "c0: it failed: no; never\nc1: it failed: why not"),
     ([str(number) for number in range(7)],
      "\n".join([*(f"c{number}: it failed: {number}" for number in range(5)), "and 2 more"])),
-], ids=["one with causes", "one", "several", "many"])
-def test_the_reasons_of_several_have_a_line_each(whys, reason):
+], ids=["one controller with causes", "one controller", "several controllers", "many controllers"])
+def test_reasons_of_a_failed_fleet(whys, reason):
     results = {f"c{number}": result_of(f"c{number}", why=why,
                                        next_command="do this, then:\nkubectl")
                for number, why in enumerate(whys)}

@@ -72,7 +72,7 @@ def test_a_warning_is_given_once():
 def test_fail_stops_the_update_at_the_second_pod():
     cluster = Registry(10, A, B)
 
-    error = cluster.refusal(request(image_drift="fail"))
+    error = cluster.error(request(image_drift="fail"))
 
     assert isinstance(error, RolloutFailed)
     assert error.what == "a tag has moved: the new pods run different versions of an image"
@@ -83,7 +83,7 @@ def test_fail_stops_the_update_at_the_second_pod():
 def test_fail_rolls_back_as_on_failure_says():
     cluster = Registry(4, A, A, A, B)
 
-    error = cluster.refusal(request(image_drift="fail", on_failure="rollback"))
+    error = cluster.error(request(image_drift="fail", on_failure="rollback"))
 
     assert "foo is rolled back to myimage:v1" in error.what
     assert {item["spec"]["template"]["spec"]["containers"][0]["image"]

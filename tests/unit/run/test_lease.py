@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Leases: a single driver at a time; acquisition, waiting, refusal and loss."""
+"""Hold a Lease: one driver at a time; acquisition, waiting, refusal and loss."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ WITHOUT_KIND = "baton-kubernetes-foo"
 
 
 class Server:
-    """Leases stored by the API server, and the server's clock."""
+    """API server with Leases and a clock."""
 
     def __init__(self):
         self.leases, self.now, self.version, self.writes = {}, 1_000_000.0, 0, collections.Counter()
-        #: Background requests in flight on a slow line; None on a fast line.
-        self.beside_others = None
+        #: Background requests in flight on a slow connection; None on a fast connection.
+        self.background = None
         #: Whether a connection is free for background requests.
         self.is_free = True
 
@@ -80,23 +80,23 @@ class Server:
         return stored
 
     def delete_lease(self, item):
-        is_that = self.leases.get(item["metadata"]["name"]) == item
-        if is_that:
+        is_current = self.leases.get(item["metadata"]["name"]) == item
+        if is_current:
             del self.leases[item["metadata"]["name"]]
-        return is_that
+        return is_current
 
     def server_time(self):
         return self.now
 
     def start_in_background(self, work):
-        if self.beside_others is None:
+        if self.background is None:
             return None
-        begun = UnderWay(work, self.is_free)
-        self.beside_others.append(begun)
+        begun = InFlight(work, self.is_free)
+        self.background.append(begun)
         return begun
 
 
-class UnderWay(concurrent.futures.Future):
+class InFlight(concurrent.futures.Future):
     """Request in flight, answered by the test, or when the caller waits for the result."""
 
     def __init__(self, work, is_sent=True):
@@ -118,12 +118,13 @@ class UnderWay(concurrent.futures.Future):
 
 
 class Client:
-    """Task with a Lease. While the task sleeps, the server's clock advances and `others` acts."""
+    """Task with a Lease. During a sleep, the server's clock advances and `others` acts."""
 
-    def __init__(self, server, machine="", lock_timeout=0, others=lambda: None,
+    def __init__(self, server, machine="", lock_timeout=0, other_clients=lambda: None,
                  kind=Kind.REPLICATION_CONTROLLER,
                  process=None, renew_interval=lease.RENEW_INTERVAL, **options):
-        self.server, self.others, self.lines, self.slept, self.clock = server, others, [], 0.0, 0.0
+        self.server, self.other_clients, self.lines = server, other_clients, []
+        self.slept, self.clock = 0.0, 0.0
         self.reason = ""
         request = Request("foo", "shop", kind=kind, images={"": "myimage:v2"},
                           lock_timeout=lock_timeout, **options)
@@ -136,13 +137,13 @@ class Client:
         self.slept += seconds
         self.clock += seconds
         self.server.now += seconds
-        self.others()
+        self.other_clients()
 
-    def later(self, seconds):
+    def advance(self, seconds):
         self.clock += seconds
         self.server.now += seconds
 
-    def works(self):
+    def renew_periodically(self):
         """Renew the Lease while another client sleeps."""
         self.clock += lease.RETRY_PERIOD
         self.lease.renew()
@@ -153,23 +154,24 @@ def server():
     return Server()
 
 
-def test_it_is_there_while_it_is_held_and_gone_afterwards(server):
+def test_lease_is_created_and_deleted(server):
     client = Client(server)
 
     client.lease.acquire()
-    held = server.leases[NAME]
+    stored = server.leases[NAME]
     client.lease.release()
 
-    assert (held["spec"]["leaseDurationSeconds"] == LEASE_DURATION
-            and ", process " in held["spec"]["holderIdentity"])
-    assert held["spec"]["renewTime"] == held["spec"]["acquireTime"] == "1970-01-12T13:46:40.000000Z"
+    assert (stored["spec"]["leaseDurationSeconds"] == LEASE_DURATION
+            and ", process " in stored["spec"]["holderIdentity"])
+    assert (stored["spec"]["renewTime"] == stored["spec"]["acquireTime"]
+            == "1970-01-12T13:46:40.000000Z")
     assert server.leases == {} and client.lines == []
 
 
-def test_a_holder_at_work_elsewhere_is_known_by_its_next_renewal(server):
+def test_live_holder_on_another_machine_is_detected_by_a_renewal(server):
     first = Client(server)
     first.lease.acquire()
-    second = Client(server, others=first.works)
+    second = Client(server, other_clients=first.renew_periodically)
 
     with pytest.raises(RolloutError) as error:
         second.lease.acquire()
@@ -183,7 +185,7 @@ def test_a_holder_at_work_elsewhere_is_known_by_its_next_renewal(server):
             and second.lines == [f"waiting for the task of {holder} to end"])
 
 
-def test_a_holder_that_was_killed_elsewhere_locks_nobody_out_for_longer_than_its_duration(server):
+def test_lease_of_a_killed_holder_expires(server):
     Client(server).lease.acquire()
     server.now += 4
     second = Client(server)
@@ -195,25 +197,25 @@ def test_a_holder_that_was_killed_elsewhere_locks_nobody_out_for_longer_than_its
 
 
 @pytest.mark.parametrize("minutes", [-7, 7])
-def test_clocks_that_differ_by_minutes_are_no_reason_to_take_it(server, minutes):
+def test_clock_skew_does_not_expire_a_lease(server, minutes):
     """A proxy hides the server's time, so the holder writes the local time to renewTime."""
-    right = server.server_time
+    server_time = server.server_time
 
-    def wrong():
+    def wrong_time():
         return server.now + 60 * minutes
 
     def work():
-        server.server_time = wrong
-        first.works()
-        server.server_time = right
+        server.server_time = wrong_time
+        first.renew_periodically()
+        server.server_time = server_time
 
-    server.server_time = wrong
+    server.server_time = wrong_time
     first = Client(server)
     first.lease.acquire()
-    server.server_time = right
+    server.server_time = server_time
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        Client(server, others=work).lease.acquire()
+        Client(server, other_clients=work).lease.acquire()
 
     second = Client(server)
     second.lease.acquire()
@@ -221,19 +223,19 @@ def test_clocks_that_differ_by_minutes_are_no_reason_to_take_it(server, minutes)
 
 
 @pytest.mark.parametrize("seconds", [-3600, -12, 12, 3600])
-def test_a_fleet_s_holder_that_writes_its_own_time_is_not_robbed(server, seconds):
-    """A fleet renews every 7 s; a Lease with an old renewTime was once taken after 2.5 s."""
-    class Elsewhere(Client):
-        def works(self):
+def test_lease_of_a_fleet_with_clock_skew_stays(server, seconds):
+    """A fleet renews every 7 s; the Lease has an old renewTime, but stays with the holder."""
+    class ClientWithOtherClock(Client):
+        def renew_periodically(self):
             now, server.server_time = server.server_time, lambda: server.now + seconds
-            super().works()
+            super().renew_periodically()
             server.server_time = now
 
-    first = Elsewhere(server, renew_interval=7.0)
+    first = ClientWithOtherClock(server, renew_interval=7.0)
     server.server_time = lambda: server.now + seconds
     first.lease.acquire()
     del server.server_time
-    second = Client(server, others=first.works)
+    second = Client(server, other_clients=first.renew_periodically)
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
         second.lease.acquire()
@@ -241,7 +243,7 @@ def test_a_fleet_s_holder_that_writes_its_own_time_is_not_robbed(server, seconds
     assert 6 <= second.slept <= 8 and not first.lease.is_lost
 
 
-def test_on_the_same_machine_a_holder_that_lives_is_refused_at_once(server, monkeypatch):
+def test_live_holder_on_this_machine_is_refused_at_once(server, monkeypatch):
     first = Client(server, machine="here")
     first.lease.acquire()
     monkeypatch.setattr(Process, "has_ended", lambda process: False)
@@ -253,7 +255,7 @@ def test_on_the_same_machine_a_holder_that_lives_is_refused_at_once(server, monk
     assert second.slept == 0
 
 
-def test_on_the_same_machine_a_holder_that_was_killed_is_followed_at_once(server):
+def test_lease_of_a_killed_holder_on_this_machine_is_acquired_at_once(server):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         child = Process.of_new_task("ReplicationController")
         child = child._replace(machine="here", pid=str(process.pid),
@@ -270,17 +272,18 @@ def test_on_the_same_machine_a_holder_that_was_killed_is_followed_at_once(server
     assert second.slept == 0
 
 
-def test_a_process_number_that_is_used_again_is_another_process():
-    mine = Process.of_new_task()
+def test_reused_pid_is_another_process():
+    own_process = Process.of_new_task()
 
-    assert Process.from_text(str(mine)) == mine and mine.pid in str(mine)
-    assert mine._replace(pid="1", start="another time").has_ended()
-    assert not mine._replace(pid="1", start=start_time("1")).has_ended()
+    assert Process.from_text(str(own_process)) == own_process
+    assert own_process.pid in str(own_process)
+    assert own_process._replace(pid="1", start="another time").has_ended()
+    assert not own_process._replace(pid="1", start=start_time("1")).has_ended()
 
 
 @pytest.mark.parametrize("answer, has_ended",
                          [(None, False), (PermissionError, False), (ProcessLookupError, True)])
-def test_a_process_that_proc_does_not_show_has_ended_only_if_the_kernel_says_so(
+def test_hidden_process_is_checked_by_kill(
         monkeypatch, answer, has_ended):
     """/proc hides other users' processes if mounted with hidepid."""
     signals = []
@@ -301,40 +304,40 @@ def test_a_process_that_proc_does_not_show_has_ended_only_if_the_kernel_says_so(
                          ["", "m/1/2", "m/../2/t", "m/-1/2/t", "m/0/2/t", "m/\u0661/2/t",
                           f"m/{'9' * 5000}/2/t",
                           "m" * 10**6 + "/1/2/t"])
-def test_what_no_task_has_written_is_no_process(text):
+def test_invalid_holder_annotation_is_ignored(text):
     assert Process.from_text(text) is None
 
 
 # Leases written by another client
 
 
-def a_living_process_of_this_machine():
+def running_process_of_this_machine():
     """Return a holder annotation that any reader of a Lease from this machine can forge."""
     init = Process.of_new_task()._replace(machine="here", pid="1", start=start_time("1"), task="x")
     return str(init)
 
 
 FORGED = {
-    "a duration of 68 years": {"leaseDurationSeconds": 2**31 - 1},
+    "long duration": {"leaseDurationSeconds": 2**31 - 1},
     "no duration": {"leaseDurationSeconds": None},
-    "a duration that is a text": {"leaseDurationSeconds": "9" * 5000},
-    "a time far ahead": {"renewTime": "9999-12-31T23:59:59.999999Z"},
-    "a time that is none": {"renewTime": {"a": []}},
-    "a time long ago": {"renewTime": "0001-01-01T00:00:00.000000Z"},
-    "as many holders as there may be": {"leaseTransitions": 2**31 - 1},
-    "fewer holders than none": {"leaseTransitions": -1},
-    "holders that are a text": {"leaseTransitions": "x"},
-    "a list of holders": {"holderIdentity": ["x"]},
-    "times that are lists": {"acquireTime": [], "renewTime": []},
+    "duration as text": {"leaseDurationSeconds": "9" * 5000},
+    "renewTime in the future": {"renewTime": "9999-12-31T23:59:59.999999Z"},
+    "invalid renewTime": {"renewTime": {"a": []}},
+    "renewTime in the past": {"renewTime": "0001-01-01T00:00:00.000000Z"},
+    "maximum leaseTransitions": {"leaseTransitions": 2**31 - 1},
+    "negative leaseTransitions": {"leaseTransitions": -1},
+    "leaseTransitions as text": {"leaseTransitions": "x"},
+    "list as holderIdentity": {"holderIdentity": ["x"]},
+    "lists as times": {"acquireTime": [], "renewTime": []},
 }
 
 
 @pytest.mark.parametrize("process",
-                         [lambda: None, a_living_process_of_this_machine, lambda: ["x"],
+                         [lambda: None, running_process_of_this_machine, lambda: ["x"],
                           lambda: "[" * 10**5],
-                         ids=["nobody", "process 1 of this machine", "a list", "nonsense"])
-@pytest.mark.parametrize("forged", [{}, *FORGED.values()], ids=["nothing", *FORGED])
-def test_no_lease_locks_out_for_longer_than_our_own_duration(server, forged, process):
+                         ids=["no holder", "process 1 of this machine", "list", "invalid JSON"])
+@pytest.mark.parametrize("forged", [{}, *FORGED.values()], ids=["unchanged", *FORGED])
+def test_forged_lease_expires_after_lease_duration(server, forged, process):
     Client(server).lease.acquire()
     server.leases[NAME]["spec"] |= {"holderIdentity": "somebody", **forged}
     server.leases[NAME]["metadata"]["annotations"] = {object_meta.HOLDER: process()}
@@ -347,40 +350,40 @@ def test_no_lease_locks_out_for_longer_than_our_own_duration(server, forged, pro
     assert 0 <= server.leases[NAME]["spec"]["leaseTransitions"] < 2**31
 
 
-@pytest.mark.parametrize("nothing",
+@pytest.mark.parametrize("empty_lease",
                          [{}, {"metadata": None, "spec": None}, {"metadata": [], "spec": "x"},
                           {"metadata": {"annotations": "x"}, "spec": {"holderIdentity": 7}}])
-def test_a_lease_without_anything_is_nobody_s(server, nothing):
+def test_lease_without_fields_is_acquired(server, empty_lease):
     client = Client(server)
     server.put_lease = lambda item, put=server.put_lease: put(item) if server.leases else None
     server.lease = lambda name: server.leases.setdefault(
-        NAME, {"metadata": {"resourceVersion": ""}}) and nothing
+        NAME, {"metadata": {"resourceVersion": ""}}) and empty_lease
 
     client.lease.acquire()
 
     assert client.slept == 0
 
 
-def test_it_waits_for_a_holder_at_work_until_it_ends(server):
+def test_lock_timeout_waits_for_the_holder(server):
     first = Client(server)
     first.lease.acquire()
 
     def work():
         if second.slept < 40:
-            first.works()
+            first.renew_periodically()
         elif second.slept == 40:
             first.lease.release()
 
-    second = Client(server, lock_timeout=60, others=work)
+    second = Client(server, lock_timeout=60, other_clients=work)
     second.lease.acquire()
 
     assert 40 <= second.slept <= 41
 
 
-def test_the_wait_for_a_holder_at_work_ends(server):
+def test_lock_timeout_ends_the_wait(server):
     first = Client(server)
     first.lease.acquire()
-    second = Client(server, lock_timeout=30, others=first.works)
+    second = Client(server, lock_timeout=30, other_clients=first.renew_periodically)
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
         second.lease.acquire()
@@ -388,7 +391,7 @@ def test_the_wait_for_a_holder_at_work_ends(server):
     assert 30 <= second.slept <= 31
 
 
-def test_a_lease_that_can_never_be_taken_is_an_error(server):
+def test_error_if_the_lease_is_never_acquired(server):
     server.put_lease = lambda item: None
 
     with pytest.raises(RolloutError,
@@ -397,7 +400,7 @@ def test_a_lease_that_can_never_be_taken_is_an_error(server):
         Client(server).lease.acquire()
 
 
-def test_a_lease_that_other_tasks_keep_getting_is_waited_for_as_long_as_the_task_may(server):
+def test_lock_timeout_covers_conflicts_with_other_tasks(server):
     server.put_lease = lambda item: None
     client = Client(server, lock_timeout=20)
 
@@ -407,7 +410,7 @@ def test_a_lease_that_other_tasks_keep_getting_is_waited_for_as_long_as_the_task
     assert client.slept > 20 + 2 * lease.LEASE_DURATION - lease.RETRY_PERIOD
 
 
-def test_a_process_that_nobody_has_waited_for_yet_has_ended():
+def test_zombie_process_has_ended():
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         stat = Path(f"/proc/{process.pid}/stat")
         while stat.read_text().rpartition(") ")[2][0] != "Z":
@@ -417,7 +420,7 @@ def test_a_process_that_nobody_has_waited_for_yet_has_ended():
 
 
 @pytest.mark.parametrize("state, started", [("R", "19"), ("S", "19"), ("Z", ""), ("X", "")])
-def test_when_a_process_has_started_and_whether_only_its_number_is_left(
+def test_start_time_of_a_process(
         monkeypatch, state, started):
     fields = " ".join([state, *map(str, range(1, 50))])
     monkeypatch.setattr(Path, "read_text", lambda *_args: f"7 (a b) c) {fields}\n")
@@ -425,33 +428,33 @@ def test_when_a_process_has_started_and_whether_only_its_number_is_left(
     assert start_time("7") == started
 
 
-def test_a_signal_ends_the_wait(server):
+def test_signal_ends_the_wait(server):
     Client(server).lease.acquire()
-    second = Client(server, others=lambda: setattr(second, "reason", "SIGTERM"))
+    second = Client(server, other_clients=lambda: setattr(second, "reason", "SIGTERM"))
 
     with pytest.raises(RolloutError, match=r"stopped \(SIGTERM\) before anything was changed"):
         second.lease.acquire()
 
 
-def test_it_is_renewed_in_time_and_not_at_every_turn(server):
+def test_lease_is_renewed_at_the_interval(server):
     client = Client(server)
     client.lease.acquire()
     for _turn in range(40):
-        client.later(0.1)
+        client.advance(0.1)
         client.lease.renew()
 
     assert server.writes[NAME] in (2, 3) and server.writes[WITHOUT_KIND] == 1
     assert server.leases[NAME]["spec"]["acquireTime"] < server.leases[NAME]["spec"]["renewTime"]
 
 
-def test_its_age_counts_from_before_the_request_that_has_renewed_it(server):
-    """The server sets renewTime before the answer, however late the answer arrives."""
+def test_age_of_a_lease_counts_from_the_request(server):
+    """The server sets renewTime before the response, however late the response arrives."""
     client = Client(server)
     write, put = server.put_lease, []
 
     def late(item):
         put.append(item["metadata"]["name"])
-        client.later(lease.SHARED_RENEW_INTERVAL if put[-1] == WITHOUT_KIND else 0)
+        client.advance(lease.SHARED_RENEW_INTERVAL if put[-1] == WITHOUT_KIND else 0)
         return write(item)
 
     server.put_lease = late
@@ -461,10 +464,10 @@ def test_its_age_counts_from_before_the_request_that_has_renewed_it(server):
     assert put == [NAME, WITHOUT_KIND, NAME, WITHOUT_KIND]
 
 
-def test_a_driver_that_has_lost_it_stops(server):
+def test_lost_lease_stops_the_driver(server):
     first, second = Client(server), Client(server)
     first.lease.acquire()
-    first.later(LEASE_DURATION + 1)
+    first.advance(LEASE_DURATION + 1)
     second.lease.acquire()
 
     with pytest.raises(RolloutError) as error:
@@ -472,65 +475,65 @@ def test_a_driver_that_has_lost_it_stops(server):
     first.lease.release()
 
     assert "took over" in error.value.what and server.leases[NAME]["metadata"]["annotations"]
-    second.later(lease.RENEW_INTERVAL)
+    second.advance(lease.RENEW_INTERVAL)
     second.lease.renew()
 
 
-def test_a_lease_that_somebody_deletes_or_touches_is_held_again(server):
+def test_deleted_or_edited_lease_is_acquired_again(server):
     client = Client(server)
     client.lease.acquire()
-    for spoil in (server.leases.clear,
-                  lambda: server.leases[NAME]["metadata"].update(
-                      resourceVersion="7", labels={"a": "b"})):
-        spoil()
-        client.later(lease.RENEW_INTERVAL)
+    for interfere in (server.leases.clear,
+                      lambda: server.leases[NAME]["metadata"].update(
+                          resourceVersion="7", labels={"a": "b"})):
+        interfere()
+        client.advance(lease.RENEW_INTERVAL)
         client.lease.renew()
         assert server.leases[NAME]["metadata"]["annotations"] == {
             object_meta.HOLDER: str(client.lease.process)}
 
 
 @pytest.fixture
-def slow(server):
-    """Return a client on a slow line whose Lease is due for renewal."""
+def slow_client(server):
+    """Return a client on a slow connection whose Lease is due for renewal."""
     client = Client(server)
     client.lease.acquire()
-    server.beside_others = []
-    client.later(lease.RENEW_INTERVAL)
+    server.background = []
+    client.advance(lease.RENEW_INTERVAL)
     return client
 
 
-def test_on_a_slow_line_nothing_waits_for_a_renewal_that_is_in_time(server, slow):
+def test_timely_renewal_runs_in_the_background(server, slow_client):
     for _turn in range(3):
-        slow.lease.renew()
-        slow.later(1)
-    assert len(server.beside_others) == 1 and server.writes[NAME] == 1
+        slow_client.lease.renew()
+        slow_client.advance(1)
+    assert len(server.background) == 1 and server.writes[NAME] == 1
 
-    server.beside_others[0].answer()
-    slow.lease.renew()
-    slow.later(lease.RENEW_INTERVAL)
-    slow.lease.renew()
+    server.background[0].answer()
+    slow_client.lease.renew()
+    slow_client.advance(lease.RENEW_INTERVAL)
+    slow_client.lease.renew()
 
-    assert len(server.beside_others) == 3 and server.writes[NAME] == 2  # of both Leases
+    assert len(server.background) == 3 and server.writes[NAME] == 2  # both Leases
 
 
-def test_on_a_slow_line_both_leases_are_created_and_deleted_at_once(server):
-    server.beside_others = []
+def test_both_leases_are_written_concurrently_on_a_slow_connection(server):
+    server.background = []
     client = Client(server)
     client.lease.acquire()
-    assert len(server.beside_others) == 1 and server.writes == {NAME: 1, WITHOUT_KIND: 1}
+    assert len(server.background) == 1 and server.writes == {NAME: 1, WITHOUT_KIND: 1}
 
     client.lease.release()
-    assert len(server.beside_others) == 3 and server.leases == {}
+    assert len(server.background) == 3 and server.leases == {}
 
 
-def test_on_a_slow_line_a_refused_task_lets_go_what_it_has_got_meanwhile(server, monkeypatch):
+def test_refused_task_releases_its_other_lease(server, monkeypatch):
     monkeypatch.setattr(concurrent.futures, "wait",
                         lambda under_way: [call.answer() for call in under_way])
     first = Client(server)
     first.lease.acquire()
     del server.leases[WITHOUT_KIND]
-    server.beside_others = []
-    second = Client(server, others=first.works)
+    server.background = []
+    second = Client(server, other_clients=first.renew_periodically)
     with pytest.raises(RolloutError, match="another task is already working on it"):
         second.lease.acquire()
 
@@ -539,87 +542,87 @@ def test_on_a_slow_line_a_refused_task_lets_go_what_it_has_got_meanwhile(server,
     assert str(second.lease.process) not in str(server.leases)
 
 
-def test_nothing_is_done_any_more_before_a_renewal_that_is_late(server, slow):
-    slow.lease.renew()
-    slow.later(lease.RENEW_DEADLINE - lease.RENEW_INTERVAL)
+def test_late_renewal_blocks_the_driver(server, slow_client):
+    slow_client.lease.renew()
+    slow_client.advance(lease.RENEW_DEADLINE - lease.RENEW_INTERVAL)
     assert server.writes[NAME] == 1
 
-    slow.lease.renew()
+    slow_client.lease.renew()
 
     assert server.writes[NAME] == 2
 
 
-def test_a_renewal_that_was_answered_long_ago_is_none(server, slow):
+def test_renewal_from_before_the_lease_duration_is_ignored(server, slow_client):
     """After many retries of a write, or a suspended machine, another client may hold the Lease."""
-    slow.lease.renew()
-    server.beside_others[0].answer()
-    slow.later(LEASE_DURATION + 1)
+    slow_client.lease.renew()
+    server.background[0].answer()
+    slow_client.advance(LEASE_DURATION + 1)
     second = Client(server)
     second.lease.acquire()
 
     with pytest.raises(RolloutError, match="took over"):
-        slow.lease.renew()
+        slow_client.lease.renew()
 
 
-def test_a_renewal_that_waits_for_a_connection_is_sent_without_when_it_is_late(server, slow):
+def test_late_queued_renewal_is_sent_directly(server, slow_client):
     """In a large fleet, hundreds of requests may be queued before the renewal."""
     server.is_free = False
-    slow.lease.renew()
-    slow.later(lease.RENEW_DEADLINE - lease.RENEW_INTERVAL)
+    slow_client.lease.renew()
+    slow_client.advance(lease.RENEW_DEADLINE - lease.RENEW_INTERVAL)
 
-    slow.lease.renew()
+    slow_client.lease.renew()
 
-    assert server.writes[NAME] == 2 and server.beside_others[0].cancelled()
+    assert server.writes[NAME] == 2 and server.background[0].cancelled()
 
 
-def test_a_lease_is_let_go_without_a_renewal_that_was_not_sent(server, slow):
+def test_release_cancels_a_queued_renewal(server, slow_client):
     server.is_free = False
-    slow.lease.renew()
+    slow_client.lease.renew()
 
-    slow.lease.release()
+    slow_client.lease.release()
 
-    assert server.leases == {} and server.beside_others[0].cancelled()
+    assert server.leases == {} and server.background[0].cancelled()
 
 
-def test_a_renewal_beside_that_finds_another_holder_stops_the_driver(server, slow):
-    slow.lease.renew()
-    slow.later(LEASE_DURATION + 1)
+def test_background_renewal_with_another_holder_stops_the_driver(server, slow_client):
+    slow_client.lease.renew()
+    slow_client.advance(LEASE_DURATION + 1)
     second = Client(server)
     second.lease.acquire()
-    server.beside_others[0].answer()
+    server.background[0].answer()
 
     with pytest.raises(RolloutError, match="took over"):
-        slow.lease.renew()
+        slow_client.lease.renew()
 
-    assert slow.lease.is_lost
+    assert slow_client.lease.is_lost
 
 
-def test_a_renewal_beside_that_fails_is_told_by_the_next_one_who_needs_the_lease(
-        server, slow, monkeypatch):
+def test_failed_background_renewal_is_reported_by_the_next_renewal(
+        server, slow_client, monkeypatch):
     def fails(_lease):
         raise RolloutError("the API server cannot be reached")
 
     monkeypatch.setattr(server, "put_lease", fails)
-    slow.lease.renew()
-    server.beside_others[0].answer()
+    slow_client.lease.renew()
+    server.background[0].answer()
 
     with pytest.raises(RolloutError, match="cannot be reached"):
-        slow.lease.renew()
+        slow_client.lease.renew()
 
 
-def test_a_lease_is_let_go_as_it_was_renewed_last(server, slow, monkeypatch):
+def test_release_waits_for_a_renewal_in_flight(server, slow_client, monkeypatch):
     monkeypatch.setattr(concurrent.futures, "wait",
                         lambda under_way: [call.answer() for call in under_way])
-    slow.lease.renew()
+    slow_client.lease.renew()
 
-    slow.lease.release()
+    slow_client.lease.release()
 
     assert server.leases == {}
 
 
-def test_the_names_of_leases_fit_and_differ():
-    long, sibling = "a" * 253, "a" * 252 + "b"
-    names = [name for controller in (long, sibling, "foo", "deployment.foo", "deployment-foo")
+def test_names_of_leases_are_valid_and_unique():
+    longest, sibling = "a" * 253, "a" * 252 + "b"
+    names = [name for controller in (longest, sibling, "foo", "deployment.foo", "deployment-foo")
              for name in (lease_name_without_kind(controller),
                           *(lease_name(kind, controller) for kind in Kind))]
 
@@ -629,7 +632,7 @@ def test_the_names_of_leases_fit_and_differ():
 # Kinds that share a name, and the earlier version without the kind
 
 
-class Earlier(Client):
+class EarlierVersion(Client):
     """Task of an earlier version, without the kind in the Lease's name."""
 
     def __init__(self, server, **options):
@@ -640,8 +643,8 @@ class Earlier(Client):
 
 
 @pytest.mark.parametrize("machine", ["", "here"])
-def test_two_kinds_of_one_name_are_worked_on_at_once(server, machine):
-    """A fleet updates both kinds in a single process for longer than a Lease lasts.
+def test_two_kinds_with_one_name_have_separate_leases(server, machine):
+    """A fleet updates both kinds in one process for longer than a Lease lasts.
 
     A third task for either kind is refused.
     """
@@ -659,26 +662,27 @@ def test_two_kinds_of_one_name_are_worked_on_at_once(server, machine):
     for kind in kinds:
         with pytest.raises(RolloutError, match="another task is already working on it"):
             Client(server, machine, kind=kind,
-                   others=lambda: [client.works() for client in fleet]).lease.acquire()
+                   other_clients=lambda: [client.renew_periodically()
+                                          for client in fleet]).lease.acquire()
     for client in fleet:
         client.lease.renew()
         client.lease.release()
     assert server.leases == {}
 
 
-@pytest.mark.parametrize("first, second", [(Earlier, Client), (Client, Earlier)])
+@pytest.mark.parametrize("first, second", [(EarlierVersion, Client), (Client, EarlierVersion)])
 @pytest.mark.parametrize("machine", ["", "here"])
 @pytest.mark.parametrize("kind", [Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT])
-def test_a_version_without_kinds_and_this_one_exclude_each_other(
+def test_earlier_version_and_this_version_exclude_each_other(
         server, first, second, machine, kind, monkeypatch):
     # an earlier version runs in another process
     monkeypatch.setattr(Process, "has_ended", lambda process: False)
     earlier = first(server, machine=machine, kind=kind)
     earlier.lease.acquire()
-    later = second(server, machine=machine, others=earlier.works)
+    advance = second(server, machine=machine, other_clients=earlier.renew_periodically)
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        later.lease.acquire()
-    later.lease.release()
+        advance.lease.acquire()
+    advance.lease.release()
     earlier.lease.renew()
     earlier.lease.release()
 
@@ -686,27 +690,27 @@ def test_a_version_without_kinds_and_this_one_exclude_each_other(
     second(server, machine=machine).lease.acquire()
 
 
-def test_the_lease_without_kind_stays_for_the_last_who_shares_it(server):
-    earlier, later = Client(server), Client(server, kind=Kind.DEPLOYMENT)
+def test_shared_lease_stays_until_the_last_release(server):
+    earlier, advance = Client(server), Client(server, kind=Kind.DEPLOYMENT)
     earlier.lease.acquire()
-    later.lease.acquire()
+    advance.lease.acquire()
     earlier.lease.release()
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        Earlier(server, others=later.works).lease.acquire()
+        EarlierVersion(server, other_clients=advance.renew_periodically).lease.acquire()
 
-    later.lease.release()
+    advance.lease.release()
     assert server.leases == {}
 
 
-def test_a_task_of_an_earlier_version_is_waited_for_while_the_own_lease_is_renewed(server):
-    earlier = Earlier(server)
+def test_lease_is_renewed_during_the_wait_for_an_earlier_version(server):
+    earlier = EarlierVersion(server)
     earlier.lease.acquire()
 
     def work():
-        earlier.works() if client.slept < 40 else earlier.lease.release()
+        earlier.renew_periodically() if client.slept < 40 else earlier.lease.release()
 
-    client = Client(server, lock_timeout=60, others=work)
+    client = Client(server, lock_timeout=60, other_clients=work)
     client.lease.acquire()
 
     assert 40 <= client.slept <= 41 and server.writes[NAME] > 40 / lease.RENEW_INTERVAL / 2
@@ -714,11 +718,11 @@ def test_a_task_of_an_earlier_version_is_waited_for_while_the_own_lease_is_renew
 
 @pytest.mark.parametrize("module", Module)
 @pytest.mark.parametrize("state", [None, State.ROLLED_BACK])
-def test_a_migration_keeps_tasks_for_the_deployment_out(server, module, state):
+def test_migration_holds_the_lease_of_the_deployment(server, module, state):
     migrates = module is Module.MIGRATION
     first = Client(server, module=module, state=state or module.default_state)
     first.lease.acquire()
-    second = Client(server, kind=Kind.DEPLOYMENT, others=first.works)
+    second = Client(server, kind=Kind.DEPLOYMENT, other_clients=first.renew_periodically)
 
     if migrates:
         with pytest.raises(RolloutError, match="another task is already working on it"):
@@ -730,7 +734,7 @@ def test_a_migration_keeps_tasks_for_the_deployment_out(server, module, state):
     assert server.leases == {}
 
 
-def test_a_task_that_ended_in_this_process_is_followed_at_once(server):
+def test_lease_of_an_ended_task_of_this_process_is_acquired_at_once(server):
     """The process knows the end of the task even if the release of the Lease failed."""
     first = Client(server, machine="here")
     first.lease.acquire()
@@ -742,10 +746,10 @@ def test_a_task_that_ended_in_this_process_is_followed_at_once(server):
     assert second.slept == 0
 
 
-def test_a_lease_that_somebody_else_has_written_is_not_told_as_a_take_over(server):
+def test_lease_written_by_another_client_is_reported(server):
     client = Client(server)
     client.lease.acquire()
-    client.later(3)
+    client.advance(3)
     server.leases[NAME] = {"metadata": {"name": NAME, "resourceVersion": "99"},
                            "spec": {"holderIdentity": "somebody"}}
 
@@ -759,33 +763,34 @@ def test_a_lease_that_somebody_else_has_written_is_not_told_as_a_take_over(serve
 
 #: Holders of a Lease, and the time at which another process's task acquires the Lease: at once,
 #: later (after LEASE_DURATION) or never (while the holder renews).
-ENDED, LIVES = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
-WHO = {
-    "nobody": (None, "at once"),
-    "a process here that has ended": (dict(machine="here", **ENDED), "at once"),
-    "a process here that lives and is silent": (dict(machine="here", **LIVES), "never"),
-    "a process here that renews": (dict(machine="here", renews=True, **LIVES), "never"),
-    "a process elsewhere that is silent": (dict(machine="there", **ENDED), "later"),
-    "a process elsewhere that renews": (dict(machine="there", renews=True, **ENDED), "never"),
-    "a task of this process that is over": (dict(machine="here"), "at once"),
-    "a task of this process that is silent": (dict(machine="here", is_at_work=True), "never"),
-    "a task of this process that renews": (dict(machine="here", is_at_work=True, renews=True),
-                                           "never"),
+ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
+HOLDERS = {
+    "no holder": (None, "at once"),
+    "ended process on this machine": (dict(machine="here", **ENDED), "at once"),
+    "running process on this machine without renewals": (dict(machine="here", **RUNNING), "never"),
+    "running process on this machine": (dict(machine="here", renews=True, **RUNNING), "never"),
+    "process on another machine without renewals": (dict(machine="there", **ENDED), "later"),
+    "process on another machine": (dict(machine="there", renews=True, **ENDED), "never"),
+    "ended task of this process": (dict(machine="here"), "at once"),
+    "running task of this process without renewals": (dict(machine="here", is_at_work=True),
+                                                      "never"),
+    "running task of this process": (dict(machine="here", is_at_work=True, renews=True),
+                                     "never"),
 }
 #: Holders of the Lease without a kind, and their kinds: an earlier version, this version's task for
 #: another kind, or tasks for two other kinds.
-SHARES = {"an earlier version": [""], "another kind": ["Deployment"],
-          "two other kinds": ["Deployment", "DaemonSet"]}
+SHARED_HOLDERS = {"an earlier version": [""], "another kind": ["Deployment"],
+                  "two other kinds": ["Deployment", "DaemonSet"]}
 
 
-@pytest.mark.parametrize("is_own", [True, False], ids=["its own Lease", "the one without kind"])
-@pytest.mark.parametrize("who", WHO)
-@pytest.mark.parametrize("share", SHARES)
-def test_the_state_space_of_a_lease(server, is_own, who, share):
-    """No holder that may be alive loses a Lease; no dead holder blocks other tasks for long."""
-    holder, expected = WHO[who]
+@pytest.mark.parametrize("is_own", [True, False], ids=["Lease of the kind", "Lease without kind"])
+@pytest.mark.parametrize("holder_name", HOLDERS)
+@pytest.mark.parametrize("shared_holder", SHARED_HOLDERS)
+def test_acquisition_for_each_holder(server, is_own, holder_name, shared_holder):
+    """No live holder loses a Lease; no dead holder blocks other tasks for long."""
+    holder, expected = HOLDERS[holder_name]
     name = NAME if is_own else WITHOUT_KIND
-    kinds = ["ReplicationController"] if is_own else SHARES[share]
+    kinds = ["ReplicationController"] if is_own else SHARED_HOLDERS[shared_holder]
     if holder is not None:
         fields = {key: value for key, value in holder.items() if key in ("machine", "pid", "start")}
         processes = [Process.of_new_task(kind)._replace(**fields) for kind in kinds]
@@ -795,7 +800,7 @@ def test_the_state_space_of_a_lease(server, is_own, who, share):
                                            map(str, processes))}},
                           "spec": {"holderIdentity": "jane",
                                    "renewTime": "1970-01-12T13:46:40.000000Z"}})
-    if not is_own and share != "an earlier version":
+    if not is_own and shared_holder != "an earlier version":
         expected = "at once"
 
     def work():
@@ -804,7 +809,7 @@ def test_the_state_space_of_a_lease(server, is_own, who, share):
                               "spec": {**server.leases[name]["spec"],
                                        "renewTime": f"{client.slept}"}})
 
-    client = Client(server, machine="here", others=work)
+    client = Client(server, machine="here", other_clients=work)
     if expected == "never":
         with pytest.raises(RolloutError, match="another task is already working on it: jane"):
             client.lease.acquire()
@@ -814,15 +819,16 @@ def test_the_state_space_of_a_lease(server, is_own, who, share):
                 "later": LEASE_DURATION < client.slept < LEASE_DURATION + 2}[expected]
     client.lease.release()
 
-    if expected == "never" or (not is_own and share != "an earlier version" and who not in (
-            "nobody", "a process here that has ended", "a task of this process that is over")):
+    if expected == "never" or (not is_own and shared_holder != "an earlier version"
+                               and holder_name not in (
+            "no holder", "ended process on this machine", "ended task of this process")):
         assert set(server.leases) == {name} and str(client.lease.process) not in str(server.leases)
     else:
         assert server.leases == {}
 
 
-class Turns:
-    """Scheduler that runs a single thread at a time.
+class Scheduler:
+    """Scheduler that runs one thread at a time.
 
     At each request and each wait, the next thread is random. Time passes while all threads wait.
     """
@@ -837,7 +843,7 @@ class Turns:
 
         def run():
             turn.go.acquire()
-            with contextlib.suppress(Died):
+            with contextlib.suppress(Killed):
                 work()
             turn.is_over = True
             turn.back.release()
@@ -860,94 +866,94 @@ class Turns:
             assert self.current.back.acquire(timeout=10)
 
 
-class Died(BaseException):
+class Killed(BaseException):
     """Death of a client."""
 
 
-class Racer:
+class RandomTask:
     """Task that acquires the Lease, works several times and releases the Lease.
 
     Any request may kill or suspend the task.
     """
 
-    def __init__(self, turns, server):
-        chance, self.turns = turns.chance, turns
-        self.make = chance.choice((Client, Client, Earlier))
+    def __init__(self, scheduler, server):
+        chance, self.scheduler = scheduler.chance, scheduler
+        self.make = chance.choice((Client, Client, EarlierVersion))
         self.kind = chance.choice((Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT))
         client = self.make(server, kind=self.kind)
-        self.lease, self.works, self.error, self.is_holding = client.lease, 0, None, False
-        ask = types.SimpleNamespace(lease=self.request(server.lease),
-                                    put_lease=self.request(server.put_lease),
-                                    delete_lease=self.request(server.delete_lease),
-                                    server_time=lambda: turns.now,
-                                    start_in_background=lambda work: None)
+        self.lease, self.renewals, self.error, self.is_holding = client.lease, 0, None, False
+        gateway = types.SimpleNamespace(lease=self.request(server.lease),
+                                        put_lease=self.request(server.put_lease),
+                                        delete_lease=self.request(server.delete_lease),
+                                        server_time=lambda: scheduler.now,
+                                        start_in_background=lambda work: None)
         for member in self.lease._leases:
-            member._task = member._task._replace(gateway=ask, elapsed=lambda: turns.now,
-                                                 sleep=turns.wait)
-            member._gateway, member._elapsed = ask, member._task.elapsed
+            member._task = member._task._replace(gateway=gateway, elapsed=lambda: scheduler.now,
+                                                 sleep=scheduler.wait)
+            member._gateway, member._elapsed = gateway, member._task.elapsed
             member._request = dataclasses.replace(member._request,
                                                   lock_timeout=chance.choice((0, 0, 60)))
         self.left, self.requests, self.dies_at = chance.randrange(1, 8), 0, chance.choice(
             (None, chance.randrange(1, 15)))
 
-    def request(self, ask):
-        def asked(item):
+    def request(self, gateway):
+        def request(item):
             self.requests += 1
-            self.turns.wait(self.turns.chance.choice((0, 0, 0.1, 2)))
-            answer = ask(item)
-            self.turns.wait(self.turns.chance.choice((0, 0, 0.1)))
+            self.scheduler.wait(self.scheduler.chance.choice((0, 0, 0.1, 2)))
+            answer = gateway(item)
+            self.scheduler.wait(self.scheduler.chance.choice((0, 0, 0.1)))
             if self.requests == self.dies_at:
                 self.is_holding = False
-                raise Died
+                raise Killed
             return answer
-        return asked
+        return request
 
-    def run(self, racers):
+    def run(self, tasks):
         try:
             self.lease.acquire()
             self.is_holding = True
             for _step in range(self.left):
                 self.lease.renew()
-                self.works += 1
-                assert not [racer for racer in racers
+                self.renewals += 1
+                assert not [racer for racer in tasks
                             if racer is not self and self.excludes(racer) and racer.may_work()]
-                self.turns.wait(self.turns.chance.choice((0, 1, 3, 3, 2 * LEASE_DURATION)))
+                self.scheduler.wait(self.scheduler.chance.choice((0, 1, 3, 3, 2 * LEASE_DURATION)))
         except RolloutError as error:
             self.error = error
         except AssertionError as overlap:
-            self.turns.overlaps.append(overlap)
+            self.scheduler.overlaps.append(overlap)
         self.is_holding = False
         self.lease.release()
 
     def excludes(self, racer):
-        return self.kind is racer.kind or Earlier in (self.make, racer.make)
+        return self.kind is racer.kind or EarlierVersion in (self.make, racer.make)
 
     def may_work(self):
         """Return whether the task may write without a renewal of the Lease."""
         return (self.is_holding
-                and all(self.turns.now - member._renewed_at < lease.RENEW_DEADLINE
+                and all(self.scheduler.now - member._renewed_at < lease.RENEW_DEADLINE
                         for member in self.lease._leases))
 
 
 @pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 500, 50)],
                          ids=str)
-def test_no_order_of_requests_lets_two_tasks_work_at_once(seeds):
+def test_random_interleavings_never_let_two_tasks_work(seeds):
     """Tasks of both versions and two kinds may be suspended for long, or die, at any request."""
     worked = collections.Counter()
     for seed in seeds:
-        turns, server = Turns(random.Random(seed)), Server()
-        racers = [Racer(turns, server) for _racer in range(4)]
-        for racer in racers:
-            turns.add(functools.partial(racer.run, racers))
-        turns.run()
+        scheduler, server = Scheduler(random.Random(seed)), Server()
+        tasks = [RandomTask(scheduler, server) for _racer in range(4)]
+        for racer in tasks:
+            scheduler.add(functools.partial(racer.run, tasks))
+        scheduler.run()
 
-        assert turns.overlaps == [], f"seed {seed}"
-        assert all(racer.works or racer.error or racer.dies_at for racer in racers)
-        worked[sum(bool(racer.works) for racer in racers)] += 1
+        assert scheduler.overlaps == [], f"seed {seed}"
+        assert all(racer.renewals or racer.error or racer.dies_at for racer in tasks)
+        worked[sum(bool(racer.renewals) for racer in tasks)] += 1
     assert worked[1] and worked[2] and worked[3]
 
 
-def test_a_task_with_nothing_to_change_deletes_the_leases_of_one_that_died_here(server):
+def test_unchanged_task_deletes_leases_of_a_dead_process(server):
     Client(server, machine="here",
            process=Process("here", "1", "0", "1.ReplicationController")).lease.acquire()
 
@@ -956,34 +962,34 @@ def test_a_task_with_nothing_to_change_deletes_the_leases_of_one_that_died_here(
     assert server.leases == {}
 
 
-@pytest.mark.parametrize("seconds, stays",
+@pytest.mark.parametrize("seconds, remains",
                          [(0, True), (LEASE_DURATION + 1, True),
                           (lease.ABANDONED_AFTER + 1, False)])
-def test_a_task_with_nothing_to_change_deletes_leases_that_were_not_renewed_for_long(
-        server, seconds, stays):
+def test_unchanged_task_deletes_abandoned_leases(
+        server, seconds, remains):
     Client(server, machine="elsewhere").lease.acquire()
     server.now += seconds
 
     Client(server, machine="here").lease.delete_abandoned()
 
-    assert bool(server.leases) == stays
+    assert bool(server.leases) == remains
 
 
-def test_a_holder_whose_lease_was_taken_for_abandoned_has_it_again(server):
+def test_deleted_abandoned_lease_is_acquired_again(server):
     client = Client(server, machine="elsewhere")
     client.lease.acquire()
     for item in server.leases.values():
         # Any client with permission to update Leases can forge renewTime.
         item["spec"]["renewTime"] = "1970-01-01T00:00:00.000000Z"
     Client(server, machine="here").lease.delete_abandoned()
-    client.later(lease.RENEW_INTERVAL + lease.SHARED_RENEW_INTERVAL)
+    client.advance(lease.RENEW_INTERVAL + lease.SHARED_RENEW_INTERVAL)
 
     client.lease.renew()
 
     assert set(server.leases) == {NAME, WITHOUT_KIND} and not client.lease.is_lost
 
 
-def test_without_a_lock_a_task_with_nothing_to_change_leaves_leases_alone(server):
+def test_unchanged_task_without_lock_deletes_no_lease(server):
     Client(server, machine="elsewhere").lease.acquire()
     server.now += lease.ABANDONED_AFTER + 1
 

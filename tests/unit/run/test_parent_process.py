@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The parent process: progress lines for Ansible, and signs that the task should stop."""
+"""Write progress lines for Ansible, and detect reasons to stop the task."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_each_line_is_there_at_once_and_the_last_one_says_so(path):
+def test_lines_are_written_immediately(path):
     with ParentProcess() as ansible:
         ansible.print_line("one")
         assert path.read_text() == "one\n"
@@ -46,26 +46,26 @@ def test_each_line_is_there_at_once_and_the_last_one_says_so(path):
     assert path.read_text() == "one\ntwo lines\nbaton-progress-1234\n"
 
 
-def test_only_the_one_who_has_started_it_may_read_it(path):
+def test_file_is_private_to_the_user(path):
     with ParentProcess():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_with_sudo_it_is_the_file_of_the_user_before(path, monkeypatch):
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a file")
+def test_file_belongs_to_the_user_of_sudo(path, monkeypatch):
     monkeypatch.setenv("SUDO_UID", "65534")
     with ParentProcess():
         assert path.stat().st_uid == 65534
 
 
-def test_where_nothing_was_told_nothing_is_left(path):
+def test_empty_file_is_deleted(path):
     with ParentProcess():
         pass
 
     assert not path.exists()
 
 
-def test_where_nobody_reads_nothing_is_left(path):
+def test_file_is_deleted_after_a_signal(path):
     with ParentProcess() as ansible:
         ansible.print_line("one")
         os.kill(os.getpid(), signal.SIGTERM)
@@ -73,7 +73,7 @@ def test_where_nobody_reads_nothing_is_left(path):
     assert not path.exists()
 
 
-def test_where_nobody_was_able_to_read_nothing_is_left(path, clock):
+def test_file_without_a_reader_is_deleted(path, clock):
     with ParentProcess() as ansible:
         ansible.print_line("one")
         clock[0] += parent_process.FIRST_KEEPALIVE_TIMEOUT + 1
@@ -81,7 +81,7 @@ def test_where_nobody_was_able_to_read_nothing_is_left(path, clock):
     assert not path.exists()
 
 
-def test_with_sudo_from_one_user_to_another_nobody_is_told(path, monkeypatch):
+def test_no_file_with_sudo_between_two_users(path, monkeypatch):
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.setattr(parent_process.os, "geteuid", lambda: 65533)
 
@@ -91,7 +91,7 @@ def test_with_sudo_from_one_user_to_another_nobody_is_told(path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [None, "/not/there/progress"])
-def test_without_a_file_nobody_is_told(path, monkeypatch, name):
+def test_no_progress_without_a_file(path, monkeypatch, name):
     monkeypatch.delenv("BATON_PROGRESS")
     if name:
         monkeypatch.setenv("BATON_PROGRESS", name)
@@ -101,8 +101,8 @@ def test_without_a_file_nobody_is_told(path, monkeypatch, name):
         assert ansible.reason_to_stop() == ""
 
 
-def test_a_file_that_is_there_already_is_left_alone(path):
-    """In a world-writable folder, an existing file may be a trap."""
+def test_existing_file_is_not_changed(path):
+    """In a world-writable folder, an existing file may be an attack."""
     path.write_text("somebody else's\n")
 
     with ParentProcess() as ansible:
@@ -111,20 +111,20 @@ def test_a_file_that_is_there_already_is_left_alone(path):
     assert path.read_text() == "somebody else's\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_is_the_reason_to_stop(number):
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signal_is_a_reason_to_stop(signal_number):
     with ParentProcess() as ansible:
         assert ansible.reason_to_stop() == ""
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal_number)
 
-        assert ansible.reason_to_stop() == signal.Signals(number).name
-    assert signal.getsignal(number) == signal.SIG_DFL
+        assert ansible.reason_to_stop() == signal.Signals(signal_number).name
+    assert signal.getsignal(signal_number) == signal.SIG_DFL
 
 
-def test_a_result_that_nobody_will_read_is_the_reason_to_stop():
-    """If Ansible was killed or the connection has ended, the reading end of stdout is closed."""
+def test_closed_stdout_is_a_reason_to_stop():
+    """If Ansible was killed or the connection is closed, no process reads stdout."""
     reader, writer = os.pipe()
-    before = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(writer, 1)
     try:
         with ParentProcess() as ansible:
@@ -133,18 +133,18 @@ def test_a_result_that_nobody_will_read_is_the_reason_to_stop():
 
             assert ansible.reason_to_stop() == "Ansible has ended"
     finally:
-        os.dup2(before, 1)
-        os.close(before)
+        os.dup2(stdout, 1)
+        os.close(stdout)
         os.close(writer)
 
 
-def test_a_reader_that_falls_silent_is_the_reason_to_stop(path, clock):
+def test_missing_keepalive_is_a_reason_to_stop(path, clock):
     with ParentProcess() as ansible:
         ansible.print_line("one")
         os.utime(path, (1, 1))
         assert ansible.reason_to_stop() == ""
         clock[0] += parent_process.KEEPALIVE_TIMEOUT - 1
-        ansible.print_line("two")  # the task's own writes prove no contact with Ansible
+        ansible.print_line("two")  # the task's own writes are no sign of Ansible
         assert ansible.reason_to_stop() == ""
         clock[0] += 2
 
@@ -152,21 +152,21 @@ def test_a_reader_that_falls_silent_is_the_reason_to_stop(path, clock):
     assert not path.exists()
 
 
-@pytest.mark.parametrize("happens", [
+@pytest.mark.parametrize("event", [
     lambda path: None,
     lambda path: (os.utime(path, (1, 1)), path.unlink()),
-], ids=["it may not touch the file", "somebody has removed the file"])
-def test_a_reader_that_cannot_be_heard_is_none(path, clock, happens):
+], ids=["file not updated", "file deleted"])
+def test_reader_without_keepalive_is_no_reason_to_stop(path, clock, event):
     with ParentProcess() as ansible:
         ansible.print_line("one")
-        happens(path)
+        event(path)
         assert ansible.reason_to_stop() == ""
         clock[0] += 10 * parent_process.KEEPALIVE_TIMEOUT
 
         assert ansible.reason_to_stop() == ""
 
 
-def test_a_reader_that_is_heard_now_and_then_is_there(path, clock):
+def test_regular_keepalive_is_no_reason_to_stop(path, clock):
     with ParentProcess() as ansible:
         for second in range(10):
             os.utime(path, (second, second))

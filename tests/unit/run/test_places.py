@@ -108,7 +108,7 @@ class Fleet:
     def run(self, way=fleet.run, *more):
         return way(self.many, self.requests, self.groups, Clock(), *more)
 
-    def refusal(self):
+    def error(self):
         with pytest.raises(RolloutError) as error:
             self.run()
         return error.value
@@ -157,7 +157,7 @@ def test_a_failure_counts_in_all_namespaces():
     both = Fleet(concurrency=1)
     both.clusters["b"].refused = {"foo"}
 
-    error = both.refusal()
+    error = both.error()
 
     assert error.what == "1 of 4 controllers failed (b/foo)"
     entries = error.progress["results"]
@@ -169,15 +169,15 @@ def test_failures_are_counted_against_the_limit_in_all_namespaces():
     both = Fleet(concurrency=1, max_failures="25%")
     both.clusters["b"].refused = {"foo"}
 
-    assert [entry["skipped"] for entry in both.refusal().progress["results"]] == [False] * 4
+    assert [entry["skipped"] for entry in both.error().progress["results"]] == [False] * 4
 
 
 def test_a_rollback_of_each_namespace_is_suggested():
     both = Fleet(max_failures="100%", progress_deadline="3")
     for cluster in both.clusters.values():
-        cluster.happens = cluster.stall
+        cluster.on_wait = cluster.stall
 
-    commands = both.refusal().next_command.splitlines()
+    commands = both.error().next_command.splitlines()
 
     rerun, *back = [command for command in commands if command.startswith("ansible ")]
     assert 'namespaces=' in rerun.replace('"', "") and " namespace=" not in rerun

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The recorder of a rollout: progress lines, Events and sizes."""
+"""Record a rollout: progress lines, Events and sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import itertools
 import re
 
 from builders import SUCCESSOR, UPDATE, rc
-from clusters import Cluster, fails, troubled
+from clusters import Cluster, stalled_cluster, update_error
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
@@ -18,7 +18,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import 
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.recorder import LINE_INTERVAL
 
 
-def test_each_step_is_told_in_one_line_and_a_wait_when_none_was_told_just_now():
+def test_progress_lines_of_an_update():
     lines = []
 
     Cluster(rc(replicas=1)).run(print_line=lines.append)
@@ -34,9 +34,9 @@ def test_each_step_is_told_in_one_line_and_a_wait_when_none_was_told_just_now():
         "annotate foo: updated"]
 
 
-def test_sizes_that_change_all_the_time_are_told_once_in_a_second():
+def test_progress_lines_of_a_wait_are_limited():
     cluster = Cluster(rc(replicas=30))
-    cluster.happens = lambda: cluster.cluster.make(cluster.cluster.moves()[0])
+    cluster.on_wait = lambda: cluster.cluster.make(cluster.cluster.moves()[0])
     lines = []
 
     cluster.run(print_line=lambda line: lines.append((cluster.clock.now, line)))
@@ -47,10 +47,10 @@ def test_sizes_that_change_all_the_time_are_told_once_in_a_second():
                for (before, _line), (after, _later) in itertools.pairwise(waits))
 
 
-def test_a_cause_is_told_at_once_with_the_sizes_and_only_once():
-    cluster = troubled(rc())
+def test_cause_has_one_progress_line():
+    cluster = stalled_cluster(rc())
 
-    fails(cluster)
+    update_error(cluster)
 
     sizes = f"waiting: {SUCCESSOR} 0/3 available, foo 3"
     cause = f"pod default/{SUCCESSOR}-1, container web: ErrImagePull: no such image"
@@ -58,7 +58,7 @@ def test_a_cause_is_told_at_once_with_the_sizes_and_only_once():
         sizes, f"{sizes}; {cause}"]
 
 
-def test_each_step_is_an_event_until_one_is_refused():
+def test_events_end_after_a_rejected_event():
     cluster, events = Cluster(rc(replicas=1)), []
     cluster.record = lambda event: events.append(event) or len(events) < 3
 
@@ -72,10 +72,10 @@ def test_each_step_is_an_event_until_one_is_refused():
     assert events[0]["reason"] == "RollingUpdateAnnotate" and events[0]["type"] == "Normal"
 
 
-def test_sizes_that_change_quickly_share_an_event():
+def test_quick_scale_steps_share_an_event():
     cluster, events = Cluster(rc(replicas=40)), []
     cluster.record = lambda event: events.append(event["message"]) or True
-    cluster.wait = lambda seconds: cluster.clock.sleep(0.05) or cluster.happens()
+    cluster.wait = lambda seconds: cluster.clock.sleep(0.05) or cluster.on_wait()
 
     result = cluster.run(dataclasses.replace(UPDATE, max_surge=Size(4)))
 
@@ -85,7 +85,7 @@ def test_sizes_that_change_quickly_share_an_event():
         "scale foo: 40 -> 0 replicas in 10 steps"]
 
 
-def test_steps_of_one_of_many_share_events():
+def test_steps_in_a_fleet_share_an_event():
     """Steps within the interval share an Event, in the order of the steps."""
     cluster, events = Cluster(rc(replicas=1)), []
     cluster.record = lambda event: events.append((event["reason"], event["message"])) or True
@@ -98,18 +98,18 @@ def test_steps_of_one_of_many_share_events():
         f"{step['action']} {step['name']}" for step in result["steps"]]
 
 
-def test_no_event_where_none_is_wanted():
+def test_record_events_false():
     cluster = Cluster(rc(replicas=1))
     cluster.record = None
 
     assert cluster.run(dataclasses.replace(UPDATE, record_events=False))["changed"]
 
 
-def test_a_failure_is_an_event_too():
-    cluster, events = troubled(rc()), []
+def test_failure_is_an_event():
+    cluster, events = stalled_cluster(rc()), []
     cluster.record = lambda event: events.append(event) or True
 
-    fails(cluster)
+    update_error(cluster)
 
     assert (events[-1]["type"], events[-1]["reason"]) == ("Warning", "RollingUpdateFailed")
 
@@ -119,11 +119,11 @@ def test_a_failure_is_an_event_too():
 SIZES = dataclasses.replace(UPDATE, return_sizes=True)
 
 
-def test_the_sizes_are_told_from_the_beginning_to_the_end():
+def test_sizes_of_an_update():
     result = Cluster(rc(replicas=2)).run(SIZES)
 
     sizes = [(size["phase"],
-              *((size[who] or {}).get("replicas") for who in ("controller", "successor")))
+              *((size[side] or {}).get("replicas") for side in ("controller", "successor")))
              for size in result["sizes"]]
     assert sizes[0] == ("complete", 2, None) and sizes[-1] == ("complete", 2, None)
     assert ("progressing", 1, 2) in sizes and ("taking_over", 2, None) in sizes
@@ -132,14 +132,14 @@ def test_the_sizes_are_told_from_the_beginning_to_the_end():
     assert (result["rollout"]["floor"], result["rollout"]["ceiling"]) == (2, 3)
 
 
-def test_a_failure_tells_the_sizes_too():
-    progress = fails(troubled(rc()), return_sizes=True).progress
+def test_sizes_of_a_failed_update():
+    progress = update_error(stalled_cluster(rc()), return_sizes=True).progress
 
     assert progress["sizes"][-1]["successor"] == {"replicas": 1, "available": 0}
     assert (progress["rollout"]["floor"], progress["rollout"]["ceiling"]) == (3, 4)
 
 
-def test_there_are_no_sizes_where_nothing_happens():
+def test_no_sizes_without_a_change():
     """A converged task has no sizes, nor has check mode, where all times would be equal."""
     cluster = Cluster(rc(image="myimage:v2"))
 
@@ -149,7 +149,7 @@ def test_there_are_no_sizes_where_nothing_happens():
     assert cluster.run(dataclasses.replace(SIZES, images={"": "myimage:v4"}))["sizes"] == []
 
 
-def test_a_handover_is_an_event_of_its_own_name():
+def test_handover_has_its_own_reason():
     cluster, events = Cluster(rc(replicas=1)), []
     cluster.record = lambda event: events.append((event["reason"], event["message"])) or True
 

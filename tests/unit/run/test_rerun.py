@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A rerun that observes the cluster at any moment of a run decides as the run does.
+"""Check that a rerun decides as the first run does, at any moment.
 
 At each write and at each wait of a task, a second task with the same request observes a copy of
 the cluster, without the memory of the first.
@@ -35,7 +35,7 @@ ROWS = [(kind, "") for kind in every_kind.KINDS] + [
 WAIT = "wait"
 
 
-class Decided(BaseException):
+class DecisionMade(BaseException):
     """The first write or wait of a rerun."""
 
 
@@ -48,37 +48,37 @@ class Rerun(every_kind.Cluster):
         self.clock, self.calls = FakeClock(), []
 
     def write(self, write):
-        raise Decided(write)
+        raise DecisionMade(write)
 
     def hand_over(self, write, may_continue):
-        raise Decided(write)
+        raise DecisionMade(write)
 
     def wait(self, seconds):
-        raise Decided(WAIT)
+        raise DecisionMade(WAIT)
 
     def decision(self, request):
         """Return the first write, WAIT, the error or the message of the end."""
         try:
             return driver.run(choose(request), request, self, self.clock)["msg"]
-        except Decided as decided:
+        except DecisionMade as decided:
             return decided.args[0]
         except RolloutError as error:
             return error
 
 
-class Live(every_kind.Cluster):
-    """A cluster that compares each write and wait of its only task with those of a rerun."""
+class ComparedCluster(every_kind.Cluster):
+    """Cluster that compares each write and wait of its only task with the rerun's."""
 
     def __init__(self, kind, strategy):
         self.request = None
         super().__init__(kind, strategy)
-        self.compared, self.differences = [], []
+        self.decisions, self.differences = [], []
 
     def compare(self, decision):
         if self.request is None:
             return
         repeat = Rerun(self).decision(self.request)
-        self.compared.append(decision)
+        self.decisions.append(decision)
         if repr(repeat) != repr(decision):
             self.differences.append((decision, repeat))
 
@@ -95,7 +95,7 @@ class Live(every_kind.Cluster):
         self.compare(WAIT)
         return super().wait(seconds)
 
-    def play(self, request):
+    def run_and_compare(self, request):
         """Run a task; return the differences."""
         self.request, self.differences = request, []
         try:
@@ -108,23 +108,23 @@ class Live(every_kind.Cluster):
 
 @pytest.mark.parametrize("kind, strategy", ROWS)
 def test_update(kind, strategy):
-    cluster = Live(kind, strategy)
-    assert cluster.play(every_kind.update_request(kind)) == []
-    assert len(cluster.compared) > 2
+    cluster = ComparedCluster(kind, strategy)
+    assert cluster.run_and_compare(every_kind.update_request(kind)) == []
+    assert len(cluster.decisions) > 2
 
 
 @pytest.mark.parametrize("kind, strategy", ROWS)
 def test_canary_and_rollback(kind, strategy):
-    cluster = Live(kind, strategy)
+    cluster = ComparedCluster(kind, strategy)
     for request in (every_kind.update_request(kind, pause_at="1"),
                     every_kind.update_request(kind, pause_at="50%"),
                     every_kind.update_request(kind, image=None, state="rolled_back")):
-        cluster.compared = []
-        assert cluster.play(request) == []
-        assert cluster.compared
+        cluster.decisions = []
+        assert cluster.run_and_compare(request) == []
+        assert cluster.decisions
 
 
-def test_the_documentation_lists_all_that_a_run_stores():
+def test_documentation_lists_the_memory_of_a_run():
     clock = {"now", "who", "seconds", "server_time"}
     fields = {field.name for cache in (Memory, ClientDrivenCaches, DaemonSetCaches)
               for field in dataclasses.fields(cache)} - clock - {"_caches"}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pods created and deleted by scaling during a soak, without being counted as failures."""
+"""Scale during a soak: created and deleted pods do not count as failures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pods(*names):
     return [pod(name) for name in names]
 
 
-def going(name):
+def terminating(name):
     return pod(name, deletionTimestamp="2026-01-01T00:10:00Z")
 
 
@@ -62,7 +62,7 @@ def warning(about, count=1, reason="Unhealthy", uid="e", **more):
             "message": "Readiness probe failed", **more}
 
 
-class Followed:
+class ObservedSoak:
     """Soak with a sequence of observations set by the test."""
 
     def __init__(self, monkeypatch, began=1_000_000.0):
@@ -71,17 +71,17 @@ class Followed:
         monkeypatch.setattr(incidents.soak, "subject", lambda carrier: "new template")
         self.clock, self.pods, self.events, self.lines = FakeClock(), [], [], []
         self.clock.now = began
-        self.goal, self.own, self.labels = 2, None, {}
-        self.told = []
-        self.soaking = soaking.Soaking(self, self.clock, self.lines.append, self.told)
+        self.goal, self.size_of_successor, self.labels = 2, None, {}
+        self.warnings_ = []
+        self.soaking = soaking.Soaking(self, self.clock, self.lines.append, self.warnings_)
         item = rc()
         item["metadata"]["annotations"] = {
             **item["metadata"].get("annotations", {}),
             object_meta.SOAK: Soak("new template", self.clock.now).text}
-        self.seen = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
-        self.looked_up = []
+        self.observation = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
+        self.lookups = []
         #: Pods listed only at the end of the soak.
-        self.pods_at_last = []
+        self.last_pods = []
 
     def watched_pods(self, _controller):
         return list(self.pods)
@@ -93,16 +93,17 @@ class Followed:
         return self.clock.now
 
     def relist_pods(self):
-        self.pods = self.pods_at_last or self.pods
+        self.pods = self.last_pods or self.pods
 
     def look_up(self, name):
-        self.looked_up.append(name)
+        self.lookups.append(name)
 
     def log(self, *_what):
         return []
 
     def status(self, _request, _observation):
-        new = None if self.own is None else Side("new", "new", self.own, self.own, {})
+        new = None if self.size_of_successor is None else Side("new", "new", self.size_of_successor,
+                                                               self.size_of_successor, {})
         return RolloutStatus(None, goal=self.goal, new=new, holders=(Holder(OWNER, self.labels),))
 
     def carrier(self, _observation):
@@ -111,156 +112,157 @@ class Followed:
     def decide(self, _request, observation):
         return Watch(False) if observation.passed_soak is None else "the end"
 
-    def look(self, goal, items, events=(), own=None, seconds=10.0):
-        self.goal, self.own, self.pods, self.events = goal, own, items, list(events)
+    def observe(self, goal, items, events=(), size_of_successor=None, seconds=10.0):
+        self.goal, self.size_of_successor = goal, size_of_successor
+        self.pods, self.events = items, list(events)
         self.clock.now += seconds
-        return self.soaking.decide(self, REQUEST, self.seen)
+        return self.soaking.decide(self, REQUEST, self.observation)
 
-    def fails(self, *args, **kwargs):
-        self.look(*args, **kwargs)  # a pod must be missing for CAUSE_TIMEOUT seconds
+    def failures(self, *args, **kwargs):
+        self.observe(*args, **kwargs)  # a pod must be missing for CAUSE_TIMEOUT seconds
         with pytest.raises(RolloutFailed) as failed:
-            self.look(*args, **{**kwargs, "seconds": incidents.CAUSE_TIMEOUT})
+            self.observe(*args, **{**kwargs, "seconds": incidents.CAUSE_TIMEOUT})
         return [(cause["kind"], cause["pod"]) for cause in failed.value.causes]
 
 
 @pytest.fixture
-def followed(monkeypatch):
-    return Followed(monkeypatch)
+def soak_(monkeypatch):
+    return ObservedSoak(monkeypatch)
 
 
-@pytest.mark.parametrize("looks", [
+@pytest.mark.parametrize("observations", [
     [(2, pods("a", "b")), (4, pods("a", "b", "x", "y")), (2, pods("a", "b"))],
     [(4, pods("a", "b", "x", "y")), (2, pods("a", "b")), (4, pods("a", "b", "m", "n"))],
     [(4, pods("a", "b", "x", "y")), (2, pods("a", "b", "x", "y")), (2, pods("a", "b", "x")),
      (2, pods("a", "b"))],
     [(2, pods("a", "b")), (3, [*pods("a", "b"), pod("x", ready=False)]), (3, pods("a", "b", "y"))],
-], ids=["up and down", "down and up", "one after the other", "one that has not been ready yet"])
-def test_pods_that_leave_because_somebody_scales_do_not_fail_it(followed, looks):
-    for goal, items in looks:
-        followed.look(goal, items)
+], ids=["up and down", "down and up", "one pod after another", "unready pod"])
+def test_scaling_by_another_client_is_no_failure(soak_, observations):
+    for goal, items in observations:
+        soak_.observe(goal, items)
 
     # The scale-down is over: a further missing pod is a failure.
-    assert followed.fails(looks[-1][0], items[1:]) == [("gone", "a")]
+    assert soak_.failures(observations[-1][0], items[1:]) == [("gone", "a")]
 
 
-def test_pods_may_be_seen_to_go_before_the_smaller_size_is(followed):
-    followed.look(4, pods("a", "b", "x", "y"))
-    followed.look(4, [*pods("a", "b", "y"), going("x")])
-    followed.look(3, pods("a", "b", "y"), seconds=1)
+def test_pods_may_terminate_before_the_smaller_size_is_observed(soak_):
+    soak_.observe(4, pods("a", "b", "x", "y"))
+    soak_.observe(4, [*pods("a", "b", "y"), terminating("x")])
+    soak_.observe(3, pods("a", "b", "y"), seconds=1)
 
-    assert followed.looked_up == ["foo"]
-    assert followed.fails(3, pods("b", "y")) == [("gone", "a")]
+    assert soak_.lookups == ["foo"]
+    assert soak_.failures(3, pods("b", "y")) == [("gone", "a")]
 
 
-def test_a_soak_that_ever_more_pods_begin_anew_ends(followed):
+def test_soak_with_new_pods_without_end_fails(soak_):
     with pytest.raises(RolloutFailed, match="new pods keep appearing"):
         for number in range(200):
-            followed.look(number, pods(*map(str, range(number + 1))))
+            soak_.observe(number, pods(*map(str, range(number + 1))))
 
-    assert followed.clock.now - 1_000_000 > REQUEST.soak + REQUEST.progress_deadline
-
-
-@pytest.mark.parametrize("before", [300, 10], ids=["of an earlier task", "of this task"])
-def test_a_pod_that_comes_later_begins_it_anew(monkeypatch, before):
-    """The seconds before the pod's creation do not count for the new pod."""
-    followed = Followed(monkeypatch, began=seconds(LONG_AGO) + 3600)
-    followed.look(2, pods("a", "b"), seconds=before)
-    followed.look(2, pods("a", "b"), seconds=250)
-    followed.look(3, pods("a", "b", "c"))
-
-    assert isinstance(followed.look(3, pods("a", "b", "c"), seconds=REQUEST.soak - 5), Watch)
-    assert followed.look(3, pods("a", "b", "c")) == "the end"
+    assert soak_.clock.now - 1_000_000 > REQUEST.soak + REQUEST.progress_deadline
 
 
-def test_a_successor_that_somebody_has_scaled_up_may_be_scaled_back(followed):
+@pytest.mark.parametrize("before", [300, 10], ids=["earlier task", "this task"])
+def test_later_pod_restarts_the_soak(monkeypatch, before):
+    """The seconds before the creation of the pod do not count for the new pod."""
+    soak_ = ObservedSoak(monkeypatch, began=seconds(LONG_AGO) + 3600)
+    soak_.observe(2, pods("a", "b"), seconds=before)
+    soak_.observe(2, pods("a", "b"), seconds=250)
+    soak_.observe(3, pods("a", "b", "c"))
+
+    assert isinstance(soak_.observe(3, pods("a", "b", "c"), seconds=REQUEST.soak - 5), Watch)
+    assert soak_.observe(3, pods("a", "b", "c")) == "the end"
+
+
+def test_successor_may_be_scaled_up_and_down(soak_):
     for size in (3, 5, 3):
-        followed.look(3, pods(*"abcde"[:size]), own=size)
+        soak_.observe(3, pods(*"abcde"[:size]), size_of_successor=size)
 
-    assert followed.fails(3, pods("a", "b"), own=3) == [("gone", "c")]
+    assert soak_.failures(3, pods("a", "b"), size_of_successor=3) == [("gone", "c")]
 
 
-def test_how_a_pod_starts_that_comes_later_does_not_fail_it(followed):
+def test_start_of_a_later_pod_is_no_failure(soak_):
     starting, late = warning("x", reason="FailedScheduling"), warning("x", 2, uid="f")
-    followed.look(2, pods("a", "b"))
+    soak_.observe(2, pods("a", "b"))
     for ready, restarts, events in ((False, 0, []), (False, 1, [starting]),
                                     *[(True, 1, [starting, late])] * 2):
-        followed.look(3, [*pods("a", "b"), pod("x", ready, restarts)], events)
+        soak_.observe(3, [*pods("a", "b"), pod("x", ready, restarts)], events)
 
     with pytest.raises(RolloutFailed, match="have not passed the soak"):
-        followed.look(3, pods("a", "b", "x"), [starting, {**late, "count": 3}])
+        soak_.observe(3, pods("a", "b", "x"), [starting, {**late, "count": 3}])
 
 
-def test_warnings_about_a_pod_that_is_about_to_go_do_not_fail_it(followed):
-    followed.look(3, pods("a", "b", "x"))
-    followed.look(2, [*pods("a", "b"), going("x")], [warning("x")])
+def test_warnings_about_terminating_pods_are_ignored(soak_):
+    soak_.observe(3, pods("a", "b", "x"))
+    soak_.observe(2, [*pods("a", "b"), terminating("x")], [warning("x")])
 
 
-def test_pods_are_looked_at_once_more_when_the_time_is_over(followed):
-    followed.look(2, pods("a", "b"))
-    followed.pods_at_last = pods("b")
+def test_pods_are_listed_at_the_end_of_the_soak(soak_):
+    soak_.observe(2, pods("a", "b"))
+    soak_.last_pods = pods("b")
 
-    assert isinstance(followed.look(2, pods("a", "b"), seconds=600), Watch)  # not yet the end
+    assert isinstance(soak_.observe(2, pods("a", "b"), seconds=600), Watch)  # not yet the end
     with pytest.raises(RolloutFailed, match="have not passed the soak"):
-        followed.look(2, pods("b"))
+        soak_.observe(2, pods("b"))
 
 
-def test_where_nothing_is_known_of_revisions_its_pods_stay_what_they_were(followed):
-    of_one = [pod(name, labels={"controller-revision-hash": "abc"}) for name in "abc"]
-    followed.look(2, of_one[:2])
-    followed.labels = {"controller-revision-hash": ""}
-    followed.look(3, of_one)
+def test_pods_stay_new_without_known_revisions(soak_):
+    with_revision = [pod(name, labels={"controller-revision-hash": "abc"}) for name in "abc"]
+    soak_.observe(2, with_revision[:2])
+    soak_.labels = {"controller-revision-hash": ""}
+    soak_.observe(3, with_revision)
 
-    assert followed.fails(3, of_one[1:]) == [("gone", "a")]
+    assert soak_.failures(3, with_revision[1:]) == [("gone", "a")]
 
 
-def test_what_has_happened_in_between_is_found_while_others_are_missed(followed):
-    """While a soak waits for a possible smaller size, other failures are still recorded."""
-    flickered = pod("b", ready=False)
-    followed.look(3, pods("a", "b", "c"))
+def test_other_failures_are_recorded_while_pods_are_missing(soak_):
+    """Other failures are recorded while the soak waits for a possible scale-down."""
+    unready_pod = pod("b", ready=False)
+    soak_.observe(3, pods("a", "b", "c"))
 
     with pytest.raises(RolloutFailed, match="have not passed the soak") as failed:
-        followed.look(3, [flickered, *pods("a", "b")])
+        soak_.observe(3, [unready_pod, *pods("a", "b")])
     assert [cause["kind"] for cause in failed.value.causes] == ["gone", "unready"]
 
 
-def test_pods_that_have_not_changed_cost_nothing(followed, monkeypatch):
-    """Parsing 3,000 pods takes 0.2 s of processor time per turn, at five turns a second."""
-    read = []
+def test_unchanged_pods_are_not_parsed(soak_, monkeypatch):
+    """To parse 3,000 pods takes 0.2 s of processor time per turn, at five turns a second."""
+    parsed = []
     of, is_healthy = incidents.pod_health.Vitals.from_api, incidents.pod_health.is_healthy
     monkeypatch.setattr(incidents.pod_health.Vitals, "from_api",
-                        lambda pod: read.append(pod) or of(pod))
+                        lambda pod: parsed.append(pod) or of(pod))
     monkeypatch.setattr(incidents.pod_health, "is_healthy",
-                        lambda pod: read.append(pod) or is_healthy(pod))
+                        lambda pod: parsed.append(pod) or is_healthy(pod))
     items = pods(*map(str, range(100)))
-    followed.look(100, items)
-    read.clear()
+    soak_.observe(100, items)
+    parsed.clear()
 
     for _turn in range(5):
-        followed.look(100, items, seconds=0.2)
-    assert read == []
+        soak_.observe(100, items, seconds=0.2)
+    assert parsed == []
 
     items[7] = pod("7")
-    followed.look(100, items, seconds=0.2)
-    assert {item["metadata"]["name"] for item in read} == {"7"}
+    soak_.observe(100, items, seconds=0.2)
+    assert {item["metadata"]["name"] for item in parsed} == {"7"}
 
     items[7] = pod("7", restarts=1)
     with pytest.raises(RolloutFailed):
-        followed.look(100, items, seconds=0.2)
+        soak_.observe(100, items, seconds=0.2)
 
 
-def test_a_controller_that_was_made_again_is_another_one(followed):
-    """The recreated controller's soak starts again; the deleted controller's soak has ended."""
-    followed.look(2, pods("a", "b"))
+def test_recreated_controller_restarts_the_soak(soak_):
+    """The soak of the recreated controller starts again; the soak of the deleted one has ended."""
+    soak_.observe(2, pods("a", "b"))
     item = rc(uid="another")
-    followed.seen = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
+    soak_.observation = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
 
-    followed.look(2, pods("a", "b"))
+    soak_.observe(2, pods("a", "b"))
 
-    assert (len(followed.told) == 1
-            and followed.told[0].endswith("the soak has ended there, after 10 of 600 s"))
+    assert (len(soak_.warnings_) == 1
+            and soak_.warnings_[0].endswith("the soak has ended there, after 10 of 600 s"))
 
 
-def test_what_it_takes_is_only_imported_where_it_is_asked_for():
+def test_soak_is_imported_on_demand():
     names = json.dumps([f"{soaking.__name__.rpartition('.run.')[0]}.{name}"
                         for name in ("run.soaking", "explain.diagnosis")])
     program = (f"import sys, {soaking.__name__.replace('soaking', 'driver')}; print([it for it in "
@@ -272,34 +274,34 @@ def test_what_it_takes_is_only_imported_where_it_is_asked_for():
     assert answer.stdout == "[]\n"
 
 
-def test_a_pod_that_is_gone_is_missed_although_another_one_has_come(followed):
-    followed.look(2, pods("a", "b"))
+def test_replaced_pod_is_a_failure(soak_):
+    soak_.observe(2, pods("a", "b"))
 
-    assert followed.fails(2, pods("b", "x")) == [("gone", "a")]
+    assert soak_.failures(2, pods("b", "x")) == [("gone", "a")]
 
 
-def test_a_pod_beyond_the_size_that_never_gets_ready_delays_nothing(followed):
+def test_additional_unready_pod_does_not_delay_the_end(soak_):
     items = [*pods("a", "b"), pod("x", ready=False)]
 
-    assert [followed.look(2, items, seconds=REQUEST.soak / 2) == "the end"
+    assert [soak_.observe(2, items, seconds=REQUEST.soak / 2) == "the end"
             for _look in range(3)] == [False, False, True]
 
 
-def test_what_is_over_stays_over_where_no_pod_has_come_since(followed):
-    """The write that ends the soak may be refused, and the annotation changed meanwhile."""
+def test_ended_soak_stays_ended_without_new_pods(soak_):
+    """The last write may be rejected, and the annotation changed by another client."""
     for _look in range(3):
-        end = followed.look(2, pods("a", "b"), seconds=REQUEST.soak)
+        end = soak_.observe(2, pods("a", "b"), seconds=REQUEST.soak)
     assert end == "the end"
-    followed.seen.primary.annotations[object_meta.SOAK] = Soak(
-        "new template", followed.clock.now).text
+    soak_.observation.primary.annotations[object_meta.SOAK] = Soak(
+        "new template", soak_.clock.now).text
 
-    assert followed.look(2, pods("a", "b"), seconds=1) == "the end"
-    assert isinstance(followed.look(2, pods("a", "c"), seconds=1), Watch)
+    assert soak_.observe(2, pods("a", "b"), seconds=1) == "the end"
+    assert isinstance(soak_.observe(2, pods("a", "c"), seconds=1), Watch)
 
 
-def test_check_mode_begins_a_soak_once_whatever_pods_come_on_the_real_cluster(followed):
-    followed.clock.is_real = False
-    del followed.seen.primary.annotations[object_meta.SOAK]
+def test_check_mode_begins_a_soak_once(soak_):
+    soak_.clock.is_real = False
+    del soak_.observation.primary.annotations[object_meta.SOAK]
 
-    assert followed.look(2, pods("a", "b")).action == "annotate"
-    assert followed.look(2, pods("a", "x")) == "the end"
+    assert soak_.observe(2, pods("a", "b")).action == "annotate"
+    assert soak_.observe(2, pods("a", "x")) == "the end"

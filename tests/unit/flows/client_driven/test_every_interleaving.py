@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every interleaving of the planner with a slow cluster and a client that may die after any step.
+"""Explore every interleaving of the planner, a slow cluster, and a client that may die at any step.
 
 The planner stores nothing, so resuming after a kill equals continuing. In every state, each request
 (update, rollback) takes a step, which covers clients that reverse the direction. The cluster moves
@@ -60,22 +60,22 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds 
 
 Json = dict[str, t.Any]
 
-#: Characters of a line about a failure.
-LONGEST = 200
+#: Maximum number of characters in a line about a failure.
+MAX_LINE = 200
 
 UPDATE = Request(name="foo", images={"": "myimage:v2"})
-#: The deployment label's value that the update above gives to next, if foo has no label.
+#: Deployment label of the successor in this update, if foo has no label.
 SUCCESSOR_LABEL = identity.label_value(UPDATE.content(template(), {"app": "foo"}), None)
 
 
-def pace(surge: int, unavailable: int) -> Json:
-    """Return the options for the surge and the unavailable pods."""
+def strategy(surge: int, unavailable: int) -> Json:
+    """Return the options for surge and unavailable pods."""
     return {"max_surge": Size(surge), "max_unavailable": Size(unavailable)}
 
 
 @pytest.fixture(autouse=True)
 def no_garbage_collection():
-    """Disable the collector: no state is part of a cycle, and it takes a third of the time."""
+    """Disable the garbage collector, which takes a third of the time without any cycle."""
     gc.disable()
     yield
     gc.enable()
@@ -84,7 +84,7 @@ def no_garbage_collection():
 class Memory:
     """Interned items: results for an item, or for a write of the item, are cached by object id.
 
-    References to all items prevent that another object gets the id of a cached one.
+    References to all items prevent that another object gets the id of a cached item.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Memory:
         self.controllers: dict[int, Controller] = {}
 
     def number(self, part: Json) -> int:
-        """Return one number for equal metadata, or equal specs, of any generation."""
+        """Return the same number for equal metadata, or equal specs, of any generation."""
         if id(part) not in self.parts:
             text = identity.canonical({key: value
                                        for key, value in part.items() if key != "generation"})
@@ -122,7 +122,7 @@ class Memory:
         return self.normal[ids][0]
 
     def version(self, item: Json, generation: int) -> Json:
-        """Return the interned item that the controller manager has or will observe."""
+        """Return the interned item that the controller manager receives."""
         metadata = {key: value
                     for key, value in item["metadata"].items()
                     if key in ("name", "uid", "deletionTimestamp")}
@@ -137,9 +137,10 @@ DEAD = "dead"
 
 
 class Cluster(ClusterModel):
-    """The model of the cluster, with a memory.
+    """Model of the cluster with a memory.
 
-    During a handover, pods may die, and another client may orphan next or restore foo's manifest.
+    During a handover, pods may die, and another client may orphan the successor's pods or restore
+    foo's manifest.
     """
 
     def __init__(self, *items: Json, kind: Kind, deaths: int = 0, deletions: int = 0,
@@ -150,7 +151,7 @@ class Cluster(ClusterModel):
         self.finalizers, self.terminates_slowly = list(finalizers), terminates_slowly
         self.memory = Memory()
         self.deaths, self.deletions, self.replacements = deaths, deletions, replacements
-        self.before = items[0]
+        self.manifest = items[0]
         self.remember()
 
     @property
@@ -166,20 +167,22 @@ class Cluster(ClusterModel):
 
     def copy(self) -> Cluster:
         clone = copy.copy(self)
-        clone.items, clone.seen = dict(self.items), dict(self.seen)
-        clone.unseen, clone.pods, clone.terminating = list(self.unseen), list(self.pods), list(
-            self.terminating)
+        clone.items, clone.cached = dict(self.items), dict(self.cached)
+        clone.undelivered, clone.pods = list(self.undelivered), list(self.pods)
+        clone.terminating = list(self.terminating)
         return clone
 
     def key(self) -> tuple:
-        unseen = ((name, id(version)) for name, version in self.unseen)
-        happened = self.deaths, self.deletions, self.replacements, len(self.terminating)
-        return (*happened, *map(id, self.items.values()), None, *map(id, self.seen.values()),
+        unseen = ((name, id(version)) for name, version in self.undelivered)
+        remaining_events = self.deaths, self.deletions, self.replacements, len(self.terminating)
+        return (*remaining_events, *map(id, self.items.values()), None,
+                *map(id, self.cached.values()),
                 *unseen, *self.pods)
 
     def remember(self) -> None:
         """Intern the items, with the smallest equivalent generations to keep the states finite."""
-        versions = [*self.seen.values(), *(version for _name, version in self.unseen if version),
+        versions = [*self.cached.values(),
+                    *(version for _name, version in self.undelivered if version),
                     *self.items.values()]
         generations: dict[str, list[int]] = {}
         for state in versions:
@@ -195,10 +198,10 @@ class Cluster(ClusterModel):
         memory = self.memory
         self.items = {name: memory.item(item, generation(item))
                       for name, item in sorted(self.items.items())}
-        self.seen = {name: memory.version(item, generation(item))
-                     for name, item in sorted(self.seen.items())}
-        self.unseen = [(name, item and memory.version(item, generation(item)))
-                       for name, item in self.unseen]
+        self.cached = {name: memory.version(item, generation(item))
+                       for name, item in sorted(self.cached.items())}
+        self.undelivered = [(name, item and memory.version(item, generation(item)))
+                            for name, item in self.undelivered]
 
     def controllers(self) -> dict[str, Controller]:
         cache = self.memory.controllers
@@ -211,12 +214,13 @@ class Cluster(ClusterModel):
         if self.finalizers and isinstance(write, Create):
             metadata = {**write.manifest["metadata"], "finalizers": self.finalizers}
             write = Create({**write.manifest, "metadata": metadata})
-        holds = super().write(write)
+        is_written = super().write(write)
         self.remember()
-        return holds
+        return is_written
 
     def moves(self) -> list[Move]:
-        choices = [move for move in super().moves() if move.name != DEAD or move.verb == "hear"]
+        choices = [move for move in super().moves() if move.name != DEAD
+                   or move.verb == "deliver-owner"]
         if self.deaths and self.is_handing_over():
             choices += [Move("die", uid) for uid in sorted({pod.owner for pod in self.living})]
         if self.deletions and self.is_handing_over():
@@ -240,13 +244,14 @@ class Cluster(ClusterModel):
         elif move.verb == "replace":
             self.replacements -= 1
             now = self.items["foo"]
-            metadata = {**self.before["metadata"], "generation": now["metadata"]["generation"] + 1}
-            self._store("foo", {**now, "metadata": metadata, "spec": self.before["spec"]})
-        elif move == Move("hear", DEAD):
+            metadata = {**self.manifest["metadata"],
+                        "generation": now["metadata"]["generation"] + 1}
+            self._store("foo", {**now, "metadata": metadata, "spec": self.manifest["spec"]})
+        elif move == Move("deliver-owner", DEAD):
             self.pods.remove(next(pod for pod in self.pods if pod.owner == DEAD))
         else:
             super().make(move)
-        if move.verb in ("see", "sync", "orphan", "replace"):
+        if move.verb in ("deliver", "sync", "orphan", "replace"):
             self.remember()
         self.pods.sort()
 
@@ -260,13 +265,13 @@ class Cluster(ClusterModel):
         return True
 
     def _sync(self, name: str) -> t.Any:
-        key = id(self.seen[name]), id(self.items.get(name)), *self.pods
+        key = id(self.cached[name]), id(self.items.get(name)), *self.pods
         if key not in self.memory.synced:
             self.memory.synced[key] = super()._sync(name)
         return self.memory.synced[key]
 
 
-def wish(request: Request) -> str:
+def key_of(request: Request) -> str:
     """Return the key of a request within one exploration."""
     return f"{request.state} pause_at={request.pause_at}"
 
@@ -285,16 +290,16 @@ class Explorer:
         self.ceiling = self.size + surge
         self.floor = min(self.size - unavailable, primary["status"]["availableReplicas"])
         self.clusters: list[Cluster] = []
-        #: Predecessor of each state, and the action that led from there.
+        #: Predecessor of each state, and the action between both.
         self.reached: list[tuple[int, tuple[str, t.Any]]] = []
         self.numbers: dict[tuple, int] = {}
         self.decisions: dict[tuple, Decision | RolloutError] = {}
-        self.seen: dict[tuple, tuple[observed.Observed, bool]] = {}
+        self.cached: dict[tuple, tuple[observed.Observed, bool]] = {}
         self.first_pods: dict[int, tuple[Handover, Handover]] = {}
         #: Edges by moves of the cluster and by steps of each request; final states of each request.
         self.moves: list[tuple[int, int]] = []
-        self.steps: dict[str, list[tuple[int, int]]] = {wish(request): [] for request in requests}
-        self.ends: dict[str, set[int]] = {wish(request): set() for request in requests}
+        self.steps: dict[str, list[tuple[int, int]]] = {key_of(request): [] for request in requests}
+        self.ends: dict[str, set[int]] = {key_of(request): set() for request in requests}
 
         self.add(Cluster(primary, kind=requests[0].kind, deaths=deaths, deletions=deletions,
                          replacements=replacements,
@@ -306,29 +311,29 @@ class Explorer:
             if failed := self.failure_at(state):
                 pytest.fail(f"{failed}, after\n{self.path_to(state)}", pytrace=False)
         for request in requests:
-            self.check_it_can_be_fulfilled(request)
+            self.check_resumable(request)
 
-    def add(self, cluster: Cluster, state: int, deed: tuple[str, t.Any]) -> int:
+    def add(self, cluster: Cluster, state: int, action: tuple[str, t.Any]) -> int:
         number = self.numbers.setdefault(cluster.key(), len(self.clusters))
         if number == len(self.clusters):
             self.clusters.append(cluster)
-            self.reached.append((state, deed))
+            self.reached.append((state, action))
         return number
 
     def path_to(self, number: int) -> str:
-        """Return a shortest path to a state, one action per line, and the state (breadth first)."""
+        """Return a shortest path to a state, one action per line, and the state."""
         cluster, lines = self.clusters[number], []
         while number:
-            number, (whose, deed) = self.reached[number]
+            number, (whose, action) = self.reached[number]
             lines.append(f"{whose}: "
-                         f"{report.line(deed) if isinstance(deed, Step) else ' '.join(deed)}"[
-                             :LONGEST])
+                         f"{report.line(action) if isinstance(action, Step) else ' '.join(action)}"[
+                             :MAX_LINE])
         sizes = ", ".join(f"{name} {item['spec']['replicas']}"
                           for name, item in cluster.items.items())
         pods = collections.Counter((pod.owner, "ready" if pod.ready else "not ready")
                                    for pod in cluster.living)
         lines[:0] = [f"there: {sizes}; pods of each uid: {dict(pods)}, {len(cluster.terminating)} "
-                     "terminating"[:LONGEST]]
+                     "terminating"[:MAX_LINE]]
         return "\n".join(reversed(lines))
 
     def failure_at(self, state: int) -> str:
@@ -336,7 +341,7 @@ class Explorer:
         try:
             self.explore(state)
         except AssertionError as error:
-            return (str(error).partition("\n")[0] or "failed")[:LONGEST]
+            return (str(error).partition("\n")[0] or "failed")[:MAX_LINE]
         return ""
 
     def explore(self, state: int) -> None:
@@ -352,12 +357,12 @@ class Explorer:
         for request in self.requests:
             if request.state is State.RESTARTED and self.has_been_restarted(cluster):
                 self.check_end(cluster)
-                self.ends[wish(request)].add(state)
-                continue  # from here, the same wish would be another restart
+                self.ends[key_of(request)].add(state)
+                continue  # the same request would restart again
             decision = self.decide(request, cluster)
             if isinstance(decision, RolloutError):
                 self.check_refusal(request, cluster, decision)
-                self.ends[wish(request)].add(state)
+                self.ends[key_of(request)].add(state)
             elif isinstance(decision, Wait):
                 assert moves, f"waits for ever: {decision}"
             elif isinstance(decision, Step):
@@ -369,49 +374,50 @@ class Explorer:
                 assert after.write(write), f"refused: {report.line(decision)}"
                 if decision.is_last:
                     self.check_fulfilled(request, after)
-                    self.ends[wish(request)].add(state)
-                self.steps[wish(request)].append((state,
-                                                  self.add(after, state,
-                                                           (wish(request), decision))))
+                    self.ends[key_of(request)].add(state)
+                self.steps[key_of(request)].append((state,
+                                                    self.add(after, state,
+                                                             (key_of(request), decision))))
             else:
                 self.check_fulfilled(request, cluster)
-                self.ends[wish(request)].add(state)
+                self.ends[key_of(request)].add(state)
 
     @staticmethod
     def has_been_restarted(cluster: Cluster) -> bool:
         primary = cluster.items["foo"]
         annotations = primary["spec"]["template"]["metadata"].get("annotations", {})
         return (object_meta.RESTART in annotations
-                and not set(object_meta.UPDATE_ANNOTATIONS) & set(
-                primary["metadata"]["annotations"]))
+                and not (set(object_meta.UPDATE_ANNOTATIONS)
+                         & set(primary["metadata"]["annotations"])))
 
     def decide(self, request: Request, cluster: Cluster) -> Decision | RolloutError:
         controllers = cluster.controllers()
         base = controllers.get("foo") or next(iter(controllers.values()))
         ids = tuple(map(id, controllers.values()))
-        if (wish(request), *ids) not in self.seen:
+        if (key_of(request), *ids) not in self.cached:
             desired = (None if request.state is State.ROLLED_BACK
                        else request.apply_to(base.template))
             observation = dataclasses.replace(find(controllers, request), desired=desired)
-            self.seen[(wish(request), *ids)] = observation, handover.needs_pods(observation)
-        observation, needs_pods = self.seen[(wish(request), *ids)]
-        key = wish(request), len(cluster.terminating), *ids, *(cluster.living if needs_pods else ())
+            self.cached[(key_of(request), *ids)] = observation, handover.needs_pods(observation)
+        observation, needs_pods = self.cached[(key_of(request), *ids)]
+        key = key_of(request), len(cluster.terminating), *ids, *(cluster.living if needs_pods
+                                                                 else ())
         if key not in self.decisions:
             terminating = observed.Terminating(len(cluster.terminating))
             observation = dataclasses.replace(observation, terminating=terminating)
             if needs_pods:
+                owner = observation.successor or base
                 observation = dataclasses.replace(observation,
-                                                  pods=cluster.live_pods((
-                                               observation.successor or base).selector))
+                                                  pods=cluster.live_pods(owner.selector))
             try:
                 self.decisions[key] = plan(request, observation)
             except RolloutError as error:
-                # which would keep this explorer alive
+                # a traceback would keep this explorer alive
                 self.decisions[key] = error.with_traceback(None)
         return self.decisions[key]
 
     def check(self, cluster: Cluster) -> None:
-        # 1. foo exists at all times, or next is what the user wanted under its own name
+        # 1. foo always exists, or the successor replaces foo with next_name
         assert "foo" in cluster.items or self.requests[0].next_name in cluster.items
         # 2. floor and ceiling
         died = self.deaths - cluster.deaths
@@ -419,7 +425,7 @@ class Explorer:
         assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}"
         # The controller manager may take the death of a pod for the reparenting of another pod.
         ceiling = died + (self.size if cluster.is_handing_over() else self.ceiling)
-        # a manifest that asks for pods of its own, too: those of next stay as many
+        # with restored pods of the manifest, the number of the successor's pods stays the same
         if cluster.replacements < self.replacements:
             assert sum(dict(pod.labels) != self.labels
                        for pod in cluster.living) <= self.size + died, cluster.pods
@@ -428,20 +434,20 @@ class Explorer:
             pods = len(cluster.living) + len(cluster.terminating)
             assert pods <= self.ceiling + died, (
                 f"{pods} pods with terminating ones, ceiling {self.ceiling}")
-        # No pod is ever without a controller.
+        # each pod always has a controller
         assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, (
             cluster.pods)
-        # The model takes the first of the pods that are due: enough as long as these are all alike.
+        # the model takes the first of the pods to change, so the pods must be alike
         is_alone = (not died and cluster.deletions == self.deletions
                     and cluster.replacements == self.replacements)
         assert (not is_alone
-                or len({pod[:3] for pod in cluster.pods if pod.owner != pod.seen_owner}) <= 1)
+                or len({pod[:3] for pod in cluster.pods if pod.owner != pod.cached_owner}) <= 1)
         assert (not is_alone
                 or len({pod.owner for pod in cluster.living})
                 == len({pod[:2] for pod in cluster.living}))
 
     def check_handover(self, cluster: Cluster, after: Cluster, move: Move) -> None:
-        """The handover creates no pod, deletes none, and changes nothing on them but the owner."""
+        """Check that the handover creates and deletes no pod, and changes only the owners."""
         is_alone = (self.deaths, self.deletions, self.replacements) == (
             after.deaths, after.deletions, after.replacements)
         if cluster.is_handing_over() and move.verb != "ready" and is_alone:
@@ -481,19 +487,19 @@ class Explorer:
         cluster.settle()
         assert [pod.ready for pod in cluster.pods] == [True] * self.size
 
-    def check_it_can_be_fulfilled(self, request: Request) -> None:
+    def check_resumable(self, request: Request) -> None:
         """Check invariant 4: from any state, resuming one request leads to its end."""
-        before: list[list[int]] = [[] for _cluster in self.clusters]
-        for earlier, later in itertools.chain(self.moves, self.steps[wish(request)]):
-            before[later].append(earlier)
-        todo, states = list(self.ends[wish(request)]), set(self.ends[wish(request)])
+        predecessors: list[list[int]] = [[] for _cluster in self.clusters]
+        for earlier, later in itertools.chain(self.moves, self.steps[key_of(request)]):
+            predecessors[later].append(earlier)
+        todo, states = list(self.ends[key_of(request)]), set(self.ends[key_of(request)])
         while todo:
-            new = set(before[todo.pop()]) - states
+            new = set(predecessors[todo.pop()]) - states
             states |= new
             todo += new
         stuck = next((number for number in range(len(self.clusters)) if number not in states), None)
         if stuck is not None:
-            pytest.fail(f"{wish(request)} never ends from\n{self.path_to(stuck)}", pytrace=False)
+            pytest.fail(f"{key_of(request)} never ends from\n{self.path_to(stuck)}", pytrace=False)
 
 
 @pytest.mark.sample(12)
@@ -507,33 +513,34 @@ class Explorer:
 ])
 def test_update_and_rollback_at_any_moment(size, surge, unavailable):
     """Check invariants 1, 2 and 4, with a crash after any step and either request from there."""
-    update = dataclasses.replace(UPDATE, **pace(surge, unavailable))
+    update = dataclasses.replace(UPDATE, **strategy(surge, unavailable))
 
     Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 def test_update_of_four_pods_with_a_crash_after_any_step(surge, unavailable):
-    Explorer(rc(replicas=4), dataclasses.replace(UPDATE, **pace(surge, unavailable)))
+    Explorer(rc(replicas=4), dataclasses.replace(UPDATE, **strategy(surge, unavailable)))
 
 
 @pytest.mark.parametrize("size, surge, unavailable, next_name", [
     *((size, *pods, None) for size in (1, 2) for pods in ((1, 0), (0, 1), (1, 1))), (3, 1, 0, None),
     (3, 0, 1, None),
     (2, 1, 0, "bar"), (2, 0, 1, "bar")])
-def test_a_new_pod_comes_when_an_old_one_has_terminated(size, surge, unavailable, next_name):
+def test_update_with_pod_replacement_policy_termination_complete(size, surge, unavailable,
+                                                                 next_name):
     """Count terminating pods towards the ceiling of invariant 2 (policy TerminationComplete)."""
     update = dataclasses.replace(UPDATE, next_name=next_name, waits_for_termination=True,
-                                 **pace(surge, unavailable))
+                                 **strategy(surge, unavailable))
 
     Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])
 @pytest.mark.parametrize("size, pause", [(0, 1), (1, 1), (2, 1), (3, 2)])
-def test_a_pause_then_the_end_or_the_way_back(size, pause, surge, unavailable):
+def test_pause_then_update_or_rollback(size, pause, surge, unavailable):
     """Explore three requests (to the pause, to the end, back), each from all reached states."""
-    update = dataclasses.replace(UPDATE, **pace(surge, unavailable))
+    update = dataclasses.replace(UPDATE, **strategy(surge, unavailable))
     paused = dataclasses.replace(update, pause_at=Size(pause))
 
     Explorer(rc(replicas=size), paused, update,
@@ -542,8 +549,8 @@ def test_a_pause_then_the_end_or_the_way_back(size, pause, surge, unavailable):
 
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 @pytest.mark.parametrize("size", range(3))
-def test_update_and_rollback_of_a_next_that_keeps_its_name(size, surge, unavailable):
-    update = dataclasses.replace(UPDATE, next_name="bar", **pace(surge, unavailable))
+def test_update_and_rollback_with_next_name(size, surge, unavailable):
+    update = dataclasses.replace(UPDATE, next_name="bar", **strategy(surge, unavailable))
 
     Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
@@ -551,22 +558,22 @@ def test_update_and_rollback_of_a_next_that_keeps_its_name(size, surge, unavaila
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 @pytest.mark.parametrize("size", [1, 2])
 def test_restart_and_rollback_at_any_moment(size, surge, unavailable):
-    restart = Request(name="foo", state=State.RESTARTED, **pace(surge, unavailable))
+    restart = Request(name="foo", state=State.RESTARTED, **strategy(surge, unavailable))
 
     Explorer(rc(replicas=size), restart, dataclasses.replace(restart, state=State.ROLLED_BACK))
 
 
 @pytest.mark.parametrize("primary", [
-    pytest.param(rc(replicas=2, available=0), id="no pod is available"),
-    pytest.param(rc(replicas=2, available=1), id="one pod of two is available"),
-    pytest.param(rc(replicas=2, label="earlier"), id="foo has a deployment label"),
+    pytest.param(rc(replicas=2, available=0), id="no pod available"),
+    pytest.param(rc(replicas=2, available=1), id="one of two pods available"),
+    pytest.param(rc(replicas=2, label="earlier"), id="deployment label"),
     pytest.param(rc(replicas=2, label=SUCCESSOR_LABEL),
-                 id="foo has the deployment label that next would get"),
+                 id="deployment label of the successor"),
 ])
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
-def test_update_and_rollback_of_a_foo_where(primary, surge, unavailable):
-    """Lower the floor to the pods available before; both controllers' labels always differ."""
-    update = dataclasses.replace(UPDATE, **pace(surge, unavailable))
+def test_update_and_rollback_of_a_primary_with(primary, surge, unavailable):
+    """The floor is the number of pods available before; the labels of both controllers differ."""
+    update = dataclasses.replace(UPDATE, **strategy(surge, unavailable))
 
     Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
@@ -578,7 +585,7 @@ def test_update_and_rollback_of_a_foo_where(primary, surge, unavailable):
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 def test_update_and_rollback_of_a_replica_set(primary, surge, unavailable):
     """Keep the ReplicaSet's selector, which matches the reparented pods."""
-    update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, **pace(surge, unavailable))
+    update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, **strategy(surge, unavailable))
 
     Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
@@ -586,7 +593,7 @@ def test_update_and_rollback_of_a_replica_set(primary, surge, unavailable):
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])
 def test_update_and_rollback_of_a_replica_set_whose_next_keeps_its_name(surge, unavailable):
     update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, next_name="bar",
-                                 **pace(surge, unavailable))
+                                 **strategy(surge, unavailable))
 
     Explorer(rs(replicas=2), update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
@@ -596,7 +603,7 @@ def test_update_and_rollback_of_a_replica_set_whose_next_keeps_its_name(surge, u
 def test_pods_that_die_during_the_handover(make, size, deaths):
     """Reach the requested size whenever a pod dies and whenever that is observed."""
     primary = make(replicas=size)
-    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(size, 0))
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(size, 0))
 
     Explorer(primary, update, deaths=deaths)
 
@@ -606,7 +613,7 @@ def test_pods_that_die_during_the_handover(make, size, deaths):
 def test_a_successor_deleted_with_orphaned_pods_during_the_handover(make, deaths):
     """Let foo adopt the remaining pods before it is opened, or it would create additional ones."""
     primary = make(replicas=2)
-    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(2, 0))
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(2, 0))
 
     Explorer(primary, update, deaths=deaths, deletions=1)
 
@@ -618,7 +625,7 @@ def test_finalizers_that_keep_what_an_update_deletes(make, next_name, deaths):
     finalizers = ("example.com/a",)
     primary = make(replicas=2, finalizers=list(finalizers))
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), next_name=next_name,
-                                 **pace(1, 0))
+                                 **strategy(1, 0))
 
     explorer = Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK),
                         finalizers=finalizers, deaths=deaths)
@@ -631,9 +638,9 @@ def test_finalizers_that_keep_what_an_update_deletes(make, next_name, deaths):
 @pytest.mark.parametrize("lag", [2, 3])
 def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
     """Deliver several controller events in order, interleaved with pod events."""
-    monkeypatch.setattr(cluster_models, "LONGEST_LAG", lag)
+    monkeypatch.setattr(cluster_models, "MAX_LAG", lag)
     primary = make(replicas=2)
-    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(1, 0))
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(1, 0))
 
     Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
@@ -643,6 +650,6 @@ def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
 def test_a_primary_replaced_by_its_manifest_during_the_handover(make, size):
     """Keep the reparented pods serving, without new ones, until another update."""
     primary = make(replicas=size)
-    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(size, 0))
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(size, 0))
 
     Explorer(primary, update, replacements=1)

@@ -1,14 +1,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Terminating pods: when they are counted, which of them count, and how a task waits for them."""
+"""Count terminating pods, and wait for them."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import pytest
-from builders import BACK, SUCCESSOR, UPDATE, new, old, rc, summary
+from builders import ROLLBACK, SUCCESSOR, UPDATE, new, old, rc, summary
 from cluster_models import Move
 from clusters import Cluster
 
@@ -27,20 +27,20 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Step,
 )
 
-COMPLETE = dataclasses.replace(UPDATE, waits_for_termination=True)
-COMPLETE_BACK = dataclasses.replace(BACK, waits_for_termination=True)
+UPDATE_WITH_TERMINATION = dataclasses.replace(UPDATE, waits_for_termination=True)
+ROLLBACK_WITH_TERMINATION = dataclasses.replace(ROLLBACK, waits_for_termination=True)
 
 
 class SlowCluster(Cluster):
-    """A cluster whose pods take equally long to terminate, by the test's clock."""
+    """Cluster whose pods take equally long to terminate, by the test's clock."""
 
     def __init__(self, *items, seconds=3.0, grace=3.0, finalizers=()):
         super().__init__(*items)
         self.seconds, self.grace, self.finalizers = seconds, grace, finalizers
         self.cluster.terminates_slowly = True
-        self.happens = self.pass_time
-        #: When the deletion of each terminating pod began, and the largest numbers of pods.
-        self.began, self.most_running, self.most_in_all = [], 0, 0
+        self.on_wait = self.pass_time
+        #: Start of the deletion of each terminating pod, and the largest numbers of pods.
+        self.starts, self.most_running, self.most_in_all = [], 0, 0
         #: Pods of other controllers, terminating forever.
         self.foreign = ()
 
@@ -50,29 +50,29 @@ class SlowCluster(Cluster):
     def pass_time(self):
         while moves := [move for move in self.cluster.moves() if move.verb != "end"]:
             self.cluster.make(moves[0])
-            self.began += [self.clock.now] * (len(self.cluster.terminating) - len(self.began))
+            self.starts += [self.clock.now] * (len(self.cluster.terminating) - len(self.starts))
             self.most_running = max(self.most_running, len(self.cluster.pods))
             self.most_in_all = max(self.most_in_all,
                                    len(self.cluster.pods) + len(self.cluster.terminating))
-        while self.began and self.clock.now >= self.began[0] + self.seconds:
-            self.began.pop(0)
+        while self.starts and self.clock.now >= self.starts[0] + self.seconds:
+            self.starts.pop(0)
             self.cluster.make(Move("end", self.cluster.terminating[0].owner))
 
     def terminating_pods(self, selector):
         pods = super().terminating_pods(selector)
         return *self.foreign, *(pod._replace(name=f"foo-{number}",
-                                             grace_ends=rfc3339(began + self.grace),
+                                             grace_ends=rfc3339(start + self.grace),
                                              finalizers=self.finalizers)
                                 for number, (pod,
-                                             began) in enumerate(zip(
-                                                 pods, self.began, strict=False)))
+                                             start) in enumerate(zip(
+                                                 pods, self.starts, strict=False)))
 
 
 @pytest.mark.parametrize("request_, items",
-                         [(COMPLETE, [rc(replicas=4)]),
-                          (COMPLETE_BACK, [old(2, 4, 4), new(2, 0, 4)])],
-                         ids=["forward", "back"])
-def test_a_new_pod_waits_until_an_old_one_has_terminated(request_, items):
+                         [(UPDATE_WITH_TERMINATION, [rc(replicas=4)]),
+                          (ROLLBACK_WITH_TERMINATION, [old(2, 4, 4), new(2, 0, 4)])],
+                         ids=["update", "rollback"])
+def test_new_pod_waits_for_a_terminated_pod(request_, items):
     cluster = SlowCluster(*items)
 
     result = cluster.run(request_)
@@ -81,7 +81,7 @@ def test_a_new_pod_waits_until_an_old_one_has_terminated(request_, items):
     assert cluster.most_in_all == 5
 
 
-def test_by_default_terminating_pods_are_not_counted():
+def test_terminating_pods_are_ignored_by_default():
     cluster = SlowCluster(rc(replicas=4))
 
     cluster.run(UPDATE)
@@ -90,34 +90,35 @@ def test_by_default_terminating_pods_are_not_counted():
     assert cluster.called("terminating_pods") == []
 
 
-def test_terminating_pods_are_counted_where_a_step_depends_on_them_and_at_most_twice_a_second():
+def test_terminating_pods_are_counted_at_most_twice_a_second():
     cluster = SlowCluster(rc(replicas=4))
-    began = cluster.clock.now
+    start = cluster.clock.now
 
-    cluster.run(COMPLETE)
+    cluster.run(UPDATE_WITH_TERMINATION)
 
-    waited, steps = cluster.clock.now - began, len(cluster.writes)
+    waited, steps = cluster.clock.now - start, len(cluster.writes)
     assert (waited > 4 * 3
             and len(cluster.called("terminating_pods")) <= waited / COUNT_INTERVAL + steps)
     assert set(map(str, cluster.called("terminating_pods"))) == {"{'app': 'foo'}"}
 
 
-def test_a_rerun_counts_no_pods():
+def test_unchanged_task_counts_no_pods():
     cluster = SlowCluster(rc(replicas=4, image="myimage:v2"))
 
-    assert not cluster.run(COMPLETE)["changed"]
+    assert not cluster.run(UPDATE_WITH_TERMINATION)["changed"]
     assert cluster.called("terminating_pods") == []
 
 
-def test_a_count_is_not_trusted_when_another_client_has_changed_a_size_since():
+def test_count_is_repeated_after_a_scale_by_another_client():
     """Do not list pods again at once, unless a step was taken."""
-    flow, memory = choose(COMPLETE), Memory()
+    flow, memory = choose(UPDATE_WITH_TERMINATION), Memory()
 
     def decide(seconds, replicas, terminating):
         cluster = Cluster(old(replicas, 0, 4), new(1, 4, 4))
         cluster.cluster.terminating = [cluster.cluster.pods[0]] * terminating
         memory.seconds = seconds
-        decision = flow.plan(COMPLETE, flow.observe(COMPLETE, cluster, memory))
+        decision = flow.plan(UPDATE_WITH_TERMINATION,
+                             flow.observe(UPDATE_WITH_TERMINATION, cluster, memory))
         return summary(decision), len(cluster.called("terminating_pods"))
 
     grows = ("scale", SUCCESSOR, 1, 2)
@@ -131,35 +132,36 @@ def test_a_count_is_not_trusted_when_another_client_has_changed_a_size_since():
     assert decide(10.1, 3, 0) == (grows, 1)
 
 
-@pytest.mark.parametrize("kind, uid, holds_up", [
+@pytest.mark.parametrize("kind, uid, blocks", [
     ("ReplicationController", "uid of foo", True),
     ("ReplicationController", "uid of a successor that is gone", True),
     ("", "", True),
     ("ReplicationController", "uid of bar", False),
     ("ReplicaSet", "uid of foo-1", False),
 ])
-def test_pods_of_other_controllers_do_not_count(kind, uid, holds_up):
+def test_pods_of_other_controllers_are_not_counted(kind, uid, blocks):
     cluster = SlowCluster(rc(replicas=4), rc("bar"))
     cluster.foreign = (TerminatingPod("other-1", kind, uid, "", ()),) * 2
 
-    if holds_up:
-        error = cluster.refusal(dataclasses.replace(COMPLETE, progress_deadline=2))
+    if blocks:
+        error = cluster.error(dataclasses.replace(UPDATE_WITH_TERMINATION, progress_deadline=2))
         assert error.what.endswith("2 terminating pods are gone: other-1, other-1")
     else:
-        assert cluster.run(COMPLETE)["rollout"]["phase"] == "complete"
+        assert cluster.run(UPDATE_WITH_TERMINATION)["rollout"]["phase"] == "complete"
 
 
-def test_within_their_grace_period_pods_are_waited_for_longer_than_the_progress_deadline():
+def test_grace_period_extends_the_progress_deadline():
     cluster = SlowCluster(rc(replicas=2), seconds=20, grace=20)
 
-    assert cluster.run(dataclasses.replace(COMPLETE, progress_deadline=6,
+    assert cluster.run(dataclasses.replace(UPDATE_WITH_TERMINATION, progress_deadline=6,
                                            failure_grace=1))["rollout"]["phase"] == "complete"
 
 
-def test_a_pod_that_outlives_its_grace_period_ends_the_task_which_names_it_and_its_finalizers():
+def test_pod_beyond_its_grace_period_fails_the_task():
     cluster = SlowCluster(rc(replicas=2), seconds=1000, grace=20, finalizers=("example.com/hold",))
 
-    error = cluster.refusal(dataclasses.replace(COMPLETE, progress_deadline=6, failure_grace=1))
+    error = cluster.error(dataclasses.replace(UPDATE_WITH_TERMINATION, progress_deadline=6,
+                                              failure_grace=1))
 
     assert error.what == (f"no progress for 6 s while waiting for this: {SUCCESSOR} 1/2 available, "
                           "foo 1, "
@@ -167,18 +169,20 @@ def test_a_pod_that_outlives_its_grace_period_ends_the_task_which_names_it_and_i
     assert 20 <= cluster.clock.now - cluster.writes[-1][0] < 22
 
 
-def test_each_pod_that_is_gone_is_progress():
-    """Let pods terminate 4 s apart."""
+def test_each_terminated_pod_is_progress():
+    """The pods terminate 4 s apart."""
     cluster = SlowCluster(old(3), new(0), seconds=4, grace=0)
-    cluster.cluster.terminating = [cluster.cluster.pods[0]._replace(ready=False, seen_owner="")] * 4
-    cluster.began = [cluster.clock.now + 4 * number for number in range(4)]
+    cluster.cluster.terminating = [cluster.cluster.pods[0]._replace(ready=False,
+                                                                    cached_owner="")] * 4
+    cluster.starts = [cluster.clock.now + 4 * number for number in range(4)]
 
-    assert cluster.run(dataclasses.replace(COMPLETE, progress_deadline=6,
+    assert cluster.run(dataclasses.replace(UPDATE_WITH_TERMINATION, progress_deadline=6,
                                            failure_grace=1))["rollout"]["phase"] == "complete"
 
 
 @pytest.mark.parametrize("request_, counts", [
-    (dataclasses.replace(COMPLETE, next_name="bar"), True), (COMPLETE_BACK, True),
-    (dataclasses.replace(UPDATE, next_name="bar"), False), (BACK, False)])
-def test_list_on_pods_is_needed_to_count_them(request_, counts):
+    (dataclasses.replace(UPDATE_WITH_TERMINATION, next_name="bar"), True),
+    (ROLLBACK_WITH_TERMINATION, True),
+    (dataclasses.replace(UPDATE, next_name="bar"), False), (ROLLBACK, False)])
+def test_counting_requires_permission_to_list_pods(request_, counts):
     assert (COUNT_NEEDS in choose(request_).needs(request_)) is counts

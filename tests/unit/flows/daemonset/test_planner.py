@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of a DaemonSet: its rows, and every order of actions of server and clients."""
+"""Plan each row of the state table of a DaemonSet, and random orders of actions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import json
 
 import pytest
 from builders import NOW, patch_tests, run_to_end, template
-from cluster_models import DaemonSetModel, annotated, primary, record
+from cluster_models import DaemonSetModel, primary, record, write_record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,21 +35,22 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-HALF = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}}
+PERCENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}}
 ON_DELETE = {"type": "OnDelete"}
-HELD = {"type": "OnDelete", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
-#: Versions with which a task may pause, and all versions.
-LACKING = {"usual": STRATEGY, "a half": HALF, "OnDelete": ON_DELETE, "OnDelete with numbers": HELD}
-STRATEGIES = {**LACKING, "a surge": SURGE}
+ON_DELETE_WITH_NUMBERS = {"type": "OnDelete", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+#: Strategies with which a task may pause, and all strategies.
+PAUSABLE = {"RollingUpdate": STRATEGY, "maxUnavailable 50%": PERCENT, "OnDelete": ON_DELETE,
+            "OnDelete with numbers": ON_DELETE_WITH_NUMBERS}
+STRATEGIES = {**PAUSABLE, "surge": SURGE}
 
 
-def asked(**params):
+def request_for(**params):
     return parse_request({"name": "foo", "kind": "DaemonSet", **params})
 
 
-UPDATE, V3 = asked(image="myimage:v2"), asked(image="myimage:v3")
-CANARY = asked(image="myimage:v2", pause_at="1")
-BACK, RESTART = asked(state="rolled_back"), asked(state="restarted")
+UPDATE, V3 = request_for(image="myimage:v2"), request_for(image="myimage:v3")
+CANARY = request_for(image="myimage:v2", pause_at="1")
+ROLLBACK, RESTART = request_for(state="rolled_back"), request_for(state="restarted")
 
 
 def cluster(nodes=3, strategy=None, **spec):
@@ -74,42 +75,42 @@ def decide(request, model, **facts):
 go = functools.partial(run_to_end, decide)
 
 
-def set_by_somebody(model, path, value):
+def set_by_other_client(model, path, value):
     assert model.write(Patch("foo", (put(path, value),), "DaemonSet"))
 
 
-def broken(model, image="myimage:v2"):
-    model.broken = frozenset({image})
+def with_broken_image(model, image="myimage:v2"):
+    model.broken_images = frozenset({image})
     return model
 
 
-def dies(model, node):
+def delete_pod_of(model, node):
     """The pod of a node is gone."""
     model._pods["foo"] = tuple(pod for pod in model.pods("foo") if pod.node != node)
 
 
-def test_another_image_where_neither_that_of_before_nor_the_next_one_works():
+def test_update_while_old_and_new_pods_fail():
     model = cluster()
-    model.broken = frozenset({"myimage:v1", "myimage:v2"})
+    model.broken_images = frozenset({"myimage:v1", "myimage:v2"})
     unready(model, *model._nodes["foo"])
     model.settle()
     go(UPDATE, model, until="update")
     model.settle()
-    go(BACK, model, until="update")
+    go(ROLLBACK, model, until="update")
     model.settle()
-    assert isinstance(decide(BACK, model), Wait)
-    assert decide(asked(image="myimage:v3"), model).action == "update"
+    assert isinstance(decide(ROLLBACK, model), Wait)
+    assert decide(request_for(image="myimage:v3"), model).action == "update"
 
 
 def unready(model, *nodes):
-    """Make the pods of these nodes unready, in the status as well."""
+    """Make the pods of these nodes unready, with the status."""
     model._pods["foo"] = tuple(pod._replace(ready=pod.node not in nodes)
                                for pod in model.pods("foo"))
     model.make(next(move for move in model.moves() if move.verb == "sync"))
 
 
 def versions(model):
-    """Return the versions of the pods in the order of the nodes' names, with "!" if unready."""
+    """Return the versions of the pods by node name, with "!" if unready."""
     images = {revision["metadata"]["labels"][object_meta.POD_REVISION]: revision["data"]["spec"][
         "template"]["spec"]["containers"][0]["image"]
         for revision in model.revisions(["uid of foo"])}
@@ -124,24 +125,24 @@ def strategy_of(model):
 # Rows
 
 
-def test_there_is_none():
+def test_no_such_daemon_set():
     with pytest.raises(NoSuchController, match="there is no such DaemonSet"):
         decide(UPDATE, DaemonSetModel([]))
 
 
-def test_what_the_first_patch_assumes():
+def test_preconditions_of_the_first_patch():
     decision = decide(UPDATE, cluster())
     assert decision.write.kind == "DaemonSet"
     assert patch_tests(decision) == {"/metadata/uid": "uid of foo", "/metadata/generation": 1,
                                      "/metadata/annotations": None}
     model = cluster()
-    annotated(model, "{}")
+    write_record(model, "{}")
     tests = patch_tests(decide(UPDATE, model))
     assert tests["/metadata/annotations/baton.kubernetes~1last-rollout"] == "{}"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-def test_to_another_image_and_back_with_the_strategy_as_it_was(strategy):
+def test_update_and_rollback_restore_the_strategy(strategy):
     model = cluster(strategy=strategy)
     assert go(UPDATE, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3 and strategy_of(model) == strategy
@@ -149,14 +150,14 @@ def test_to_another_image_and_back_with_the_strategy_as_it_was(strategy):
     assert "already has the desired template" in decide(UPDATE, model).message
     go(V3, model, until="update")
     model.make(model.moves()[0])
-    assert go(BACK, model) == ["update", "annotate"]
+    assert go(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3 and strategy_of(model) == strategy
     assert (record(model)["outcome"] == "rolled_back"
-            and "already rolled back" in decide(BACK, model).message)
+            and "already rolled back" in decide(ROLLBACK, model).message)
 
 
-@pytest.mark.parametrize("strategy", LACKING.values(), ids=LACKING)
-def test_a_pause_is_exact_and_goes_on_from_there(strategy):
+@pytest.mark.parametrize("strategy", PAUSABLE.values(), ids=PAUSABLE)
+def test_pause_is_exact_and_resumable(strategy):
     model = cluster(4, strategy)
     old = model.pods("foo")
     assert go(CANARY, model) == ["update", "delete", "annotate"]
@@ -164,14 +165,14 @@ def test_a_pause_is_exact_and_goes_on_from_there(strategy):
             and set(old[1:]) < set(model.pods("foo")))
     model.settle()
     assert "already paused: 1 of its 4 pods are new" in decide(CANARY, model).message
-    assert go(asked(image="myimage:v2", pause_at="75%"), model) == [
+    assert go(request_for(image="myimage:v2", pause_at="75%"), model) == [
         "pace", "delete", "delete", "annotate"]
     assert versions(model) == ["v2", "v2", "v2", "v1"] and old[3] in model.pods("foo")
     assert go(UPDATE, model) == ["pace", "annotate"]
     assert versions(model) == ["v2"] * 4 and strategy_of(model) == strategy
 
 
-def test_a_step_names_the_pod_and_its_node():
+def test_delete_step_names_pod_and_node():
     model = cluster()
     go(CANARY, model, until="update")
     model.settle()
@@ -181,29 +182,29 @@ def test_a_step_names_the_pod_and_its_node():
     assert decision.after == f"the cluster makes the new pod of node {pod.node}"
 
 
-def test_percents_are_rounded_up():
+def test_percentage_is_rounded_up():
     model = cluster(5)
-    go(asked(image="myimage:v2", pause_at="21%"), model)
+    go(request_for(image="myimage:v2", pause_at="21%"), model)
     assert versions(model) == ["v2", "v2", "v1", "v1", "v1"]
 
 
 def test_requested_nodes_are_updated_first():
     model = cluster(4)
-    go(asked(image="myimage:v2", pause_at="2", nodes="node 3,node 2"), model)
+    go(request_for(image="myimage:v2", pause_at="2", nodes="node 3,node 2"), model)
     assert versions(model) == ["v1", "v1", "v2", "v2"]
-    go(asked(image="myimage:v2", pause_at="3", nodes="node 3"), model)
+    go(request_for(image="myimage:v2", pause_at="3", nodes="node 3"), model)
     assert versions(model) == ["v2", "v1", "v2", "v2"]
 
 
-def test_nodes_that_have_none_of_its_pods_are_told_before_the_first_write():
+def test_nodes_without_a_pod_are_refused_before_the_first_write():
     with pytest.raises(RolloutError,
                        match=r"none of its pods is on a node with the labels that nodes asks for "
                              r"\(elsewhere\)"):
-        decide(asked(image="myimage:v2", pause_at="2", nodes="elsewhere"), cluster())
+        decide(request_for(image="myimage:v2", pause_at="2", nodes="elsewhere"), cluster())
 
 
-def test_one_that_is_not_ready_is_first_and_costs_nothing():
-    model = broken(cluster(4), "myimage:v1")
+def test_unready_pods_are_replaced_first():
+    model = with_broken_image(cluster(4), "myimage:v1")
     unready(model, "node 2")
     assert go(CANARY, model, until="delete") == ["update", "delete"]
     model.settle()
@@ -211,38 +212,39 @@ def test_one_that_is_not_ready_is_first_and_costs_nothing():
     assert versions(model) == ["v1", "v1", "v2", "v1"]
 
 
-def test_as_long_as_one_more_may_be_missing_pods_are_replaced_whose_nodes_work():
-    model = broken(cluster(4), "myimage:v1")
+def test_ready_pods_are_replaced_within_max_unavailable():
+    model = with_broken_image(cluster(4), "myimage:v1")
     unready(model, "node 0")
-    assert go(asked(image="myimage:v2", pause_at="1", max_unavailable="2"), model) == [
+    assert go(request_for(image="myimage:v2", pause_at="1", max_unavailable="2"), model) == [
         "update", "delete", "annotate"]
     assert versions(model) == ["v1!", "v2", "v1", "v1"]
 
 
-@pytest.mark.parametrize("due, is_late",
+@pytest.mark.parametrize("deletion_time, is_late",
                          [("2026-11-21T09:58:59Z", True), ("2026-11-21T09:59:30Z", False)])
 @pytest.mark.parametrize("now", ["2026-11-21T09:58:20Z", NOW, "2026-11-21T10:01:40Z"],
-                         ids=["100 s behind", "right", "100 s ahead"])
-def test_a_pod_that_should_have_gone_by_the_clock_of_the_server_is_named_and_is_not_on_its_way(
-        due, is_late, now):
+                         ids=["100 s behind", "exact", "100 s ahead"])
+def test_overdue_terminating_pod_is_named(
+        deletion_time, is_late, now):
     model = cluster(4)
-    two = asked(image="myimage:v2", pause_at="1", max_unavailable="2")
+    two = request_for(image="myimage:v2", pause_at="1", max_unavailable="2")
     go(two, model, until="update")
     model.settle()
-    late = {"metadata": {**DaemonSetModel.all_pods(model, primary(model))[3]["metadata"],
-                         "deletionTimestamp": due},
-            "spec": {"nodeName": "node 3"}}
-    model.all_pods = lambda controller: [*DaemonSetModel.all_pods(model, controller)[:3], late]
+    overdue = {"metadata": {**DaemonSetModel.all_pods(model, primary(model))[3]["metadata"],
+                            "deletionTimestamp": deletion_time},
+               "spec": {"nodeName": "node 3"}}
+    model.all_pods = lambda controller: [*DaemonSetModel.all_pods(model, controller)[:3], overdue]
     assert isinstance(decide(two, model, now=now), Step if is_late else Wait)
     decision = decide(CANARY, model, now=now)
     assert isinstance(decision, Wait)
     assert decision.until.endswith(
-        f"; pod {late['metadata']['name']} of node node 3 should have gone by {due}") is is_late
+        f"; pod {overdue['metadata']['name']} of node node 3 should have gone by "
+        f"{deletion_time}") is is_late
 
 
-def test_no_more_are_missing_than_may_be():
+def test_max_unavailable_is_respected():
     model = cluster(4)
-    two = asked(image="myimage:v2", pause_at="3", max_unavailable="2")
+    two = request_for(image="myimage:v2", pause_at="3", max_unavailable="2")
     go(two, model, until="update")
     model.settle()
     for _pod in range(2):
@@ -252,25 +254,25 @@ def test_no_more_are_missing_than_may_be():
     assert decide(two, model).action == "delete"
 
 
-def test_a_new_pod_that_never_gets_ready_ends_there():
-    model = broken(cluster(4))
-    two = asked(image="myimage:v2", pause_at="2")
+def test_unready_new_pod_blocks_the_pause():
+    model = with_broken_image(cluster(4))
+    two = request_for(image="myimage:v2", pause_at="2")
     go(two, model, until="delete")
     model.settle()
     assert (isinstance(decide(two, model), Wait) and versions(model) == ["v2!", "v1", "v1", "v1"]
             and not model.moves())
-    assert go(BACK, model) == ["update", "annotate"]
+    assert go(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 4 and strategy_of(model) == STRATEGY
 
 
-def test_a_pause_waits_for_its_new_pod_to_be_ready():
-    model = broken(cluster(4))
+def test_pause_waits_for_ready_pods():
+    model = with_broken_image(cluster(4))
     go(CANARY, model, until="delete")
     model.settle()
     assert isinstance(decide(CANARY, model), Wait) and versions(model) == ["v2!", "v1", "v1", "v1"]
 
 
-def test_a_pause_waits_for_the_status_to_count_its_pods_as_available():
+def test_pause_waits_for_available_pods():
     """Pods with minReadySeconds are ready long before they are available."""
     model = cluster()
     go(CANARY, model, until="delete")
@@ -280,7 +282,7 @@ def test_a_pause_waits_for_the_status_to_count_its_pods_as_available():
     assert decide(CANARY, model).after == "paused at 1 of 3"
 
 
-def test_pods_that_are_ready_and_not_available_are_missing():
+def test_unavailable_pods_count_as_missing():
     model = cluster()
     go(CANARY, model, until="update")
     model.settle()
@@ -291,43 +293,43 @@ def test_pods_that_are_ready_and_not_available_are_missing():
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_rollback_replaces_pods_that_never_become_ready(strategy):
-    model = broken(cluster(strategy=strategy))
+    model = with_broken_image(cluster(strategy=strategy))
     go(UPDATE, model, until="update")
     model.settle()
     assert "v2!" in versions(model) and "v2" not in versions(model)
-    assert go(BACK, model) == ["update", "annotate"]
+    assert go(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 3 and strategy_of(model) == strategy
 
 
-def test_a_pod_that_was_there_stays_when_it_goes_back_from_a_pause():
+def test_rollback_from_a_pause_keeps_old_pods():
     model = cluster(4)
     old = model.pods("foo")
-    go(asked(image="myimage:v2", pause_at="2"), model)
-    assert go(BACK, model) == ["update", "annotate"]
+    go(request_for(image="myimage:v2", pause_at="2"), model)
+    assert go(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 4 and set(old[2:]) < set(model.pods("foo"))
 
 
-def test_a_pause_at_fewer_than_there_are_changes_nothing():
+def test_lower_pause_changes_nothing():
     model = cluster(4)
-    go(asked(image="myimage:v2", pause_at="3"), model)
+    go(request_for(image="myimage:v2", pause_at="3"), model)
     assert "already paused: 3 of its 4 pods are new" in decide(CANARY, model).message
 
 
-def test_a_surge_is_no_way_to_a_pause():
+def test_pause_requires_no_surge():
     with pytest.raises(RolloutError,
                        match="pause_at cannot be used, because its updateStrategy lets no pod be "
                              "missing") as caught:
         decide(CANARY, cluster(strategy=SURGE))
     assert caught.value.next_command == "add max_unavailable=1 to the task"
     model = cluster(strategy=SURGE)
-    assert go(asked(image="myimage:v2", pause_at="1", max_unavailable="1"), model) == [
+    assert go(request_for(image="myimage:v2", pause_at="1", max_unavailable="1"), model) == [
         "update", "delete", "annotate"]
     assert versions(model) == ["v2", "v1", "v1"]
     assert go(UPDATE, model) == ["pace", "annotate"] and strategy_of(model) == SURGE
 
 
 @pytest.mark.parametrize("params", [{"max_surge": "1"}, {}])
-def test_with_a_surge_no_new_pod_waits_until_the_old_one_has_terminated(params):
+def test_surge_excludes_termination_complete(params):
     model = cluster(strategy=SURGE if not params else STRATEGY)
     complete = {"image": "myimage:v2", "pod_replacement_policy": "TerminationComplete"}
 
@@ -335,33 +337,33 @@ def test_with_a_surge_no_new_pod_waits_until_the_old_one_has_terminated(params):
                        match="because maxSurge is 1: the cluster creates a new pod on a node "
                              "before "
                              "the old one"):
-        decide(asked(**complete, **params), model)
+        decide(request_for(**complete, **params), model)
 
-    go(asked(**complete, max_unavailable="1"), model)
+    go(request_for(**complete, max_unavailable="1"), model)
     assert versions(model) == ["v2"] * 3
 
 
 @pytest.mark.parametrize("params", [{"max_surge": "1"}, {}])
-def test_ports_of_the_node_leave_no_room_for_a_surge(params):
+def test_host_ports_exclude_a_surge(params):
     model = cluster(strategy=SURGE if not params else STRATEGY)
     ports = template()
     ports["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
-    set_by_somebody(model, "/spec/template", ports)
-    dies_all = [pod.node for pod in model.pods("foo")]
-    for node in dies_all:
-        dies(model, node)
+    set_by_other_client(model, "/spec/template", ports)
+    nodes = [pod.node for pod in model.pods("foo")]
+    for node in nodes:
+        delete_pod_of(model, node)
     model.settle()
     with pytest.raises(RolloutError,
                        match=r"they use port 8080 of the node \(hostPort or hostNetwork\), and "
                              r"maxSurge is 1"):
-        decide(asked(image="myimage:v2", **params), model)
-    go(asked(image="myimage:v2", max_unavailable="1"), model)
+        decide(request_for(image="myimage:v2", **params), model)
+    go(request_for(image="myimage:v2", max_unavailable="1"), model)
     assert versions(model) == ["v2"] * 3
 
 
 @pytest.mark.parametrize("old, new, is_blocked", [
     (8080, 8080, True), (8080, 9090, False), (8080, None, False), (None, 8080, False)])
-def test_the_way_back_is_no_surge_where_pods_of_both_templates_use_one_port_of_the_node(
+def test_rollback_has_no_surge_with_a_shared_host_port(
         old, new, is_blocked):
     def using(image, port):
         model = template(image)
@@ -370,57 +372,57 @@ def test_the_way_back_is_no_surge_where_pods_of_both_templates_use_one_port_of_t
         return model
 
     model = cluster(strategy=SURGE)
-    set_by_somebody(model, "/spec/template", using("myimage:v1", old))
+    set_by_other_client(model, "/spec/template", using("myimage:v1", old))
     model.settle()
-    forward = asked(image="myimage:v2", max_unavailable="1")
+    forward = request_for(image="myimage:v2", max_unavailable="1")
     go(forward, model, until="update")
     model.items["foo"]["spec"]["template"] = using("myimage:v2", new)
     model.make(next(move for move in model.moves() if move.verb == "sync"))
-    broken(model).settle()
-    assert go(BACK, model, until="update") == ["update"]
+    with_broken_image(model).settle()
+    assert go(ROLLBACK, model, until="update") == ["update"]
     assert primary(model).rolling_update == (STRATEGY if is_blocked else SURGE)["rollingUpdate"]
-    go(BACK, model)
+    go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3 and strategy_of(model) == SURGE
 
 
 @pytest.mark.parametrize("container", ["containers", "initContainers"])
-def test_in_the_network_of_the_node_all_ports_are_ports_of_it(container):
+def test_host_network_ports_are_host_ports(container):
     model, desired = cluster(), template("myimage:v2")
     desired["spec"] |= {"hostNetwork": True,
                         "initContainers": [{"name": "proxy", "image": "x",
                                             "restartPolicy": "Always"}]}
     desired["spec"][container][0]["ports"] = [{"containerPort": 8080}]
-    set_by_somebody(model, "/spec/template", desired)
+    set_by_other_client(model, "/spec/template", desired)
     model.settle()
     with pytest.raises(RolloutError, match=r"they use port 8080 of the node"):
-        decide(asked(image="myimage:v3", max_surge="1"), model)
+        decide(request_for(image="myimage:v3", max_surge="1"), model)
 
 
 @pytest.mark.parametrize("spec", [
     {"containers": [{"name": "web", "image": "myimage:v2", "ports": [{"containerPort": 8080}]}]},
     {"initContainers": [{"name": "setup", "image": "x", "ports": [{"hostPort": 8080}]}]}],
-    ids=["of the pod", "of one that ends"])
-def test_other_ports_leave_room_for_a_surge(spec):
+    ids=["port of the pod", "init container"])
+def test_other_ports_allow_a_surge(spec):
     model, desired = cluster(), template("myimage:v2")
     desired["spec"] |= spec
-    set_by_somebody(model, "/spec/template", desired)
+    set_by_other_client(model, "/spec/template", desired)
     model.settle()
-    assert decide(asked(image="myimage:v3", max_surge="1"), model).action == "update"
+    assert decide(request_for(image="myimage:v3", max_surge="1"), model).action == "update"
 
 
 @pytest.mark.parametrize("params, numbers", [
     ({"max_surge": "1"}, {"maxSurge": 1, "maxUnavailable": 0}),
     ({"max_unavailable": "50%"}, {"maxSurge": 0, "maxUnavailable": "50%"}),
     ({"max_surge": "0"}, {"maxSurge": 0, "maxUnavailable": 1}), ({}, STRATEGY["rollingUpdate"])])
-def test_numbers_are_those_of_the_task_while_it_lasts(params, numbers):
+def test_strategy_of_the_task_during_the_update(params, numbers):
     model = cluster()
-    request = asked(image="myimage:v2", **params)
+    request = request_for(image="myimage:v2", **params)
     go(request, model, until="update")
     assert primary(model).rolling_update == numbers
     assert go(request, model) == ["annotate"] and strategy_of(model) == STRATEGY
 
 
-def test_another_wish_in_the_middle_is_refused():
+def test_other_update_in_progress_is_refused():
     model = cluster()
     go(CANARY, model)
     with pytest.raises(RolloutError,
@@ -428,10 +430,10 @@ def test_another_wish_in_the_middle_is_refused():
                              r"pods have it\)") as caught:
         decide(V3, model)
     resume = "run the task that began it, with a higher pause_at or without pause_at"
-    assert caught.value.next_command.splitlines() == [resume, "or:", BACK.command()]
+    assert caught.value.next_command.splitlines() == [resume, "or:", ROLLBACK.command()]
 
 
-def test_a_restart_replaces_all_pods_and_goes_on_after_a_kill():
+def test_restart_resumes_after_a_kill():
     model = cluster()
     old = set(model.pods("foo"))
     go(RESTART, model, until="update")
@@ -440,73 +442,75 @@ def test_a_restart_replaces_all_pods_and_goes_on_after_a_kill():
     assert not old & set(model.pods("foo"))
 
 
-def test_a_minimum_of_seconds_stays():
+def test_min_ready_seconds_stay():
     model = cluster()
-    go(asked(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
+    go(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
     assert (primary(model).settings["minReadySeconds"] == 5
             and "5" not in json.dumps(record(model).get("original", {})))
 
 
-def test_back_to_a_revision_by_its_number():
+def test_rollback_to_a_revision():
     model = cluster()
     go(UPDATE, model)
     go(V3, model)
-    request = asked(state="rolled_back", to_revision=1)
+    request = request_for(state="rolled_back", to_revision=1)
     assert go(request, model) == ["update", "annotate"]
     assert (versions(model) == ["v1"] * 3
             and "already rolled back to revision 1" in decide(request, model).message)
     with pytest.raises(RolloutError, match="it has no revision 9") as caught:
-        decide(asked(state="rolled_back", to_revision=9), model)
+        decide(request_for(state="rolled_back", to_revision=9), model)
     assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
 
 
-def test_there_is_nothing_to_go_back_from():
+def test_rollback_without_an_update_is_refused():
     model = cluster()
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
-        decide(BACK, model)
+        decide(ROLLBACK, model)
     go(UPDATE, model)
     with pytest.raises(RolloutError, match=r"the previous revision is 1 \(myimage:v1\)"):
-        decide(BACK, model)
+        decide(ROLLBACK, model)
 
 
-# In the middle of something
+# Interrupted updates
 
 
 def test_rollback_after_the_server_completed_the_update_of_a_killed_task():
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
-    go(BACK, model)
+    go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
 
 
 def test_rollback_of_an_update_to_an_old_template():
-    """The previous revision is the younger one."""
+    """The previous revision is the newer one."""
     model = cluster()
     go(UPDATE, model)
-    go(asked(image="myimage:v1", pause_at="1"), model)
-    go(BACK, model)
+    go(request_for(image="myimage:v1", pause_at="1"), model)
+    go(ROLLBACK, model)
     assert versions(model) == ["v2"] * 3 and record(model)["outcome"] == "rolled_back"
-    go(asked(image="myimage:v1"), model, until="update")
+    go(request_for(image="myimage:v1"), model, until="update")
     model.settle()
-    go(BACK, model)
-    assert versions(model) == ["v2"] * 3 and "already rolled back" in decide(BACK, model).message
+    go(ROLLBACK, model)
+    assert versions(model) == ["v2"] * 3 and "already rolled back" in decide(ROLLBACK,
+                                                                             model).message
 
 
-@pytest.mark.parametrize("tells, ends", [(False, "v2"), (True, "v1")])
-def test_back_to_a_template_that_came_back_as_an_old_server_shows_it(monkeypatch, tells, ends):
+@pytest.mark.parametrize("has_change_times, version", [(False, "v2"), (True, "v1")])
+def test_rollback_to_a_renumbered_revision(monkeypatch, has_change_times,
+                                           version):
     """Before Kubernetes 1.25, managedFields do not show the renumbering of a ControllerRevision."""
     model = cluster()
     go(UPDATE, model)
-    go(asked(image="myimage:v1", pause_at="1"), model)
+    go(request_for(image="myimage:v1", pause_at="1"), model)
     revisions = model.revisions
     monkeypatch.setattr(model, "revisions", lambda uids: [
         {**revision, "metadata": {**revision["metadata"], "managedFields": []}}
         for revision in revisions(uids)])
-    monkeypatch.setattr(model, "has_change_times", lambda: tells)
-    go(BACK, model)
+    monkeypatch.setattr(model, "has_change_times", lambda: has_change_times)
+    go(ROLLBACK, model)
     monkeypatch.undo()
-    assert versions(model) == [ends] * 3
+    assert versions(model) == [version] * 3
 
 
 def forged(model, name="foo-evil", number=50):
@@ -515,14 +519,14 @@ def forged(model, name="foo-evil", number=50):
     revision["metadata"] |= {"name": name,
                              "labels": {"app": "foo", object_meta.POD_REVISION: "evil"}}
     model.stored_revisions["uid of foo"] += ({**revision, "revision": number,
-                                  "data": {"spec": {"template": template("evil:1")}}},)
+                                              "data": {"spec": {"template": template("evil:1")}}},)
 
 
-def test_a_forged_revision_is_not_rolled_out():
+def test_forged_revision_is_not_used():
     model = cluster()
     go(CANARY, model)
     forged(model)
-    go(BACK, model)
+    go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3, "its pods say what was there before"
     model = cluster()
     go(UPDATE, model, until="update")
@@ -531,81 +535,81 @@ def test_a_forged_revision_is_not_rolled_out():
     with pytest.raises(RolloutError,
                        match=r"before the update is ambiguous: revision 1 \(myimage:v1\) or "
                              r"revision 50 \(evil:1\)") as caught:
-        decide(BACK, model)
-    first = asked(state="rolled_back", to_revision=1)
+        decide(ROLLBACK, model)
+    first = request_for(state="rolled_back", to_revision=1)
     assert caught.value.next_command.splitlines()[0] == first.command()
     go(first, model)
     assert versions(model) == ["v1"] * 3
 
 
-def test_back_where_pods_were_never_given_the_template_of_before():
+def test_rollback_without_pods_of_the_previous_template():
     model = cluster(strategy=ON_DELETE)
-    set_by_somebody(model, "/spec/template", template("myimage:v0"))
+    set_by_other_client(model, "/spec/template", template("myimage:v0"))
     model.settle()
     go(CANARY, model)
-    flow, memory = choose(BACK), Memory(now=NOW)
-    memory.observed = flow.observe(BACK, model, memory)
+    flow, memory = choose(ROLLBACK), Memory(now=NOW)
+    memory.observed = flow.observe(ROLLBACK, model, memory)
     assert any("the cluster replaces all pods that do not have the template" in warning
-               for warning in flow.warnings(BACK, memory))
-    go(BACK, model)
+               for warning in flow.warnings(ROLLBACK, memory))
+    go(ROLLBACK, model)
     assert versions(model) == ["v0"] * 3
 
 
-def test_back_from_a_pause_at_all_of_them():
+def test_rollback_from_a_pause_at_100_percent():
     model = cluster()
-    go(asked(image="myimage:v2", pause_at="100%"), model)
-    go(BACK, model)
+    go(request_for(image="myimage:v2", pause_at="100%"), model)
+    go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3
 
 
-def test_back_from_an_update_of_somebody_else():
-    model = broken(cluster())
-    set_by_somebody(model, "/spec/template", template("myimage:v2"))
+def test_rollback_of_an_update_by_another_client():
+    model = with_broken_image(cluster())
+    set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()
-    assert go(BACK, model) == ["update", "annotate"]
+    assert go(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 3
 
 
-def test_a_pause_in_what_somebody_else_has_begun():
+def test_pause_in_an_update_by_another_client():
     model = cluster(4)
-    set_by_somebody(model, "/spec/template", template("myimage:v2"))
+    set_by_other_client(model, "/spec/template", template("myimage:v2"))
     while versions(model).count("v2") < 1:
         model.make(model.moves()[0])
-    half = asked(image="myimage:v2", pause_at="50%")
+    half = request_for(image="myimage:v2", pause_at="50%")
     go(half, model)
     assert sorted(versions(model)) == ["v1", "v1", "v2", "v2"]
-    go(BACK, model)
+    go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
 
 
-def test_somebodys_image_in_between_is_refused_and_goes_back_to_what_the_old_pods_have():
+def test_image_of_another_client_is_refused_and_rolled_back():
     model = cluster(4)
     go(CANARY, model)
-    set_by_somebody(model, "/spec/template", template("myimage:v3"))
+    set_by_other_client(model, "/spec/template", template("myimage:v3"))
     model.settle()
     model.dry_run = lambda write: {"spec": {"template": write.operations[0]["value"]}}
     with pytest.raises(RolloutError,
                        match=r"to myimage:v3 .* Another client began it during an update to "
                              r"myimage:v2"):
         decide(UPDATE, model)
-    go(BACK, model)
+    go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
 
 
-def test_put_back_by_somebody_it_begins_again_or_is_rolled_back_to_the_end():
-    for request, expected in ((CANARY, ["v2", "v1", "v1", "v1"]), (BACK, ["v1"] * 4)):
+def test_update_undone_by_another_client():
+    for request, expected in ((CANARY, ["v2", "v1", "v1", "v1"]), (ROLLBACK, ["v1"] * 4)):
         model = cluster(4)
         go(CANARY, model)
-        set_by_somebody(model, "/spec/template", template())
+        set_by_other_client(model, "/spec/template", template())
         model.settle()
         go(request, model)
         assert versions(model) == expected
 
 
-def test_somebody_lets_the_server_go_on_from_a_pause():
+def test_pause_ended_by_another_client():
     model = cluster(4)
     go(CANARY, model)
-    set_by_somebody(model, "/spec/updateStrategy", STRATEGY)
+    set_by_other_client(model, "/spec/updateStrategy", STRATEGY)
     model.make(model.moves()[0])
     go(CANARY, model)
     assert (primary(model).settings["updateStrategy"]["type"] == "OnDelete"
@@ -617,7 +621,7 @@ def test_somebody_lets_the_server_go_on_from_a_pause():
 def test_update_completes_after_a_node_was_removed_during_a_pause():
     model = cluster(4)
     go(CANARY, model)
-    # node 0, with the new pod, has gone
+    # node 0, with the new pod, is removed
     model.set_nodes("foo", ["node 1", "node 2", "node 3", "node 4"])
     model.settle()
     assert versions(model) == ["v1", "v1", "v1", "v2"]
@@ -628,27 +632,27 @@ def test_update_completes_after_a_node_was_removed_during_a_pause():
     assert versions(model) == ["v2", "v1", "v1"]
 
 
-def test_a_pod_that_dies_meanwhile_is_one_of_the_new_ones():
+def test_pod_deleted_during_the_update_counts_as_new():
     model = cluster(4)
-    go(asked(image="myimage:v2", pause_at="2"), model, until="update")
+    go(request_for(image="myimage:v2", pause_at="2"), model, until="update")
     model.settle()
-    dies(model, "node 3")
-    go(asked(image="myimage:v2", pause_at="2"), model)
+    delete_pod_of(model, "node 3")
+    go(request_for(image="myimage:v2", pause_at="2"), model)
     assert versions(model) == ["v2", "v1", "v1", "v2"]
 
 
-def test_a_pod_that_dies_at_a_pause_is_counted_there():
+def test_pod_deleted_at_a_pause_counts_for_the_pause():
     model = cluster(4)
-    two = asked(image="myimage:v2", pause_at="2")
+    two = request_for(image="myimage:v2", pause_at="2")
     go(two, model)
-    dies(model, "node 3")
+    delete_pod_of(model, "node 3")
     model.settle()
     assert (go(two, model) == ["annotate"] and versions(model) == ["v2", "v2", "v1", "v2"]
             and primary(model).paused == 3)
     assert "already paused: 3 of its 4 pods are new" in decide(two, model).message
 
 
-def test_no_node_takes_it():
+def test_daemon_set_without_nodes():
     model = cluster(0)
     assert (go(CANARY, model) == ["update", "annotate"]
             and "already paused: 0 of its 0 pods are new" in decide(CANARY, model).message)
@@ -658,15 +662,16 @@ def test_no_node_takes_it():
 
 
 def tainted(model, *nodes):
-    """Taint nodes: they get no new pods, and keep the existing ones."""
-    model.set_nodes("foo", {pod.node for pod in model.pods("foo")} - set(nodes), others_stay=True)
+    """Taint nodes: no new pods are scheduled, and existing pods stay."""
+    model.set_nodes("foo", {pod.node for pod in model.pods("foo")} - set(nodes),
+                    keep_other_nodes=True)
     model.settle()
 
 
 @pytest.mark.parametrize("count", [1, 3, 4])
-def test_taints_during_a_pause_do_not_end_it(count):
+def test_taints_do_not_end_a_pause(count):
     model = cluster(4)
-    two = asked(image="myimage:v2", pause_at="2")
+    two = request_for(image="myimage:v2", pause_at="2")
     go(two, model)
     pods = model.pods("foo")
     tainted(model, *[f"node {number}" for number in range(count)])
@@ -676,7 +681,7 @@ def test_taints_during_a_pause_do_not_end_it(count):
             and strategy_of(model)["type"] == "OnDelete")
 
 
-def test_nothing_is_promised_of_nodes_that_may_take_no_pod():
+def test_check_mode_without_schedulable_nodes():
     model = cluster(4)
     tainted(model, "node 0")
     flow, memory = choose(CANARY), Memory(now=NOW)
@@ -688,7 +693,7 @@ def test_nothing_is_promised_of_nodes_that_may_take_no_pod():
     assert decide(CANARY, model).after.endswith(", if that still takes pods")
 
 
-def test_no_pod_is_deleted_where_labels_and_status_disagree():
+def test_no_deletion_if_labels_and_status_disagree():
     model = cluster(4)
     go(CANARY, model)
     model.all_pods = lambda controller: [{**item, "metadata": {**item["metadata"], "labels": {}}}
@@ -697,10 +702,10 @@ def test_no_pod_is_deleted_where_labels_and_status_disagree():
     assert isinstance(decide(CANARY, model), Wait)
 
 
-def test_a_pause_where_the_record_is_gone_and_the_pace_is_there():
+def test_pause_without_a_record():
     model = cluster(4)
     go(CANARY, model)
-    annotated(model, "{}")
+    write_record(model, "{}")
     assert (go(CANARY, model) == ["update", "annotate"]
             and versions(model) == ["v2", "v1", "v1", "v1"])
 
@@ -710,7 +715,7 @@ def test_a_pause_where_the_record_is_gone_and_the_pace_is_there():
                           {"maxUnavailable": 2, "maxSurge": 2},
                           {"maxUnavailable": "500%"}, {"maxUnavailable": 0}, {}])
 @pytest.mark.parametrize("request_", [UPDATE, CANARY])
-def test_numbers_that_only_on_delete_allows_are_the_usual_ones(numbers, request_):
+def test_numbers_valid_only_with_on_delete(numbers, request_):
     strategy = {"type": "OnDelete", "rollingUpdate": numbers}
     model = cluster(strategy=strategy)
     go(request_, model)
@@ -720,76 +725,77 @@ def test_numbers_that_only_on_delete_allows_are_the_usual_ones(numbers, request_
     go(UPDATE, model)
     assert versions(model) == ["v2"] * 3 and strategy_of(model) == strategy
     go(V3, model, until="update")
-    go(BACK, model)
+    go(ROLLBACK, model)
     assert versions(model) == ["v2"] * 3 and strategy_of(model) == strategy
 
 
 @pytest.mark.parametrize("numbers, after", [
     ({"maxSurge": 0, "maxUnavailable": 2}, {"maxSurge": 0, "maxUnavailable": 2}),
     ({"maxSurge": 2, "maxUnavailable": 2}, None)])
-@pytest.mark.parametrize("wish", [UPDATE, BACK], ids=["on", "back"])
-def test_numbers_that_somebody_sets_in_a_pause_stay_and_on_delete_does_not(wish, numbers, after):
+@pytest.mark.parametrize("request_", [UPDATE, ROLLBACK], ids=["update", "rollback"])
+def test_strategy_edited_during_a_pause(request_, numbers,
+                                        after):
     model = cluster()
     go(CANARY, model)
-    set_by_somebody(model, "/spec/updateStrategy/rollingUpdate", numbers)
-    go(wish, model)
+    set_by_other_client(model, "/spec/updateStrategy/rollingUpdate", numbers)
+    go(request_, model)
     assert strategy_of(model) == {**STRATEGY, "rollingUpdate": after or STRATEGY["rollingUpdate"]}
 
 
-# Trust in the record
+# Checks of the record
 
 
-def test_a_record_that_goes_back_is_believed_where_the_undone_template_was_made_later():
+def test_record_of_a_rollback_is_checked_against_the_revisions():
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
     written = record(model)
-    annotated(model, json.dumps({**written, "outcome": "rolling back"}))
-    go(BACK, model)
+    write_record(model, json.dumps({**written, "outcome": "rolling back"}))
+    go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3
 
 
-def test_fewer_than_before_stays_since_nothing_but_an_annotation_says_so():
-    model = cluster(6, HALF)
-    careful = asked(image="myimage:v2", max_unavailable="1")
-    go(careful, model, until="update")
+def test_larger_max_unavailable_is_not_restored_from_the_record():
+    model = cluster(6, PERCENT)
+    limited = request_for(image="myimage:v2", max_unavailable="1")
+    go(limited, model, until="update")
     model.settle()
-    decision = decide(careful, model)
+    decision = decide(limited, model)
     assert "maxUnavailable of the DaemonSet foo is left at 1" in decision.warning
     assert (model.write(decision.write)
             and primary(model).rolling_update == {"maxSurge": 0, "maxUnavailable": 1})
 
 
-@pytest.mark.parametrize("wish",
-                         [asked(image="myimage:v2", max_unavailable="1"),
-                          asked(image="myimage:v2", max_surge="1"), BACK])
-@pytest.mark.parametrize("strategy", [HALF, {**HALF, "type": "OnDelete"}],
-                         ids=["a half", "OnDelete with a half"])
-def test_what_stands_beside_on_delete_when_a_run_begins_is_restored(wish, strategy):
-    model, flow, memory = cluster(6, strategy), choose(wish), Memory(now=NOW)
-    go(asked(image="myimage:v2", pause_at="1", max_unavailable="1"), model)
+@pytest.mark.parametrize("request_",
+                         [request_for(image="myimage:v2", max_unavailable="1"),
+                          request_for(image="myimage:v2", max_surge="1"), ROLLBACK])
+@pytest.mark.parametrize("strategy", [PERCENT, {**PERCENT, "type": "OnDelete"}],
+                         ids=["maxUnavailable 50%", "OnDelete with maxUnavailable 50%"])
+def test_numbers_at_the_start_of_a_run_are_restored(request_, strategy):
+    model, flow, memory = cluster(6, strategy), choose(request_), Memory(now=NOW)
+    go(request_for(image="myimage:v2", pause_at="1", max_unavailable="1"), model)
     for _turn in range(6):
-        decision = flow.plan(wish, flow.observe(wish, model, memory))
+        decision = flow.plan(request_, flow.observe(request_, model, memory))
         memory.has_begun = True
         if isinstance(decision, Step):
             assert not decision.warning and model.write(decision.write)
         model.settle()
     assert (strategy_of(model) == strategy
-            and versions(model) == ["v1" if wish is BACK else "v2"] * 6)
+            and versions(model) == ["v1" if request_ is ROLLBACK else "v2"] * 6)
 
 
-@pytest.mark.parametrize("wish",
-                         [asked(image="myimage:v2", max_unavailable="1"),
-                          asked(image="myimage:v2", max_surge="1")])
-def test_what_this_very_run_has_seen_before_is_restored(wish):
-    model, flow, memory = cluster(6, HALF), choose(wish), Memory(now=NOW)
+@pytest.mark.parametrize("request_",
+                         [request_for(image="myimage:v2", max_unavailable="1"),
+                          request_for(image="myimage:v2", max_surge="1")])
+def test_strategy_observed_by_the_run_is_restored(request_):
+    model, flow, memory = cluster(6, PERCENT), choose(request_), Memory(now=NOW)
     for _turn in range(4):
-        decision = flow.plan(wish, flow.observe(wish, model, memory))
+        decision = flow.plan(request_, flow.observe(request_, model, memory))
         memory.has_begun = True
         if isinstance(decision, Step):
             assert not decision.warning and model.write(decision.write)
         model.settle()
-    assert strategy_of(model) == HALF and versions(model) == ["v2"] * 6
+    assert strategy_of(model) == PERCENT and versions(model) == ["v2"] * 6
 
 
 @pytest.mark.parametrize("strategy",
@@ -798,10 +804,10 @@ def test_what_this_very_run_has_seen_before_is_restored(wish):
                           {"type": "RollingUpdate",
                            "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
                           {"type": "RollingUpdate"}])
-def test_a_record_of_what_the_api_server_refuses_is_none(strategy):
+def test_record_with_an_invalid_strategy_is_ignored(strategy):
     model = cluster()
     go(CANARY, model)
-    annotated(model, json.dumps({**record(model), "original": {"updateStrategy": strategy}}))
+    write_record(model, json.dumps({**record(model), "original": {"updateStrategy": strategy}}))
     assert primary(model).rollout is None
 
 
@@ -810,26 +816,26 @@ def budget(**spec):
             "spec": {"selector": {"matchLabels": {"app": "foo"}}, **spec}}
 
 
-@pytest.mark.parametrize("wish, command",
+@pytest.mark.parametrize("request_, command",
                          [(UPDATE, "add max_surge=1 to the task"),
                           (CANARY, "kubectl -n default patch pdb pdb")])
-def test_a_budget_that_lets_no_pod_go_is_told(wish, command):
+def test_budget_without_disruptions_is_refused(request_, command):
     with pytest.raises(RolloutError,
                        match="the PodDisruptionBudget pdb allows none of its 3 pods to be "
                              "unavailable") as caught:
-        decide(wish, cluster(), budgets=(budget(minAvailable="100%"),))
+        decide(request_, cluster(), budgets=(budget(minAvailable="100%"),))
     assert command in caught.value.next_command
 
 
-def test_the_way_back_is_open_whatever_a_budget_says():
-    model = broken(cluster())
+def test_rollback_ignores_budgets():
+    model = with_broken_image(cluster())
     go(UPDATE, model, until="update")
     model.settle()
-    decision = decide(BACK, model, budgets=(budget(minAvailable=3),))
+    decision = decide(ROLLBACK, model, budgets=(budget(minAvailable=3),))
     assert (model.write(decision.write)
             and primary(model).rolling_update == {"maxSurge": 0, "maxUnavailable": 1})
     model.settle()
-    assert decide(BACK, model, budgets=(budget(minAvailable=3),)).after == "rolled_back"
+    assert decide(ROLLBACK, model, budgets=(budget(minAvailable=3),)).after == "rolled_back"
 
 
 @pytest.mark.parametrize("params, message", [
@@ -844,15 +850,15 @@ def test_the_way_back_is_open_whatever_a_budget_says():
     ({"next_name": "bar"}, "next_name cannot be used with kind=DaemonSet"),
     ({"module": "migrate_to_deployment", "state": "migrated", "image": None},
      "kind 'DaemonSet' is not a kind that can be migrated")])
-def test_what_makes_no_sense_is_refused(params, message):
+def test_invalid_options_are_refused(params, message):
     with pytest.raises(RolloutError, match=message):
-        asked(**{"image": "myimage:v2", **params})
+        request_for(**{"image": "myimage:v2", **params})
 
 
-# Any order
+# Random order
 
-WISHES = {"update": UPDATE, "a third": asked(image="myimage:v2", pause_at="34%"),
-          "two thirds": asked(image="myimage:v2", pause_at="67%"), "back": BACK}
+REQUESTS = {"update": UPDATE, "a third": request_for(image="myimage:v2", pause_at="34%"),
+            "two thirds": request_for(image="myimage:v2", pause_at="67%"), "back": ROLLBACK}
 
 
 def step(request, model):
@@ -866,14 +872,14 @@ def step(request, model):
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_the_floor_holds_and_no_pause_is_passed(data):
-    """Clients with any request come and go, the server moves in any order; each request ends."""
+def test_random_orders_respect_floor_and_pauses(data):
+    """Clients with any request start and die, the server moves in any order; each request ends."""
     nodes = data.draw(st.sampled_from([1, 3, 4]))
-    strategy = data.draw(st.sampled_from([STRATEGY, ON_DELETE, HELD]))
+    strategy = data.draw(st.sampled_from([STRATEGY, ON_DELETE, ON_DELETE_WITH_NUMBERS]))
     model = cluster(nodes, strategy)
-    model.broken = frozenset(data.draw(st.sampled_from([(), ("myimage:v2",)])))
+    model.broken_images = frozenset(data.draw(st.sampled_from([(), ("myimage:v2",)])))
     for _stage in range(data.draw(st.integers(1, 3))):
-        request = WISHES[data.draw(st.sampled_from(sorted(WISHES)))]
+        request = REQUESTS[data.draw(st.sampled_from(sorted(REQUESTS)))]
         for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
             moves, ready = model.moves(), {pod for pod in model.pods("foo") if pod.ready}
             if choice and moves:
@@ -887,7 +893,7 @@ def test_the_floor_holds_and_no_pause_is_passed(data):
                     assert before < request.pause_at.resolve(nodes, round_up=True)
             assert sum(pod.ready for pod in model.pods("foo")) >= min(nodes - 1, len(ready))
     for _turn in range(30):
-        if not step(BACK, model) and not model.moves():
+        if not step(ROLLBACK, model) and not model.moves():
             break
         model.settle()
     assert versions(model) in (["v1"] * nodes, ["v2"] * nodes)
@@ -895,10 +901,10 @@ def test_the_floor_holds_and_no_pause_is_passed(data):
 
 
 @pytest.mark.parametrize("pause", ["1", "50%", "3"])
-@pytest.mark.parametrize("strategy", [STRATEGY, ON_DELETE, HALF],
-                         ids=["usual", "OnDelete", "a half"])
-def test_a_pause_comes_out_the_same_after_a_kill_at_any_write(strategy, pause):
-    request = asked(image="myimage:v2", pause_at=pause)
+@pytest.mark.parametrize("strategy", [STRATEGY, ON_DELETE, PERCENT],
+                         ids=["RollingUpdate", "OnDelete", "maxUnavailable 50%"])
+def test_pause_after_a_kill_at_any_write(strategy, pause):
+    request = request_for(image="myimage:v2", pause_at=pause)
     for number in range(6):
         model = cluster(4, strategy)
         old = set(model.pods("foo"))
@@ -916,14 +922,14 @@ def test_a_pause_comes_out_the_same_after_a_kill_at_any_write(strategy, pause):
                 and len(old & set(model.pods("foo"))) == 4 - new)
 
 
-def test_what_is_between_two_pauses_is_not_called_paused():
+def test_phase_between_two_pauses_is_not_paused():
     model = cluster(4)
     go(CANARY, model)
-    go(asked(image="myimage:v2", pause_at="2"), model, until="delete")
+    go(request_for(image="myimage:v2", pause_at="2"), model, until="delete")
     assert primary(model).paused is None
 
 
-def test_where_the_history_may_not_be_seen_it_is_asked_for_once(monkeypatch):
+def test_forbidden_history_is_requested_once(monkeypatch):
     model, asked_for = cluster(), []
     monkeypatch.setattr(model, "revisions", asked_for.append)
     flow, memory = choose(UPDATE), Memory(now=NOW)
@@ -934,29 +940,29 @@ def test_where_the_history_may_not_be_seen_it_is_asked_for_once(monkeypatch):
         flow.observe(CANARY, model, memory)
 
 
-# Other hands, with OnDelete
+# Other clients, with OnDelete
 
 
-def test_where_somebody_has_given_the_template_and_deletes_the_pods_by_hand_a_pause_is_reached():
+def test_pause_with_pods_deleted_by_another_client():
     model = cluster(strategy=ON_DELETE)
-    set_by_somebody(model, "/spec/template", UPDATE.apply_to(primary(model).template))
+    set_by_other_client(model, "/spec/template", UPDATE.apply_to(primary(model).template))
     model.settle()
     assert go(CANARY, model) == ["update", "delete", "annotate"]
     assert versions(model) == ["v2", "v1", "v1"] and strategy_of(model) == ON_DELETE
 
 
-def test_a_pause_whose_record_is_gone_is_told_again_or_goes_on():
+def test_pause_without_a_record_is_resumable():
     model = cluster()
     go(CANARY, model)
-    annotated(model, "")
+    write_record(model, "")
     assert go(CANARY, model) == ["update", "annotate"] and versions(model) == ["v2", "v1", "v1"]
-    annotated(model, "")
+    write_record(model, "")
     go(UPDATE, model)
     assert versions(model) == ["v2"] * 3
 
 
-def test_a_revision_that_its_selector_does_not_match_is_none_of_its_own():
-    """A client with create permission names foo as owner, and copies the present template."""
+def test_revision_outside_the_selector_is_ignored():
+    """A client with create permission names foo as owner, and copies the current template."""
     model = cluster()
     go(CANARY, model)
     present = model.stored_revisions["uid of foo"][-1]
@@ -966,14 +972,14 @@ def test_a_revision_that_its_selector_does_not_match_is_none_of_its_own():
     assert isinstance(decide(CANARY, model), Done)
 
 
-def test_a_pod_that_somebody_has_labelled_as_an_old_one_is_not_deleted_again():
+def test_relabeled_new_pod_is_not_deleted():
     model = cluster()
     go(CANARY, model)
     model._pods["foo"] = tuple(pod._replace(revision="other") for pod in model.pods("foo"))
     assert isinstance(decide(CANARY, model), Wait)
 
 
-def test_the_pod_of_a_node_that_is_gone_keeps_no_pause_from_its_end():
+def test_pod_of_a_removed_node_does_not_block_a_pause():
     model = cluster()
     go(CANARY, model, until="delete")
     model.settle()
@@ -982,8 +988,8 @@ def test_the_pod_of_a_node_that_is_gone_keeps_no_pause_from_its_end():
     assert decide(CANARY, model, by_node=(*pods, gone)).after == "paused at 1 of 3"
 
 
-def test_pods_are_listed_again_where_something_may_have_changed_and_are_known_in_between():
-    """During a long watched pause, listing the pods of thousands of nodes is expensive."""
+def test_pods_are_listed_only_after_a_change():
+    """During a long soak at a pause, listing the pods of thousands of nodes is expensive."""
     model, flow, memory, listed = cluster(), choose(CANARY), Memory(now=NOW, has_begun=True), []
     go(CANARY, model)
     all_pods = model.all_pods
@@ -1005,49 +1011,51 @@ def test_pods_are_listed_again_where_something_may_have_changed_and_are_known_in
     assert [look(66.4), look(66.6)] == [7, 7]
 
 
-# A history of nothing
+# revisionHistoryLimit 0
 
 
 @pytest.mark.parametrize("image", ["myimage:v2", "myimage:broken"])
 @pytest.mark.parametrize("params", [{}, {"pause_at": "100%", "max_unavailable": "1"}],
-                         ids=["whole", "paused at all of them"])
-def test_back_where_the_user_keeps_no_history(params, image):
-    model = broken(cluster(strategy={**STRATEGY,
-                                     "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}},
-                           revisionHistoryLimit=0),
-                   "myimage:broken")
-    go(asked(image=image, **params), model, until="update")
+                         ids=["update", "pause at 100%"])
+def test_rollback_with_revision_history_limit_0(params, image):
+    model = with_broken_image(cluster(strategy={**STRATEGY,
+                                                "rollingUpdate": {"maxSurge": 0,
+                                                                  "maxUnavailable": "100%"}},
+                                      revisionHistoryLimit=0),
+                              "myimage:broken")
+    go(request_for(image=image, **params), model, until="update")
     model.settle()
     if params and image == "myimage:v2":
-        go(asked(image=image, **params), model)
+        go(request_for(image=image, **params), model)
     assert primary(model).settings["revisionHistoryLimit"] == 1
-    assert go(BACK, model) == ["update", "annotate"]
+    assert go(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
     assert (primary(model).settings["revisionHistoryLimit"] == 0
             and len(model.revisions(["uid of foo"])) == 1)
-    assert "already rolled back" in decide(BACK, model).message
-    go(asked(image="myimage:v3"), model)
+    assert "already rolled back" in decide(ROLLBACK, model).message
+    go(request_for(image="myimage:v3"), model)
     assert primary(model).settings["revisionHistoryLimit"] == 0
 
 
-def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_carried_out():
+def test_no_rollback_without_the_previous_template():
     model = cluster()
-    go(asked(image="myimage:v2", pause_at="100%"), model)
+    go(request_for(image="myimage:v2", pause_at="100%"), model)
     model.stored_revisions["uid of foo"] = model.stored_revisions["uid of foo"][1:]
 
-    flow = choose(BACK)
-    resume, back = flow.commands(BACK, flow.find(BACK, model, model.revisions(["uid of foo"])))
+    flow = choose(ROLLBACK)
+    resume, back = flow.commands(ROLLBACK,
+                                 flow.find(ROLLBACK, model, model.revisions(["uid of foo"])))
     with pytest.raises(RolloutError,
                        match="the previous template no longer exists") as refused:
-        decide(BACK, model)
+        decide(ROLLBACK, model)
 
     assert back is None and resume == refused.value.next_command.splitlines()[0]
 
 
-# Pods that only the server counts as new
+# Old pods that the server counts as new
 
 
-def created_again(model, image, strategy=None):
+def recreated(model, image, strategy=None):
     """Return foo, orphaned and recreated with the image: revision numbers restart."""
     item = model.items["foo"]
     annotations = {object_meta.TEMPLATE_GENERATION: "1"}
@@ -1061,41 +1069,42 @@ def created_again(model, image, strategy=None):
 
 
 @pytest.mark.parametrize("strategy", [STRATEGY, SURGE, ON_DELETE],
-                         ids=["usual", "a surge", "OnDelete"])
-@pytest.mark.parametrize("image, wish", [
-    ("myimage:v2", UPDATE), ("myimage:v1", BACK),
-    ("myimage:v2", asked(image="myimage:v2", pause_at="4", max_unavailable="1"))],
-    ids=["update", "back", "pause"])
-def test_old_pods_with_a_label_of_the_new_template_are_replaced(image, wish, strategy):
+                         ids=["RollingUpdate", "surge", "OnDelete"])
+@pytest.mark.parametrize("image, request_", [
+    ("myimage:v2", UPDATE), ("myimage:v1", ROLLBACK),
+    ("myimage:v2", request_for(image="myimage:v2", pause_at="4", max_unavailable="1"))],
+    ids=["update", "rollback", "pause"])
+def test_old_pods_with_a_label_of_the_new_template_are_replaced(image, request_, strategy):
     model = cluster(4)
-    go(asked(image="myimage:v2", pause_at="2"), model)
-    created_again(model, image, strategy)
+    go(request_for(image="myimage:v2", pause_at="2"), model)
+    recreated(model, image, strategy)
     assert primary(model).updated == 4 and sorted(versions(model)) == ["v1", "v1", "v2", "v2"]
 
-    actions = go(wish, model)
+    actions = go(request_, model)
 
     assert actions == ["update", "delete", "delete", "annotate"]
     assert (versions(model) == [image.removeprefix("myimage:")] * 4
             and strategy_of(model)["type"] == (
-        "OnDelete" if wish.pause_at else strategy["type"]))
+        "OnDelete" if request_.pause_at else strategy["type"]))
 
 
-def test_a_rollback_that_has_ended_says_so_only_where_the_pods_have_the_template():
+def test_ended_rollback_is_checked_against_the_pods():
     model = cluster(4)
-    go(asked(image="myimage:v2", pause_at="2"), model)
-    go(BACK, model)
+    go(request_for(image="myimage:v2", pause_at="2"), model)
+    go(ROLLBACK, model)
     last = record(model)
     model = cluster(4)
-    go(asked(image="myimage:v2", pause_at="2"), model)
-    created_again(model, "myimage:v1")
+    go(request_for(image="myimage:v2", pause_at="2"), model)
+    recreated(model, "myimage:v1")
     model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(last)
-    go(BACK, model)
-    assert versions(model) == ["v1"] * 4 and "already rolled back" in decide(BACK, model).message
+    go(ROLLBACK, model)
+    assert versions(model) == ["v1"] * 4 and "already rolled back" in decide(ROLLBACK,
+                                                                             model).message
 
 
-def test_as_many_pods_that_only_count_as_new_are_missing_as_may_be():
+def test_wrongly_counted_pods_respect_max_unavailable():
     model = cluster(4)
-    created_again(model, "myimage:v2")
+    recreated(model, "myimage:v2")
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
     deleted = 0
     for _turn in range(6):
@@ -1111,10 +1120,10 @@ def test_as_many_pods_that_only_count_as_new_are_missing_as_may_be():
 
 
 @pytest.mark.parametrize("is_ready", [True, False], ids=["ready", "not ready yet"])
-def test_replaced_pods_are_seen_although_the_status_is_unchanged(is_ready):
-    """The server writes no status that is equal to the last one: no watch reports the new pod."""
+def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
+    """The server does not write an unchanged status: no watch reports the new pod."""
     model = cluster(4)
-    created_again(model, "myimage:v2")
+    recreated(model, "myimage:v2")
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
     deleted = 0
     for _turn in range(10):
@@ -1138,8 +1147,8 @@ def test_replaced_pods_are_seen_although_the_status_is_unchanged(is_ready):
     assert deleted == (4 if is_ready else 1)
 
 
-def test_where_pods_may_not_be_listed_the_status_is_believed():
+def test_status_is_used_without_permission_to_list_pods():
     model = cluster(4)
-    created_again(model, "myimage:v2")
+    recreated(model, "myimage:v2")
     model.all_pods = lambda controller, excluded_revision="": None
     assert "already has the desired template" in decide(UPDATE, model).message

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of a Deployment: its rows, and every order of actions of server and clients."""
+"""Plan each row of the state table of a Deployment, and random orders of actions."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo kind=D
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
 
-def asked(**params):
+def request_for(**params):
     return parse_request({"name": "foo", "kind": "Deployment", **params})
 
 
-UPDATE, V3 = asked(image="myimage:v2"), asked(image="myimage:v3")
-CANARY = asked(image="myimage:v2", pause_at="1")
-START = asked(image="myimage:v2", wait=False)
-BACK, RESTART = asked(state="rolled_back"), asked(state="restarted")
+UPDATE, V3 = request_for(image="myimage:v2"), request_for(image="myimage:v3")
+CANARY = request_for(image="myimage:v2", pause_at="1")
+START = request_for(image="myimage:v2", wait=False)
+ROLLBACK, RESTART = request_for(state="rolled_back"), request_for(state="restarted")
 
 
 def cluster(replicas=3, **spec):
@@ -70,26 +70,28 @@ go = functools.partial(run_to_end, decide)
 
 
 def sizes(model):
-    """Replicas by image."""
+    """Return the replicas by image."""
     return {replica_set.images["web"].partition(":")[2]: replica_set.replicas
             for replica_set in model.controllers(Kind.REPLICA_SET).values()}
 
 
-# The rows
+# Rows
 
 
-COPIED = "the Deployment controller copies them to its ReplicaSet"
-APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+COPIED_REASON = "the Deployment controller copies them to its ReplicaSet"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-@pytest.mark.parametrize("room, key, is_refused, reason", [
-    (3000, "note", False, ""), (810, "note", True, COPIED), (600, "note", True, ""),
-    (810, APPLIED, False, ""), (600, APPLIED, True, ""),
+@pytest.mark.parametrize("free_bytes, key, is_refused, reason", [
+    (3000, "note", False, ""), (810, "note", True, COPIED_REASON), (600, "note", True, ""),
+    (810, LAST_APPLIED, False, ""), (600, LAST_APPLIED, True, ""),
 ])
-def test_a_record_without_room_is_refused_before_the_first_write(room, key, is_refused, reason):
+def test_record_above_the_size_limit_is_refused_before_the_first_write(free_bytes, key, is_refused,
+                                                                       reason):
     """The limit holds for the ReplicaSet too, with annotations beyond the copied ones."""
     model = cluster()
-    model.items["foo"]["metadata"]["annotations"] = {key: "x" * (256 * 1024 - room - len(key))}
+    model.items["foo"]["metadata"]["annotations"] = {
+        key: "x" * (256 * 1024 - free_bytes - len(key))}
     if not is_refused:
         assert isinstance(decide(UPDATE, model), Step)
         return
@@ -105,19 +107,19 @@ def test_no_such_deployment():
         plan(UPDATE, find(None, {}))
 
 
-def test_one_that_has_the_wanted_template_is_done():
-    assert decide(asked(image="myimage:v1"),
+def test_desired_template_is_done():
+    assert decide(request_for(image="myimage:v1"),
                   cluster()) == Done("foo already has the desired template")
 
 
-def test_one_whose_pods_have_it_not_yet_is_waited_for():
+def test_wait_for_pods_of_the_desired_template():
     model = cluster()
     model.items["foo"]["spec"]["template"] = template("myimage:v2")
     model.items["foo"]["metadata"]["generation"] = 2
     assert isinstance(decide(UPDATE, model), Wait)
 
 
-def test_an_update_is_one_patch_the_server_s_steps_and_one_patch():
+def test_update_is_two_patches():
     model = cluster()
     assert go(UPDATE, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 0, "v2": 3}
@@ -125,7 +127,7 @@ def test_an_update_is_one_patch_the_server_s_steps_and_one_patch():
     assert isinstance(decide(UPDATE, model), Done)
 
 
-def test_without_wait_the_task_ends_once_the_server_replaces_the_pods():
+def test_wait_false_ends_after_the_start():
     model = cluster()
     go(START, model, until="update")
 
@@ -133,7 +135,7 @@ def test_without_wait_the_task_ends_once_the_server_replaces_the_pods():
     assert decide(START, model).message.startswith("the update of foo is already in progress: ")
 
 
-def test_without_wait_a_finished_update_ends_and_another_one_begins():
+def test_wait_false_after_a_finished_update():
     model = cluster()
     go(START, model, until="update")
     model.settle()
@@ -142,14 +144,14 @@ def test_without_wait_a_finished_update_ends_and_another_one_begins():
     assert decide(V3, model).after == {"web": "myimage:v3"}
 
 
-def test_a_task_right_after_the_last_annotation_has_nothing_to_do():
+def test_task_after_the_last_annotation_is_unchanged():
     model = cluster()
     go(UPDATE, model)
     model.items["foo"]["metadata"]["generation"] += 1
     assert isinstance(decide(UPDATE, model), Done)
 
 
-def test_what_the_first_patch_assumes():
+def test_preconditions_of_the_first_patch():
     decision = decide(UPDATE, cluster())
     assert decision.write.kind == Kind.DEPLOYMENT
     record = "/metadata/annotations/baton.kubernetes~1last-rollout"
@@ -157,14 +159,14 @@ def test_what_the_first_patch_assumes():
                                      record: None}
 
 
-def test_a_pause_stands_at_its_number_and_goes_on_from_there():
+def test_pause_is_exact_and_resumable():
     model = cluster(10)
-    half = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
+    half_paused = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
     assert go(CANARY, model) == ["update", "pace", "annotate"]
     assert (sizes(model) == {"v1": 9, "v2": 1} and primary(model).paused == 1
             and primary(model).settings["paused"])
     assert "already paused" in decide(CANARY, model).message
-    assert go(half, model) == ["pace"] * 5 + ["annotate"]
+    assert go(half_paused, model) == ["pace"] * 5 + ["annotate"]
     model.settle()
     assert sizes(model) == {"v1": 5, "v2": 5}
     assert go(UPDATE, model) == ["pace", "annotate"]
@@ -173,19 +175,19 @@ def test_a_pause_stands_at_its_number_and_goes_on_from_there():
             and primary(model).settings["progressDeadlineSeconds"] == 600)
 
 
-def otherwise(model, is_new, **changes):
+def with_changed_replica_set(model, is_new, **changes):
     """Return the objects with changes to the new or the old ReplicaSet."""
     observation = find(primary(model), model.controllers(Kind.REPLICA_SET))
-    changed = {replica_set.name: dataclasses.replace(
-                   replica_set,
-                   **changes if (replica_set is observation.successor) is is_new else {})
-               for replica_set in observation.sets}
+    changed = {
+        replica_set.name: dataclasses.replace(
+            replica_set, **changes if (replica_set is observation.successor) is is_new else {})
+        for replica_set in observation.sets}
     return {"sets": tuple(changed.values()), "successor": changed[observation.successor.name]}
 
 
 @pytest.mark.parametrize("field, value", [
     ("updated", 2), ("current", 4), ("available", 2), ("replicas", 4), ("is_observed", False)])
-def test_an_update_has_not_ended_before_the_status_says_so(field, value):
+def test_update_ends_with_the_status(field, value):
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
@@ -197,43 +199,46 @@ def test_an_update_has_not_ended_before_the_status_says_so(field, value):
 @pytest.mark.parametrize("is_new, changes", [
     (True, {"available": 2}), (True, {"current": 4}),
     (True, {"replicas": 4, "current": 4, "available": 4}),
-    (False, {"current": 1})], ids=["not available", "one too many", "another size", "an old pod"])
-def test_an_update_has_not_ended_before_the_replica_sets_say_so(is_new, changes):
+    (False, {"current": 1})], ids=["not available", "additional pod", "another size", "old pod"])
+def test_update_ends_with_the_replica_sets(is_new, changes):
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
-    assert isinstance(decide(UPDATE, model, **otherwise(model, is_new, **changes)), Wait)
+    assert isinstance(decide(UPDATE, model, **with_changed_replica_set(model, is_new, **changes)),
+                      Wait)
 
 
-@pytest.mark.parametrize("request_, until, stands, sizes_", [
+@pytest.mark.parametrize("request_, until, status, sizes_", [
     (CANARY, None, Done, {1: False, 2: True, 3: False}),
     (CANARY, "update", Step, {2: True, 3: True, 4: False})],
-    ids=["paused", "on the way"])
-def test_a_pace_is_kept_until_the_server_has_brought_the_sizes_to_it(
-        request_, until, stands, sizes_):
-    """The surge limits the old pods; at a pause, all pods are exactly as many as the size."""
+    ids=["pause", "in progress"])
+def test_strategy_stays_until_the_sizes_match(
+        request_, until, status, sizes_):
+    """The surge limits the old pods; at a pause, all pods together equal the size."""
     model = cluster()
     go(request_, model, until=until)
     model.settle()
     for old, is_it in sizes_.items():
         decision = decide(request_, model,
-                          **otherwise(model, False, replicas=old, current=old, available=old))
-        assert isinstance(decision, stands if is_it else Wait), old
+                          **with_changed_replica_set(model, False, replicas=old, current=old,
+                                                     available=old))
+        assert isinstance(decision, status if is_it else Wait), old
 
 
-def test_with_pods_that_may_be_missing_a_pace_is_kept_until_as_many_are_new():
+def test_strategy_with_max_unavailable_stays_until_the_pause():
     model = cluster(4,
                     strategy={"type": "RollingUpdate",
                               "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}})
-    two = asked(image="myimage:v2", pause_at="2")
+    two = request_for(image="myimage:v2", pause_at="2")
     go(two, model, until="update")
     model.settle()
     assert isinstance(decide(two, model,
-                             **otherwise(model, True, replicas=1, current=1, available=1)), Wait)
+                             **with_changed_replica_set(model, True, replicas=1, current=1,
+                                                        available=1)), Wait)
     assert isinstance(decide(two, model), Step)
 
 
-def test_a_surge_that_somebody_sets_at_a_pause_does_not_end_it():
+def test_surge_edited_at_a_pause_does_not_end_it():
     model = cluster(4)
     go(CANARY, model)
     model.items["foo"]["spec"]["strategy"] = PERCENT
@@ -242,9 +247,9 @@ def test_a_surge_that_somebody_sets_at_a_pause_does_not_end_it():
     assert go(CANARY, model, until="pace") == ["pace"] and primary(model).settings["paused"]
 
 
-def test_scaled_below_what_the_pace_allows_on_the_way_to_a_pause_it_goes_on():
+def test_scale_down_before_a_pause():
     model = cluster(10)
-    five = asked(image="myimage:v2", pause_at="5", max_surge="5")
+    five = request_for(image="myimage:v2", pause_at="5", max_surge="5")
     go(five, model, until="update")
     model.settle()
     scaled(model, v1=0, v2=3)
@@ -252,7 +257,7 @@ def test_scaled_below_what_the_pace_allows_on_the_way_to_a_pause_it_goes_on():
     assert sizes(model) == {"v1": 0, "v2": 3} and primary(model).paused == 3
 
 
-def test_a_pause_at_fewer_than_there_are_changes_nothing():
+def test_lower_pause_changes_nothing():
     model = cluster(10)
     go(dataclasses.replace(CANARY, pause_at=Size(4)), model)
     assert decide(CANARY,
@@ -264,7 +269,7 @@ def primary_successor(model):
     return find(model.controllers().get("foo"), model.controllers(Kind.REPLICA_SET)).successor.name
 
 
-def test_a_pause_of_an_update_that_goes_on_already_is_refused():
+def test_pause_of_a_running_update_is_refused():
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
@@ -272,30 +277,30 @@ def test_a_pause_of_an_update_that_goes_on_already_is_refused():
         decide(CANARY, model)
 
 
-def test_back_from_anywhere_and_forward_again():
+def test_rollback_from_each_step_and_update_again():
     model = cluster()
     go(CANARY, model)
-    assert go(BACK, model, until="update") == ["update"]
+    assert go(ROLLBACK, model, until="update") == ["update"]
     assert go(UPDATE, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 0, "v2": 3}
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
-        decide(BACK, model)
+        decide(ROLLBACK, model)
 
 
-def test_a_rollback_restores_all_and_has_nothing_to_do_the_second_time():
+def test_second_rollback_is_unchanged():
     model = cluster()
     before = primary(model).settings
     go(CANARY, model)
-    assert go(BACK, model) == ["update", "annotate"]
+    assert go(ROLLBACK, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 0} and primary(model).settings == before
-    assert decide(BACK, model) == Done("foo is already rolled back")
+    assert decide(ROLLBACK, model) == Done("foo is already rolled back")
 
 
 @pytest.mark.parametrize("request_, words", [
     (V3, "another update is in progress: to myimage:v2"),
     (RESTART, "another update is in progress: to myimage:v2"),
 ])
-def test_another_update_in_progress_is_refused(request_, words):
+def test_other_update_in_progress_is_refused(request_, words):
     model = cluster()
     go(CANARY, model)
     with pytest.raises(RolloutError, match=words) as error:
@@ -303,7 +308,7 @@ def test_another_update_in_progress_is_refused(request_, words):
     assert "Somebody else" not in error.value.what
 
 
-def test_another_template_with_the_same_image_is_somebody_elses():
+def test_other_template_with_the_same_image_is_refused():
     model = cluster()
     go(CANARY, model)
     desired = template("myimage:v2")
@@ -317,7 +322,7 @@ def test_another_template_with_the_same_image_is_somebody_elses():
         decide(V3, model)
 
 
-def test_an_edit_in_between_is_refused_with_its_image_and_can_be_undone():
+def test_template_edited_during_the_update_is_refused():
     model = cluster()
     go(CANARY, model)
     model.items["foo"]["spec"]["template"] = template("myimage:v9")
@@ -327,11 +332,11 @@ def test_an_edit_in_between_is_refused_with_its_image_and_can_be_undone():
                        match=r"to myimage:v9 .* Another client began it during an update to "
                              r"myimage:v2"):
         decide(UPDATE, model)
-    go(BACK, model)
+    go(ROLLBACK, model)
     assert sizes(model)["v1"] == 3 and primary(model).settings["strategy"] == STRATEGY
 
 
-def test_a_template_changed_by_an_admission_is_known_by_the_request():
+def test_template_changed_by_admission_matches_the_request():
     model = cluster()
     go(UPDATE, model, until="update")
     model.items["foo"]["spec"]["template"] = template("registry.example.com/myimage:v2")
@@ -341,8 +346,8 @@ def test_a_template_changed_by_an_admission_is_known_by_the_request():
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
-def test_a_template_that_only_the_record_calls_the_wanted_one_is_not(is_ended):
-    """A user with annotate permission can record another image's update as this request's."""
+def test_forged_record_does_not_match_the_request(is_ended):
+    """A user with annotate permission can record the update of another image as this request's."""
     model = cluster()
     go(UPDATE, model, until="end" if is_ended else "update")
     content = (record(model)
@@ -359,19 +364,19 @@ def test_a_template_that_only_the_record_calls_the_wanted_one_is_not(is_ended):
             decide(V3, model)
 
 
-def test_a_restart_that_was_interrupted_goes_on():
+def test_interrupted_restart_is_resumed():
     model = cluster()
     go(RESTART, model, until="update")
     assert go(RESTART, model) == ["annotate"]
     assert len(model.sets.items) == 2
 
 
-def test_one_that_somebody_has_paused_is_refused():
+def test_deployment_paused_by_another_client_is_refused():
     with pytest.raises(RolloutError, match="it is paused, and not by this collection"):
         decide(UPDATE, cluster(paused=True))
 
 
-def test_recreate_rolls_but_has_no_canary():
+def test_recreate_has_no_pause():
     model = cluster(strategy={"type": "Recreate"})
     with pytest.raises(RolloutError, match="its strategy is Recreate"):
         decide(CANARY, model)
@@ -379,9 +384,10 @@ def test_recreate_rolls_but_has_no_canary():
     assert sizes(model) == {"v1": 0, "v2": 3}
 
 
-def test_the_pace_that_is_asked_for_is_given_back():
+def test_requested_strategy_is_restored():
     model = cluster(4)
-    fast = asked(image="myimage:v2", max_surge="100%", max_unavailable="50%", min_ready_seconds=5)
+    fast = request_for(image="myimage:v2", max_surge="100%", max_unavailable="50%",
+                       min_ready_seconds=5)
     go(fast, model, until="update")
     assert primary(model).settings["strategy"]["rollingUpdate"] == {
         "maxSurge": "100%", "maxUnavailable": "50%"}
@@ -390,16 +396,16 @@ def test_the_pace_that_is_asked_for_is_given_back():
             and primary(model).settings["minReadySeconds"] == 5)
 
 
-def test_no_replicas_are_no_reason_to_pause():
+def test_no_pause_without_replicas():
     model = cluster(0)
     assert go(CANARY, model) == ["update", "annotate"]
 
 
 def to_revision(number):
-    return asked(state="rolled_back", to_revision=number)
+    return request_for(state="rolled_back", to_revision=number)
 
 
-def test_back_to_a_revision_after_the_update_has_ended():
+def test_rollback_to_a_revision():
     model = cluster()
     go(UPDATE, model)
     go(V3, model)
@@ -409,7 +415,7 @@ def test_back_to_a_revision_after_the_update_has_ended():
     assert decide(to_revision(4), model) == Done("foo already has the template of revision 4")
 
 
-def test_back_to_a_revision_from_the_middle_of_an_update():
+def test_rollback_to_a_revision_during_an_update():
     model = cluster()
     go(UPDATE, model)
     go(V3, model, until="update")
@@ -417,7 +423,7 @@ def test_back_to_a_revision_from_the_middle_of_an_update():
     assert go(to_revision(1), model) == ["annotate"] and sizes(model)["v1"] == 3
 
 
-def test_a_revision_that_is_not_there_is_told_with_those_that_are():
+def test_unknown_revision_lists_the_revisions():
     model = cluster()
     go(UPDATE, model)
     with pytest.raises(RolloutError) as caught:
@@ -425,7 +431,7 @@ def test_a_revision_that_is_not_there_is_told_with_those_that_are():
     assert (caught.value.what == "it has no revision 7"
             and caught.value.why == "it has: 2 (myimage:v2), 1 (myimage:v1)")
     with pytest.raises(RolloutError) as caught:
-        decide(BACK, model)
+        decide(ROLLBACK, model)
     assert (caught.value.what.endswith("the previous revision is 1 (myimage:v1)")
             and "to_revision=1" in caught.value.next_command)
 
@@ -437,7 +443,7 @@ def scaler(frozen=False):
             "spec": {"minReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "foo"}}}
 
 
-def test_its_autoscaler_does_nothing_from_before_the_first_patch_on():
+def test_autoscaler_is_frozen_before_the_first_patch():
     model = cluster()
     observation = find(model.controllers().get("foo"), model.controllers(Kind.REPLICA_SET))
     observation = dataclasses.replace(observation, desired=template("myimage:v2"), now=NOW,
@@ -445,11 +451,11 @@ def test_its_autoscaler_does_nothing_from_before_the_first_patch_on():
     assert str(plan(UPDATE, observation).action) == "freeze"
 
 
-# Other hands
+# Other clients
 
 
 def annotated(model, record, **spec):
-    """Write a record as a client that may only annotate."""
+    """Write a record as a client with annotate permission only."""
     item = model.items["foo"]
     metadata = {**item["metadata"],
                 "annotations": {**item["metadata"]["annotations"],
@@ -462,7 +468,7 @@ def name_of_set(model, version):
                 if replica_set.images["web"] == f"myimage:{version}")
 
 
-RECREATED = {"type": "Recreate"}
+RECREATE = {"type": "Recreate"}
 RECKLESS = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}
 SLOW = {"minReadySeconds": 600000, "progressDeadlineSeconds": 700000}
 
@@ -482,7 +488,7 @@ def forged(model, **changes):
     (None, 600000, None), (None, NEVER_AVAILABLE - 1, None), (700000, 600000, 700000),
     (700000, 700000, 700000), (None, 5, 5),
     (30, NEVER_AVAILABLE - 1, 30)])
-def test_of_an_update_that_is_paused_no_minimum_is_restored_that_no_replica_set_has(
+def test_min_ready_seconds_are_restored_only_from_replica_sets(
         seconds, recorded_seconds, expected):
     """Only an annotation stores the minimum; a forged one could keep all pods unavailable."""
     model = cluster(minReadySeconds=seconds, progressDeadlineSeconds=2**31 - 1)
@@ -500,7 +506,7 @@ def test_of_an_update_that_is_paused_no_minimum_is_restored_that_no_replica_set_
 @pytest.mark.parametrize("sentinel",
                          [{"progressDeadlineSeconds": NEVER_AVAILABLE + 1},
                           {"minReadySeconds": NEVER_AVAILABLE}])
-def test_what_only_an_update_sets_is_not_what_was_before_it(sentinel):
+def test_values_set_by_an_update_are_not_restored(sentinel):
     model = cluster()
     go(CANARY, model)
     model.sets.items.clear()
@@ -513,46 +519,47 @@ def test_what_only_an_update_sets_is_not_what_was_before_it(sentinel):
 
 
 #: Single changes that make a record invalid.
-FORGERIES = {
-    "reckless": {},
-    "on its way back": {"outcome": "rolling back"},
-    "another strategy": {"original": {"strategy": RECREATED}, "paced": {"strategy": STRATEGY}},
+FORGED_FIELDS = {
+    "reckless strategy": {},
+    "rolling back": {"outcome": "rolling back"},
+    "another strategy": {"original": {"strategy": RECREATE}, "paced": {"strategy": STRATEGY}},
     "paused": {"original": {"paused": True}, "paced": {"paused": None}, "paused": 1},
     "no original": {"original": None},
-    "nothing paced": {"original": {}, "paced": {}},
-    "a set that is no text": {"set": ["x"]},
-    "a path": {"set": "../../secrets/x"},
-    "of long ago": {"set": "the first one", "revision": 0},
-    "to a revision": {"to_revision": 1, "outcome": "rolling back"},
-    "a number that is none": {"revision": True},
-    "a huge number": {"to_revision": 10**30},
-    "a list for images": {"from": ["x"], "to": []},
+    "no changed settings": {"original": {}, "paced": {}},
+    "list as name of the ReplicaSet": {"set": ["x"]},
+    "path as name of the ReplicaSet": {"set": "../../secrets/x"},
+    "old ReplicaSet": {"set": "the first one", "revision": 0},
+    "to_revision": {"to_revision": 1, "outcome": "rolling back"},
+    "boolean as revision": {"revision": True},
+    "huge to_revision": {"to_revision": 10**30},
+    "lists as images": {"from": ["x"], "to": []},
 }
-ENDS = {
-    "no-op": (V3, "myimage:v3"), "update": (asked(image="myimage:v9"), "myimage:v9"),
-    "back": (BACK, "myimage:v3"),
-    "to_revision": (asked(state="rolled_back", to_revision=1), "myimage:v1"),
+TASKS = {
+    "no-op": (V3, "myimage:v3"), "update": (request_for(image="myimage:v9"), "myimage:v9"),
+    "back": (ROLLBACK, "myimage:v3"),
+    "to_revision": (request_for(state="rolled_back", to_revision=1), "myimage:v1"),
 }
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
-@pytest.mark.parametrize("task", ENDS)
-def test_of_an_update_that_has_ended_no_record_changes_more_than_the_task_asks_for(forgery, task):
+@pytest.mark.parametrize("forgery", FORGED_FIELDS)
+@pytest.mark.parametrize("task", TASKS)
+def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
     """A rollback believes a record that a killed client may have left, for one revision."""
     model = cluster()
     go(UPDATE, model)
     go(V3, model)
     before = primary(model).settings
-    changes = FORGERIES[forgery]
+    changes = FORGED_FIELDS[forgery]
     if changes.get("set") == "the first one":
         changes = {**changes, "set": name_of_set(model, "v1")}
     annotated(model, json.dumps(forged(model, **changes)))
-    request, image = ENDS[task]
-    if (request is BACK
-            and forgery in ("reckless", "on its way back", "nothing paced", "to a revision")):
+    request, image = TASKS[task]
+    if (request is ROLLBACK
+            and forgery in ("reckless strategy", "rolling back", "no changed settings",
+                            "to_revision")):
         go(request, model)
         image = "myimage:v2"
-    elif request is BACK:
+    elif request is ROLLBACK:
         with pytest.raises(RolloutError,
                            match=r"no update in progress to roll back; the previous revision is 2 "
                                  r"\(myimage:v2\)"):
@@ -563,7 +570,7 @@ def test_of_an_update_that_has_ended_no_record_changes_more_than_the_task_asks_f
 
 
 #: The record of an update of a StatefulSet.
-OF_ANOTHER_KIND = json.dumps({
+RECORD_OF_STATEFUL_SET = json.dumps({
     "outcome": "updating", "from": {}, "to": {}, "revision": 0,
     "original": {"updateStrategy": {"type": "OnDelete"}},
     "paced": {"updateStrategy": {"type": "RollingUpdate"}}})
@@ -571,12 +578,12 @@ OF_ANOTHER_KIND = json.dumps({
 
 @pytest.mark.parametrize("text",
                          ["", "[]", "{}", "null", "[" * 100000, "9" * 5000,
-                          '{"outcome":"updating"}', OF_ANOTHER_KIND])
-def test_the_settings_of_an_update_whose_record_cannot_be_read_are_told_with_its_name(text):
+                          '{"outcome":"updating"}', RECORD_OF_STATEFUL_SET])
+def test_unreadable_record_during_an_update_is_reported(text):
     model = cluster()
     go(CANARY, model)
     annotated(model, text)
-    for request in (UPDATE, CANARY, BACK, to_revision(1)):
+    for request in (UPDATE, CANARY, ROLLBACK, to_revision(1)):
         with pytest.raises(RolloutError,
                            match="of the Deployment foo were set by an update in progress, but its "
                                  "record"):
@@ -584,13 +591,13 @@ def test_the_settings_of_an_update_whose_record_cannot_be_read_are_told_with_its
 
 
 @pytest.mark.parametrize("strategy",
-                         [RECREATED, {"type": "RollingUpdate"},
+                         [RECREATE, {"type": "RollingUpdate"},
                           {"type": "RollingUpdate", "rollingUpdate": {}},
                           {**STRATEGY, "rollingUpdate": {"maxSurge": -1, "maxUnavailable": 1}},
                           {**STRATEGY, "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}},
                           {**STRATEGY, "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "101%"}},
                           {**STRATEGY, "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "many"}}])
-def test_no_strategy_that_an_update_cannot_have_changed_is_given_back(strategy):
+def test_strategy_that_no_update_changes_is_not_restored(strategy):
     model = cluster()
     go(CANARY, model)
     record_of_it = record(model)
@@ -601,23 +608,23 @@ def test_no_strategy_that_an_update_cannot_have_changed_is_given_back(strategy):
         decide(UPDATE, model)
 
 
-def test_a_rollback_goes_to_no_other_set_than_the_one_before():
+def test_rollback_uses_the_previous_replica_set_only():
     model = cluster()
     go(UPDATE, model)
-    go(asked(image="myimage:v3", pause_at="1"), model)
-    right = record(model)
+    go(request_for(image="myimage:v3", pause_at="1"), model)
+    correct = record(model)
     for name in (name_of_set(model, "v1"), name_of_set(model, "v3"), "another"):
-        annotated(model, json.dumps({**right, "set": name}))
+        annotated(model, json.dumps({**correct, "set": name}))
         with pytest.raises(RolloutError,
                            match=r"is not the one before the present one.*previous revision is 2 "
                                  r"\(myimage:v2\)"):
-            decide(BACK, model)
-    annotated(model, json.dumps(right))
-    go(BACK, model)
+            decide(ROLLBACK, model)
+    annotated(model, json.dumps(correct))
+    go(ROLLBACK, model)
     assert sizes(model) == {"v1": 0, "v2": 3, "v3": 0}
 
 
-def test_the_set_of_another_deployment_is_none_to_go_back_to():
+def test_replica_set_of_another_deployment_is_ignored():
     model = cluster()
     go(CANARY, model)
     (item,) = (replica_set for replica_set in model.sets.items.values()
@@ -625,21 +632,22 @@ def test_the_set_of_another_deployment_is_none_to_go_back_to():
     item["metadata"]["ownerReferences"][0]["uid"] = "another"
     model.sets.settle()
     with pytest.raises(RolloutError, match="no longer exists"):
-        decide(BACK, model)
+        decide(ROLLBACK, model)
 
 
 @pytest.mark.parametrize("request_, until",
-                         [(asked(image="myimage:v2", pause_at="100%"), "end"), (UPDATE, "update")],
-                         ids=["paused", "its client was killed"])
-def test_without_a_history_the_template_of_before_lasts_as_long_as_the_update(request_, until):
-    """The server deletes the old ReplicaSet of a complete update, or a pause without old pods."""
+                         [(request_for(image="myimage:v2", pause_at="100%"), "end"),
+                          (UPDATE, "update")],
+                         ids=["paused", "killed client"])
+def test_revision_history_limit_0_keeps_the_previous_template_during_the_update(request_, until):
+    """The server deletes the old ReplicaSet after an update, or in a pause without old pods."""
     model = cluster(revisionHistoryLimit=0)
     go(request_, model, until=until)
     model.settle()
     assert (sizes(model) == {"v1": 0, "v2": 3}
             and primary(model).settings["revisionHistoryLimit"] == 1)
 
-    go(BACK, model)
+    go(ROLLBACK, model)
 
     assert (sizes(model) == {"v1": 3}
             and primary(model).settings
@@ -656,51 +664,51 @@ def test_without_a_history_the_template_of_before_lasts_as_long_as_the_update(re
      f"{BEGAN}, with a higher pause_at or without pause_at\nor:\n{ROLL} state=rolled_back "
      "to_revision=1'"),
 ])
-def test_where_the_previous_replica_set_is_gone_the_update_is_finished_first(
+def test_update_is_finished_first_if_the_previous_replica_set_is_deleted(
         survivor, next_command):
-    """To a revision, a task may begin in the middle of another update; to an image, it may not."""
+    """A task may begin during another update with to_revision, but not with an image."""
     model = cluster()
     if survivor:
         go(UPDATE, model)
-    last = asked(image="myimage:v3", pause_at="100%")
+    last = request_for(image="myimage:v3", pause_at="100%")
     go(last, model)
     del model.sets.items[name_of_set(model, "v2" if survivor else "v1")]
 
     with pytest.raises(RolloutError, match="no longer exists") as refused:
-        decide(BACK, model)
+        decide(ROLLBACK, model)
 
     assert refused.value.next_command == next_command
-    flow = choose(BACK)
-    assert flow.commands(BACK,
-                         flow.find(BACK,
+    flow = choose(ROLLBACK)
+    assert flow.commands(ROLLBACK,
+                         flow.find(ROLLBACK,
                                    model)) == (f"{BEGAN}, with a higher pause_at or without "
                                                "pause_at", None)
     if not survivor:
         with pytest.raises(RolloutError, match="another update is in progress"):
             decide(UPDATE, model)
-        go(asked(image="myimage:v3"), model)
-    go(asked(state="rolled_back", to_revision=1) if survivor else UPDATE, model)
+        go(request_for(image="myimage:v3"), model)
+    go(request_for(state="rolled_back", to_revision=1) if survivor else UPDATE, model)
     assert sizes(model)["v1" if survivor else "v2"] == 3
 
 
-def test_an_update_on_its_way_is_not_taken_for_one_on_its_way_back():
+def test_forged_direction_of_an_update_is_ignored():
     model = cluster()
     go(UPDATE, model, until="update")
     annotated(model, json.dumps({**record(model), "outcome": "rolling back"}))
     model.make(model.moves()[0])
-    go(BACK, model)
+    go(ROLLBACK, model)
     assert sizes(model) == {"v1": 3, "v2": 0} and record(model)["outcome"] == "rolled_back"
 
 
-def test_rolled_back_already_is_only_what_has_the_template_of_then():
+def test_ended_rollback_is_checked_against_the_template():
     model = cluster()
     go(CANARY, model)
-    go(BACK, model)
+    go(ROLLBACK, model)
     model.items["foo"]["spec"]["template"] = template("myimage:v9")
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
-        decide(BACK, model)
+        decide(ROLLBACK, model)
 
 
 def scaled(model, **replicas):
@@ -715,17 +723,17 @@ def scaled(model, **replicas):
 
 
 @pytest.mark.parametrize("old, new, next_pause", [(10, 10, 15), (2, 3, 4), (1, 1, 2)])
-def test_scaled_during_a_pause_it_goes_on_from_what_the_server_has_made_of_it(old, new, next_pause):
+def test_resume_after_scaling_during_a_pause(old, new, next_pause):
     model = cluster(10)
-    half = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
-    go(half, model)
+    half_paused = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
+    go(half_paused, model)
     scaled(model, v1=old, v2=new)
-    go(half, model)
+    go(half_paused, model)
     assert sizes(model) == {"v1": old, "v2": new} and primary(model).paused == new
-    assert "already paused" in decide(half, model).message
+    assert "already paused" in decide(half_paused, model).message
     go(dataclasses.replace(CANARY, pause_at=Size(next_pause)), model)
     assert sizes(model) == {"v1": old + new - next_pause, "v2": next_pause}
-    go(BACK, model)
+    go(ROLLBACK, model)
     assert (sizes(model) == {"v1": old + new, "v2": 0}
             and primary(model).settings["strategy"] == STRATEGY)
 
@@ -733,8 +741,8 @@ def test_scaled_during_a_pause_it_goes_on_from_what_the_server_has_made_of_it(ol
 PERCENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "25%"}}
 
 
-@pytest.mark.parametrize("strategy", [PERCENT, RECREATED], ids=["a percentage", "Recreate"])
-@pytest.mark.parametrize("request_", [UPDATE, BACK], ids=["on", "back"])
+@pytest.mark.parametrize("strategy", [PERCENT, RECREATE], ids=["percentage", "Recreate"])
+@pytest.mark.parametrize("request_", [UPDATE, ROLLBACK], ids=["update", "rollback"])
 def test_strategy_changed_during_a_pause_is_retained(strategy, request_):
     model = cluster(4)
     go(CANARY, model)
@@ -745,7 +753,7 @@ def test_strategy_changed_during_a_pause_is_retained(strategy, request_):
                                        "strategy": strategy}
 
 
-def test_a_percentage_edited_during_a_pause_is_no_obstacle_to_the_next_pause():
+def test_next_pause_after_an_edited_percentage():
     model = cluster(4)
     go(CANARY, model)
     model.items["foo"]["spec"]["strategy"] = PERCENT
@@ -755,10 +763,10 @@ def test_a_percentage_edited_during_a_pause_is_no_obstacle_to_the_next_pause():
     assert primary(model).settings["strategy"] == PERCENT
 
 
-def test_recreate_edited_during_a_pause_is_refused_for_the_next_one():
+def test_next_pause_after_an_edit_to_recreate_is_refused():
     model = cluster(4)
     go(CANARY, model)
-    model.items["foo"]["spec"]["strategy"] = RECREATED
+    model.items["foo"]["spec"]["strategy"] = RECREATE
     with pytest.raises(RolloutError,
                        match="pause_at cannot be used, because its strategy is Recreate"):
         decide(CANARY, model)
@@ -772,8 +780,8 @@ def budget(**spec):
             "spec": {"selector": {"matchLabels": {"app": "foo"}}, **spec}}
 
 
-@pytest.mark.parametrize("spec, least", [({"minAvailable": 4}, 0), ({"maxUnavailable": 1}, 1)])
-def test_pod_disruption_budget_limits_unavailable_pods(spec, least):
+@pytest.mark.parametrize("spec, expected", [({"minAvailable": 4}, 0), ({"maxUnavailable": 1}, 1)])
+def test_pod_disruption_budget_limits_unavailable_pods(spec, expected):
     model = cluster(4,
                     strategy={"type": "RollingUpdate",
                               "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "50%"}})
@@ -781,7 +789,7 @@ def test_pod_disruption_budget_limits_unavailable_pods(spec, least):
     decision = decide(UPDATE, model, budgets=(budget(**spec),))
     assert model.write(decision.write)
     assert primary(model).settings["strategy"]["rollingUpdate"] == {
-        "maxSurge": "25%", "maxUnavailable": least}
+        "maxSurge": "25%", "maxUnavailable": expected}
     model.settle()
     while (isinstance(decision := decide(UPDATE, model, budgets=(budget(**spec),)), Step)
            and not decision.is_last):
@@ -791,7 +799,7 @@ def test_pod_disruption_budget_limits_unavailable_pods(spec, least):
 
 
 @pytest.mark.parametrize("request_", [UPDATE, CANARY])
-def test_a_budget_that_lets_no_pod_go_is_told_where_there_is_no_surge(request_):
+def test_budget_without_disruptions_and_no_surge_is_refused(request_):
     model = cluster(4,
                     strategy={"type": "RollingUpdate",
                               "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}})
@@ -801,20 +809,20 @@ def test_a_budget_that_lets_no_pod_go_is_told_where_there_is_no_surge(request_):
         decide(request_, model, budgets=(budget(minAvailable="100%"),))
 
 
-# Back to a revision
+# Rollback to a revision
 
 
-def test_a_pause_on_the_way_to_a_revision():
+def test_pause_of_a_rollback_to_a_revision():
     model = cluster(4)
     go(UPDATE, model)
-    first = asked(state="rolled_back", to_revision=1, pause_at="1")
+    first = request_for(state="rolled_back", to_revision=1, pause_at="1")
     go(first, model)
     assert sizes(model) == {"v1": 1, "v2": 3} and "already paused" in decide(first, model).message
     go(to_revision(1), model)
     assert sizes(model) == {"v1": 4, "v2": 0}
 
 
-def test_a_revision_that_fails_is_rolled_back_to_what_was_there():
+def test_failed_rollback_to_a_revision_is_rolled_back():
     model = cluster(4)
     go(UPDATE, model)
     go(to_revision(1), model, until="update")
@@ -823,7 +831,7 @@ def test_a_revision_that_fails_is_rolled_back_to_what_was_there():
     assert sizes(model) == {"v1": 0, "v2": 4}
 
 
-def test_from_the_middle_of_another_update_nobody_goes_back_to_that_one():
+def test_rollback_to_the_revision_of_the_update_in_progress():
     model = cluster(4)
     go(UPDATE, model)
     go(V3, model, until="update")
@@ -833,17 +841,18 @@ def test_from_the_middle_of_another_update_nobody_goes_back_to_that_one():
     with pytest.raises(RolloutError,
                        match="with the previous template no longer exists, or is not the one "
                              "before"):
-        decide(BACK, model)
+        decide(ROLLBACK, model)
 
 
-# Any order
+# Random order
 
-WISHES = {
+REQUESTS = {
     "update": UPDATE,
-    "fast": asked(image="myimage:v2", max_surge="2", max_unavailable="1"),
-    "a third": asked(image="myimage:v2", pause_at="34%"),
-    "two thirds": asked(image="myimage:v2", pause_at="67%", max_surge="2", max_unavailable="1"),
-    "back": BACK,
+    "fast": request_for(image="myimage:v2", max_surge="2", max_unavailable="1"),
+    "a third": request_for(image="myimage:v2", pause_at="34%"),
+    "two thirds": request_for(image="myimage:v2", pause_at="67%", max_surge="2",
+                              max_unavailable="1"),
+    "back": ROLLBACK,
 }
 
 
@@ -858,7 +867,7 @@ def step(request, model):
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_the_ceiling_holds_and_a_pause_is_exact(data):
+def test_random_orders_respect_ceiling_and_pauses(data):
     """Clients with any request come and go, the server moves in any order; each request ends.
 
     The floor is not asserted: the Deployment controller relies on a possibly outdated status
@@ -867,7 +876,7 @@ def test_the_ceiling_holds_and_a_pause_is_exact(data):
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     model = cluster(replicas)
     for _stage in range(data.draw(st.integers(1, 3))):
-        request = WISHES[data.draw(st.sampled_from(sorted(WISHES)))]
+        request = REQUESTS[data.draw(st.sampled_from(sorted(REQUESTS)))]
         for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
             moves = model.moves()
             if choice and moves:
@@ -881,7 +890,7 @@ def test_the_ceiling_holds_and_a_pause_is_exact(data):
                 assert sizes(model).get("v2",
                                         0) <= max(numbers["maxSurge"] + numbers["maxUnavailable"],
                                                   0)
-    while step(BACK, model) or model.moves():
+    while step(ROLLBACK, model) or model.moves():
         model.settle()
     assert sizes(model)["v1"] == replicas or sizes(model)["v2"] == replicas
     assert primary(model).settings["strategy"] == STRATEGY and not primary(model).settings["paused"]

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import pytest
-from builders import grow_stale, rc, run_past_waits
-from migrations import ALL, BACK, World
+from builders import make_status_stale, rc, run_past_waits
+from migrations import ALL_STEPS, ROLLBACK, World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
@@ -20,9 +20,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 @pytest.mark.parametrize("steps", range(1, 5))
 def test_pods_return_to_the_replication_controller_after_each_step(steps):
     world = World()
-    assert world.go(steps) == ALL[:steps]
+    assert world.run_steps(steps) == ALL_STEPS[:steps]
 
-    back = world.go(request=BACK)
+    back = world.run_steps(request=ROLLBACK)
 
     assert back[-1] == "delete ControllerRevision"
     item = world.find("ReplicationController")
@@ -32,15 +32,15 @@ def test_pods_return_to_the_replication_controller_after_each_step(steps):
     assert world.find(REVISION, "foo-migration") is None
     assert not any(kind == "ReplicaSet" and item
                    for (kind, _name), item in world.cluster._items.items())
-    assert world.go() == ALL
+    assert world.run_steps() == ALL_STEPS
 
 
 @pytest.mark.parametrize("steps", range(1, 5))
 def test_migration_reversed_at_each_step_of_its_rollback_ends_as_a_deployment(steps):
     world = World()
-    world.go(4)
-    world.go(steps, BACK)
-    world.go()
+    world.run_steps(4)
+    world.run_steps(steps, ROLLBACK)
+    world.run_steps()
     assert world.decide() == Done("foo is already a Deployment")
 
 
@@ -48,26 +48,26 @@ def test_migration_reversed_at_each_step_of_its_rollback_ends_as_a_deployment(st
 def test_check_mode_of_a_rollback_ends_with_stale_statuses(steps):
     settled, stale = World(), World()
     for world in (settled, stale):
-        world.go(steps)
-    grow_stale(stale.cluster._items)
-    back = settled.go(request=BACK)
-    assert run_past_waits(stale, len(back), request=BACK) == back
+        world.run_steps(steps)
+    make_status_stale(stale.cluster._items)
+    back = settled.run_steps(request=ROLLBACK)
+    assert run_past_waits(stale, len(back), request=ROLLBACK) == back
 
 
 @pytest.mark.parametrize("steps, words", [
     (0, "there is no migration in progress to roll back"),
     (5, "its pods are no longer a ReplicationController's, so its migration cannot be rolled back"),
     (8, "its pods are no longer a ReplicationController's, so its migration cannot be rolled back"),
-    (len(ALL), "it is a Deployment: a migration that has ended cannot be rolled back"),
+    (len(ALL_STEPS), "it is a Deployment: a migration that has ended cannot be rolled back"),
 ])
 def test_rollback_without_a_migration_or_a_replication_controller_is_refused(steps, words):
     world = World()
-    world.go(steps)
+    world.run_steps(steps)
     with pytest.raises(RolloutError, match=words):
-        world.decide(BACK)
+        world.decide(ROLLBACK)
 
 
 def test_rollback_of_an_absent_controller_is_refused():
     world = World(rc("another"))
     with pytest.raises(NoSuchController, match="there is no such ReplicationController"):
-        world.decide(BACK)
+        world.decide(ROLLBACK)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rows of a migration, and the transitions between its states."""
+"""Plan each row of a migration, and the transitions between the states."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import copy
 import dataclasses
 
 import pytest
-from builders import grow_stale, old, rc, run_past_waits
-from migrations import ALL, MIGRATE, World, after
+from builders import make_status_stale, old, rc, run_past_waits
+from migrations import ALL_STEPS, MIGRATE, World, world_after
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
@@ -28,21 +28,21 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Wait,
 )
 
-TAKE = dataclasses.replace(MIGRATE, releases_owner=True)
+RELEASE_OWNER = dataclasses.replace(MIGRATE, releases_owner=True)
 
 
-def test_all_steps_in_their_order():
+def test_steps_of_a_migration():
     world = World()
-    assert world.go() == ALL
+    assert world.run_steps() == ALL_STEPS
     assert world.decide() == Done("foo is already a Deployment")
 
 
-def test_what_the_deployment_is_made_of():
+def test_fields_of_the_deployment():
     item = rc(replicas=2, label="abc", annotations={"note": "x", object_meta.LAST_ROLLOUT: "{}"})
     item["metadata"]["labels"] = {"app": "foo", object_meta.DEPLOYMENT_LABEL: "abc"}
     item["spec"]["minReadySeconds"] = 700
     world = World(item)
-    world.go()
+    world.run_steps()
     item = world.find("Deployment")
     assert (item["metadata"]["labels"] == {"app": "foo"}
             and item["metadata"]["annotations"] == {"note": "x"})
@@ -53,86 +53,86 @@ def test_what_the_deployment_is_made_of():
             and "paused" not in item["spec"])
 
 
-def test_a_selector_of_nothing_but_the_deployment_label_keeps_it():
+def test_selector_of_the_deployment_label_only():
     item = rc(replicas=2, label="abc")
     item["spec"]["selector"] = {object_meta.DEPLOYMENT_LABEL: "abc"}
     world = World(item)
-    world.go()
+    world.run_steps()
     item = world.find("Deployment")
     assert item["spec"]["selector"] == {"matchLabels": {object_meta.DEPLOYMENT_LABEL: "abc"}}
     assert item["spec"]["template"]["metadata"]["labels"][object_meta.DEPLOYMENT_LABEL] == "abc"
 
 
-@pytest.mark.parametrize("number", range(len(ALL)))
-def test_check_mode_ends_where_nobody_has_seen_the_last_write_yet(number):
+@pytest.mark.parametrize("number", range(len(ALL_STEPS)))
+def test_check_mode_with_a_stale_status(number):
     world = World()
-    done = world.go(number)
-    grow_stale(world.cluster._items)
-    assert run_past_waits(world, 100) == ALL[number:], done
+    done = world.run_steps(number)
+    make_status_stale(world.cluster._items)
+    assert run_past_waits(world, 100) == ALL_STEPS[number:], done
 
 
-def test_neither_can_make_a_pod_while_they_are_handed_over():
-    world = after("annotate ReplicationController")
+def test_templates_are_closed_during_the_handover():
+    world = world_after("annotate ReplicationController")
     for item in (world.find("ReplicationController"), world.replica_set):
         assert (item["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
                 and item["spec"]["replicas"] == 2)
 
 
-def test_each_pod_gets_the_replica_set_as_its_controller_and_its_label():
-    world = after("annotate ReplicationController")
+def test_each_pod_is_reparented_and_labeled():
+    world = world_after("annotate ReplicationController")
     write = world.decide().write
     assert [pod.name for pod in write.pods] == ["foo-a",
                                                 "foo-b"] and write.source_uid == "uid of foo"
     assert (write.target_reference["kind"], write.target_reference["uid"]) == (
         "ReplicaSet", world.replica_set["metadata"]["uid"])
-    assert write.labels == {object_meta.HASH_LABEL: world.kept["hash"]}
+    assert write.labels == {object_meta.HASH_LABEL: world.stored["hash"]}
     assert world.replica_set["spec"]["selector"]["matchLabels"].items() >= write.labels.items()
 
 
-@pytest.mark.parametrize("whose", ["ReplicationController", "ReplicaSet"])
-def test_no_pod_is_handed_over_before_the_controller_manager_has_seen_both(whose):
-    world = after("annotate ReplicationController")
-    world.becomes(world.replica_set if whose == "ReplicaSet" else world.find(whose),
+@pytest.mark.parametrize("side", ["ReplicationController", "ReplicaSet"])
+def test_handover_waits_for_both_statuses(side):
+    world = world_after("annotate ReplicationController")
+    world.replace(world.replica_set if side == "ReplicaSet" else world.find(side),
                   observedGeneration=-1)
     assert world.decide() == Wait(
         f"the controller manager observes {world.replica_set['metadata']['name']} and foo")
 
 
-def test_the_controller_goes_only_when_its_status_counts_no_pod():
-    world = after("hand over Pod")
-    world.becomes(world.find("ReplicationController"), replicas=1)
+def test_controller_is_deleted_without_pods():
+    world = world_after("hand over Pod")
+    world.replace(world.find("ReplicationController"), replicas=1)
     assert world.decide() == Wait("foo 1 pods")
-    world.becomes(world.find("ReplicationController"), replicas=0)
+    world.replace(world.find("ReplicationController"), replicas=0)
     assert world.decide().write == Delete("foo", {"uid": "uid of foo", "resourceVersion": "1"})
 
 
-def test_a_pod_that_comes_after_the_others_is_handed_over_too():
-    world = after("hand over Pod")
+def test_late_pod_is_reparented():
+    world = world_after("hand over Pod")
     world.pods("uid of foo", world.replica_set["metadata"]["uid"])
-    assert world.go(1) == ["hand over Pod"] and len(world.cluster.live_pods({})) == 2
+    assert world.run_steps(1) == ["hand over Pod"] and len(world.cluster.live_pods({})) == 2
     assert {pod.owner
             for pod in world.cluster.live_pods({})} == {world.replica_set["metadata"]["uid"]}
 
 
-def test_a_size_that_changes_in_the_middle_is_the_replica_set_s_too():
-    world = after("create ReplicaSet")
+def test_size_changed_during_the_migration():
+    world = world_after("create ReplicaSet")
     item = world.find("ReplicationController")
-    world.becomes({**item, "spec": {**item["spec"], "replicas": 5}})
-    assert world.go(2) == ["scale ReplicaSet", "annotate ReplicationController"]
+    world.replace({**item, "spec": {**item["spec"], "replicas": 5}})
+    assert world.run_steps(2) == ["scale ReplicaSet", "annotate ReplicationController"]
     assert world.replica_set["spec"]["replicas"] == 5
 
 
-def test_pods_of_a_deleted_controller_are_saved():
-    world = after("annotate ReplicationController")
+def test_pods_of_a_deleted_controller_are_reparented():
+    world = world_after("annotate ReplicationController")
     world.cluster._items["ReplicationController", "foo"] = None
-    assert world.go() == ALL[3:4] + ALL[5:]
+    assert world.run_steps() == ALL_STEPS[3:4] + ALL_STEPS[5:]
     assert all(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
 
 
-def test_a_controller_deleted_before_the_replica_set_gets_one():
-    world = after("create ControllerRevision")
+def test_deleted_controller_without_a_replica_set():
+    world = world_after("create ControllerRevision")
     world.cluster._items["ReplicationController", "foo"] = None
-    assert world.go() == ["create ReplicaSet", "hand over Pod", *ALL[5:]]
+    assert world.run_steps() == ["create ReplicaSet", "hand over Pod", *ALL_STEPS[5:]]
 
 
 @pytest.mark.parametrize("status, owners, expected", [
@@ -140,21 +140,21 @@ def test_a_controller_deleted_before_the_replica_set_gets_one():
     ({"replicas": 1}, ["it"], Step),
     ({"replicas": 2, "observedGeneration": -1}, ["it", "it"], Wait),
     ({"replicas": 2, "availableReplicas": 0}, ["it", "it"], Step),
-], ids=["it has not heard of all", "one has died", "it has not been seen", "none is available"])
-def test_the_replica_set_can_make_pods_when_it_has_heard_of_all_that_live(status, owners, expected):
-    world = after("delete ReplicationController")
+], ids=["incomplete status", "deleted pod", "status not observed", "no pod available"])
+def test_replica_set_is_opened_with_a_complete_status(status, owners, expected):
+    world = world_after("delete ReplicationController")
     uid = world.replica_set["metadata"]["uid"]
     world.pods(*(owner and uid for owner in owners))
-    world.becomes(world.replica_set, **status)
+    world.replace(world.replica_set, **status)
     assert isinstance(world.decide(), expected)
 
 
-def test_a_pod_without_an_owner_is_waited_for_if_the_replica_set_can_adopt_it():
-    """Deleting the controller with orphaned pods half way leaves pods that no selector matches."""
-    world = after("delete ReplicationController")
+def test_orphaned_pod_is_adopted_before_the_next_step():
+    """A deletion of the controller with --cascade=orphan leaves pods that no selector matches."""
+    world = world_after("delete ReplicationController")
     uid, labels = world.replica_set["metadata"]["uid"], world.replica_set["spec"]["template"][
         "metadata"]["labels"]
-    world.becomes(world.replica_set, replicas=1)
+    world.replace(world.replica_set, replicas=1)
 
     world.pods(uid, "", **labels)
     assert isinstance(world.decide(), Wait)
@@ -162,13 +162,13 @@ def test_a_pod_without_an_owner_is_waited_for_if_the_replica_set_can_adopt_it():
     assert isinstance(world.decide(), Step)
 
 
-def test_a_priority_class_of_the_template_is_put_back():
+def test_priority_class_is_restored():
     item = rc(replicas=2)
     item["spec"]["template"]["spec"]["priorityClassName"] = "high"
     world = World(item)
-    world.go(ALL.index("restore ReplicaSet") + 1)
+    world.run_steps(ALL_STEPS.index("restore ReplicaSet") + 1)
     assert world.replica_set["spec"]["template"]["spec"]["priorityClassName"] == "high"
-    world.go()
+    world.run_steps()
     assert world.find("Deployment")["spec"]["template"]["spec"]["priorityClassName"] == "high"
 
 
@@ -176,18 +176,18 @@ def test_a_priority_class_of_the_template_is_put_back():
                                     {"template": rc(image="myimage:v9")["spec"]["template"]}],
                          ids=["size", "selector", "template"])
 def test_a_controller_changed_before_the_replica_set_is_stored_again(change):
-    world = after("create ControllerRevision")
+    world = world_after("create ControllerRevision")
     item = world.find("ReplicationController")
     item["spec"] = {**item["spec"], **change}
-    assert world.go(2) == ["delete ControllerRevision", "create ControllerRevision"]
+    assert world.run_steps(2) == ["delete ControllerRevision", "create ControllerRevision"]
     assert world.find(REVISION,
                       "foo-migration")["data"]["manifest"]["spec"]["replicas"] == item["spec"][
                           "replicas"]
 
 
-def test_a_controller_that_comes_back_is_refused():
-    world = after("delete ReplicationController")
-    world.becomes(rc(replicas=2, uid="another"))
+def test_recreated_controller_is_refused():
+    world = world_after("delete ReplicationController")
+    world.replace(rc(replicas=2, uid="another"))
     with pytest.raises(RolloutError, match="it was created again"):
         world.decide()
 
@@ -198,89 +198,89 @@ def test_a_controller_that_comes_back_is_refused():
     (rc(ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x",
                           "controller": True}]),
      "it is controlled by DeploymentConfig/foo, which would create another one"),
-], ids=["an update", "a deletion", "an owner"])
-def test_what_cannot_be_migrated(item, words):
+], ids=["update in progress", "terminating", "owner"])
+def test_refused_controllers(item, words):
     with pytest.raises(RolloutError, match=words):
         World(item).decide()
 
 
-KEPT = {"finalizers": ["example.com/a"]}
-RELEASE = ("let the program that set the finalizer remove it; if that program no longer "
-           "runs:\nkubectl -n default "
-           "patch rc foo --type=merge "
-           """-p '{"metadata": {"finalizers": null}}'""" f"\nthen:\n{MIGRATE.command()}")
+WITH_FINALIZER = {"finalizers": ["example.com/a"]}
+REMOVE_FINALIZER = ("let the program that set the finalizer remove it; if that program no longer "
+                    "runs:\nkubectl -n default "
+                    "patch rc foo --type=merge "
+                    """-p '{"metadata": {"finalizers": null}}'""" f"\nthen:\n{MIGRATE.command()}")
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_finalizers_are_found_before_a_template_is_closed(number):
+def test_finalizers_are_refused_before_a_template_is_closed(number):
     world = World()
-    world.go(number)
+    world.run_steps(number)
     item = world.find("ReplicationController")
-    world.becomes({**item, "metadata": {**item["metadata"], **KEPT}})
+    world.replace({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
     with pytest.raises(RolloutError,
                        match="its migration deletes ReplicationController foo, which "
                              "has finalizers") as refused:
-        world.go()
+        world.run_steps()
     assert refused.value.why == "finalizers of ReplicationController foo: example.com/a"
-    assert refused.value.next_command == RELEASE
+    assert refused.value.next_command == REMOVE_FINALIZER
     assert (CLOSED not in str(world.find("ReplicationController"))
             and bool(world.find(REVISION, "foo-migration")) == (number > 0))
-    world.becomes(item)
-    assert world.go() == ALL[max(number, 2 if number else 0):]
+    world.replace(item)
+    assert world.run_steps() == ALL_STEPS[max(number, 2 if number else 0):]
 
 
 @pytest.mark.parametrize("number", [3, 4])
-def test_a_finalizer_that_comes_later_keeps_no_template_closed(number):
-    """The pods are replaced when they die; the migration ends when the controller is gone."""
+def test_later_finalizer_does_not_keep_a_template_closed(number):
+    """The pods are replaced when they fail; the last step deletes the controller."""
     world = World()
-    world.go(number)
+    world.run_steps(number)
     item = world.find("ReplicationController")
-    world.becomes({**item, "metadata": {**item["metadata"], **KEPT}})
-    assert world.go() == ALL[number:6]
+    world.replace({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
+    assert world.run_steps() == ALL_STEPS[number:6]
     assert world.decide() == Wait("foo is gone (its finalizers: example.com/a)",
                                   deleted=world.cluster.controllers()["foo"])
     assert CLOSED not in str(world.replica_set)
     world.cluster.settle()
-    assert world.go() == ALL[6:]
+    assert world.run_steps() == ALL_STEPS[6:]
 
 
 @pytest.mark.parametrize("number", [2, 3, 4, 5, 6])
 def test_a_replica_set_deleted_with_finalizers_loses_no_pods(number):
     world = World()
-    world.go(number)
-    item, gone = world.replica_set, {**KEPT, "deletionTimestamp": "now"}
-    world.becomes({**item, "metadata": {**item["metadata"], **gone}})
-    is_primary_there = world.find("ReplicationController") is not None
+    world.run_steps(number)
+    item, terminating = world.replica_set, {**WITH_FINALIZER, "deletionTimestamp": "now"}
+    world.replace({**item, "metadata": {**item["metadata"], **terminating}})
+    has_primary = world.find("ReplicationController") is not None
     with_pods = item["metadata"]["uid"] in {pod.owner for pod in world.cluster.live_pods({})}
-    assert isinstance(world.decide(), Wait) != (is_primary_there and with_pods)
-    steps = world.go(1) if is_primary_there and with_pods else []
-    assert steps == (["hand over Pod"] if is_primary_there and with_pods else [])
-    if is_primary_there:
+    assert isinstance(world.decide(), Wait) != (has_primary and with_pods)
+    steps = world.run_steps(1) if has_primary and with_pods else []
+    assert steps == (["hand over Pod"] if has_primary and with_pods else [])
+    if has_primary:
         assert {pod.owner for pod in world.cluster.live_pods({})} == {"uid of foo"}
         assert not any(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
     world.cluster.settle()
-    assert world.go()[0] == "create ReplicaSet"
+    assert world.run_steps()[0] == "create ReplicaSet"
     assert world.decide() == Done("foo is already a Deployment")
 
 
 @pytest.mark.parametrize("number", [3, 4])
 @pytest.mark.parametrize("replicas", [2, 5])
 def test_a_deleted_replica_set_is_recreated_from_the_stored_controller(number, replicas):
-    """The controller's template is closed by then: the Deployment must not get a closed one."""
+    """The template of the controller is closed: the Deployment must not get a closed template."""
     world = World()
-    world.go(number)
+    world.run_steps(number)
     item = world.find("ReplicationController")
-    world.becomes({**item, "spec": {**item["spec"], "replicas": replicas}})
+    world.replace({**item, "spec": {**item["spec"], "replicas": replicas}})
     world.cluster._items["ReplicaSet", world.replica_set["metadata"]["name"]] = None
-    world.go()
+    world.run_steps()
     assert world.decide() == Done("foo is already a Deployment")
     item = world.find("Deployment")["spec"]
     assert item["template"] == rc()["spec"]["template"] and item["replicas"] == replicas
 
 
-def test_a_closed_controller_of_which_nothing_is_kept_is_not_migrated():
+def test_closed_controller_without_stored_state_is_refused():
     """The Deployment would get a template from which no pod can be created."""
-    world = after("annotate ReplicationController")
+    world = world_after("annotate ReplicationController")
     world.cluster._items[REVISION, "foo-migration"] = None
     with pytest.raises(RolloutError,
                        match=r"the priority class .* closes its template.* another "
@@ -292,9 +292,10 @@ def test_a_closed_controller_of_which_nothing_is_kept_is_not_migrated():
 @pytest.mark.parametrize("number", [7, 8])
 def test_a_deployment_deleted_in_the_migration_is_named(number):
     world = World()
-    world.go(number)
+    world.run_steps(number)
     item = world.find("Deployment")
-    world.becomes({**item, "metadata": {**item["metadata"], **KEPT, "deletionTimestamp": "now"}})
+    world.replace({**item,
+                   "metadata": {**item["metadata"], **WITH_FINALIZER, "deletionTimestamp": "now"}})
     with pytest.raises(RolloutError, match="foo is being deleted") as refused:
         world.decide()
     assert refused.value.why == "finalizers of Deployment foo: example.com/a"
@@ -304,14 +305,15 @@ def test_a_deployment_deleted_in_the_migration_is_named(number):
 @pytest.mark.parametrize("number", [1, 4])
 def test_a_controller_deleted_with_finalizers(number):
     world = World()
-    world.go(number)
+    world.run_steps(number)
     item = world.find("ReplicationController")
-    world.becomes({**item, "metadata": {**item["metadata"], **KEPT, "deletionTimestamp": "now"}})
-    world.go()
+    world.replace({**item,
+                   "metadata": {**item["metadata"], **WITH_FINALIZER, "deletionTimestamp": "now"}})
+    world.run_steps()
     assert isinstance(world.decide(), Wait) and world.decide().deleted.name == "foo"
     assert number == 1 or CLOSED not in str(world.replica_set)
     world.cluster.settle()
-    world.go()
+    world.run_steps()
     assert world.decide() == Done("foo is already a Deployment")
 
 
@@ -319,9 +321,10 @@ def test_an_owner_is_released_on_request():
     world = World(rc(replicas=2,
                      ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x",
                                        "controller": True}]))
-    assert world.go(2, TAKE) == ["create ControllerRevision", "annotate ReplicationController"]
+    assert world.run_steps(2, RELEASE_OWNER) == ["create ControllerRevision",
+                                                 "annotate ReplicationController"]
     assert "ownerReferences" not in world.find("ReplicationController")["metadata"]
-    assert world.go(request=TAKE) == ALL[1:]
+    assert world.run_steps(request=RELEASE_OWNER) == ALL_STEPS[1:]
 
 
 def test_an_existing_deployment_of_the_name_is_refused():
@@ -333,7 +336,7 @@ def test_an_existing_deployment_of_the_name_is_refused():
         World(Deployment=deployment).decide()
 
 
-def test_nothing_of_that_name():
+def test_no_such_controller():
     world = World(rc("other"))
     with pytest.raises(NoSuchController, match="there is no such ReplicationController"):
         world.decide()
@@ -349,7 +352,7 @@ def test_an_autoscaler_is_reported_with_the_command():
             and choose(MIGRATE).warnings(MIGRATE, Memory(autoscalers=[])) == [])
 
 
-# Other hands
+# Other clients
 
 
 def changed(stored, *path, value):
@@ -380,9 +383,9 @@ SPEC = ("manifest", "spec")
     ((*SPEC, "template"), rc(image="myimage:v9")["spec"]["template"]), (("more",), "x"),
 ])
 def test_an_invalid_stored_controller_is_refused_by_name(path, value):
-    world = after("delete ReplicationController")
-    world.becomes({"kind": REVISION, "metadata": {"name": "foo-migration"},
-                   "data": changed(world.kept, *path, value=value)})
+    world = world_after("delete ReplicationController")
+    world.replace({"kind": REVISION, "metadata": {"name": "foo-migration"},
+                   "data": changed(world.stored, *path, value=value)})
     with pytest.raises(RolloutError,
                        match="ControllerRevision foo-migration is not a readable record of the "
                              "migration of foo"):
@@ -399,12 +402,12 @@ def test_stored_data_of_any_type_is_refused_by_name(data):
 def forged(image="myimage:evil"):
     """Return forged ControllerRevisions and ReplicaSets of another client that wants foo's pods."""
     other_world = World(rc(replicas=2, image=image))
-    other_world.go(2)
+    other_world.run_steps(2)
     return {REVISION: other_world.find(REVISION, "foo-migration"),
             "ReplicaSet": other_world.replica_set}
 
 
-def test_what_is_kept_of_another_template_gets_no_pods():
+def test_forged_state_gets_no_pods():
     objects = forged()
     world = World(**objects)
     with pytest.raises(RolloutError,
@@ -412,7 +415,7 @@ def test_what_is_kept_of_another_template_gets_no_pods():
                              "foo-migration of its migration"):
         world.decide()
     world = World(ControllerRevision=objects[REVISION])
-    assert (world.go() == ["delete ControllerRevision", *ALL]
+    assert (world.run_steps() == ["delete ControllerRevision", *ALL_STEPS]
             and world.find("Deployment")["spec"]["template"] == template_of_foo())
 
 
@@ -426,23 +429,23 @@ def template_of_foo():
 @pytest.mark.parametrize("kind, step",
                          [("ReplicaSet", "create ReplicaSet"),
                           ("Deployment", "delete ReplicationController")])
-def test_an_object_that_only_has_the_name_gets_nothing(kind, step, field, value):
-    world = after(step)
+def test_object_with_only_the_name_gets_no_pods(kind, step, field, value):
+    world = world_after(step)
     item = world.replica_set if kind == "ReplicaSet" else {
         "kind": kind, "metadata": {"name": "foo", "uid": "d"},
         "spec": {"strategy": {}, "template": template_of_foo(),
                  "selector": {"matchLabels": {"app": "foo"}}}}
-    world.becomes({**item, "spec": {**item["spec"], field: value}})
+    world.replace({**item, "spec": {**item["spec"], field: value}})
     with pytest.raises(RolloutError,
                        match=f"a {kind} named .* already exists and does not belong to this "
                              "migration"):
         world.decide()
 
 
-def test_a_replica_set_of_another_owner_gets_nothing():
-    world = after("create ReplicaSet")
+def test_replica_set_of_another_owner_gets_no_pods():
+    world = world_after("create ReplicaSet")
     item = world.replica_set
     owner = {"kind": "Deployment", "name": "other", "uid": "o", "controller": True}
-    world.becomes({**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}})
+    world.replace({**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}})
     with pytest.raises(RolloutError, match="does not belong to this migration"):
         world.decide()

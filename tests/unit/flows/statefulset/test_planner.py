@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of a StatefulSet: its rows, and every order of actions of server and clients."""
+"""Plan each row of the state table of a StatefulSet, and random orders of actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import json
 
 import pytest
 from builders import NOW, patch_tests, run_to_end, template
-from cluster_models import StatefulSetModel, annotated, primary, record
+from cluster_models import StatefulSetModel, primary, record, write_record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,19 +35,20 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 )
 
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
-HELD = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+PARTITIONED = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
 ON_DELETE = {"type": "OnDelete"}
-STRATEGIES = {"usual": STRATEGY, "no numbers": {"type": "RollingUpdate"}, "a partition": HELD,
+STRATEGIES = {"RollingUpdate": STRATEGY, "no numbers": {"type": "RollingUpdate"},
+              "a partition": PARTITIONED,
               "OnDelete": ON_DELETE}
 
 
-def asked(**params):
+def request_for(**params):
     return parse_request({"name": "foo", "kind": "StatefulSet", **params})
 
 
-UPDATE, V3 = asked(image="myimage:v2"), asked(image="myimage:v3")
-CANARY = asked(image="myimage:v2", pause_at="1")
-BACK, RESTART = asked(state="rolled_back"), asked(state="restarted")
+UPDATE, V3 = request_for(image="myimage:v2"), request_for(image="myimage:v3")
+CANARY = request_for(image="myimage:v2", pause_at="1")
+ROLLBACK, RESTART = request_for(state="rolled_back"), request_for(state="restarted")
 
 
 def cluster(replicas=3, strategy=None, **spec):
@@ -71,12 +72,12 @@ def decide(request, model, **facts):
 go = functools.partial(run_to_end, decide)
 
 
-def set_by_somebody(model, path, value):
+def set_by_other_client(model, path, value):
     assert model.write(Patch("foo", (put(path, value),), "StatefulSet"))
 
 
 def versions(model):
-    """Return the version of each pod in ordinal order, with "!" if unready."""
+    """Return the version of each pod by ordinal, with "!" if unready."""
     images = {item["metadata"]["name"]: item["data"]["spec"]["template"]["spec"]["containers"][0][
         "image"]
         for item in model.revisions(["uid of foo"])}
@@ -87,25 +88,25 @@ def versions(model):
 # Rows
 
 
-def test_there_is_none():
+def test_no_such_stateful_set():
     with pytest.raises(NoSuchController, match="there is no such StatefulSet"):
         decide(UPDATE, StatefulSetModel([]))
 
 
-def test_what_the_first_patch_assumes():
+def test_preconditions_of_the_first_patch():
     decision = decide(UPDATE, cluster())
     assert decision.write.kind == "StatefulSet"
     assert patch_tests(decision) == {"/metadata/uid": "uid of foo", "/metadata/generation": 1,
                                      "/metadata/annotations": None}
     model = cluster()
-    annotated(model, "{}")
+    write_record(model, "{}")
     tests = patch_tests(decide(UPDATE, model))
     assert tests["/metadata/annotations/baton.kubernetes~1last-rollout"] == "{}"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
-def test_to_another_image_and_back_with_the_strategy_as_it_was(strategy, policy):
+def test_update_and_rollback_restore_the_strategy(strategy, policy):
     model = cluster(strategy=strategy, podManagementPolicy=policy)
     assert go(UPDATE, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3 and primary(model).settings["updateStrategy"] == strategy
@@ -113,26 +114,26 @@ def test_to_another_image_and_back_with_the_strategy_as_it_was(strategy, policy)
     assert "already has the desired template" in decide(UPDATE, model).message
     go(V3, model, until="update")
     model.make(model.moves()[0])
-    assert go(BACK, model) == ["update", "annotate"]
+    assert go(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3 and primary(model).settings["updateStrategy"] == strategy
     assert (record(model)["outcome"] == "rolled_back"
-            and "already rolled back" in decide(BACK, model).message)
+            and "already rolled back" in decide(ROLLBACK, model).message)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-def test_a_pause_is_exact_and_goes_on_from_there(strategy):
+def test_pause_is_exact_and_resumable(strategy):
     model = cluster(4, strategy)
     assert go(CANARY, model) == ["update", "annotate"]
     assert versions(model) == ["v1", "v1", "v1", "v2"] and primary(model).paused == 1
     model.settle()
     assert "already paused: 1 of its 4 pods are new" in decide(CANARY, model).message
-    assert go(asked(image="myimage:v2", pause_at="75%"), model) == ["pace", "annotate"]
+    assert go(request_for(image="myimage:v2", pause_at="75%"), model) == ["pace", "annotate"]
     assert versions(model) == ["v1", "v2", "v2", "v2"]
     assert go(UPDATE, model) == ["pace", "annotate"]
     assert versions(model) == ["v2"] * 4 and primary(model).settings["updateStrategy"] == strategy
 
 
-def test_a_pod_below_the_partition_that_dies_comes_back_as_it_was():
+def test_pod_below_the_partition_is_recreated_from_the_old_template():
     model = cluster(4)
     go(CANARY, model)
     model._pods["foo"] = model.pods("foo")[1:]
@@ -140,17 +141,17 @@ def test_a_pod_below_the_partition_that_dies_comes_back_as_it_was():
     assert versions(model) == ["v1", "v1", "v1", "v2"]
 
 
-def test_a_pause_at_fewer_than_there_are_changes_nothing():
+def test_lower_pause_changes_nothing():
     model = cluster(4)
-    go(asked(image="myimage:v2", pause_at="3"), model)
+    go(request_for(image="myimage:v2", pause_at="3"), model)
     assert "already paused: 3 of its 4 pods are new" in decide(CANARY, model).message
 
 
 @pytest.mark.parametrize("pause", ["1", "2", "100%"])
 def test_rollback_from_a_pause(pause):
     model = cluster(4)
-    go(asked(image="myimage:v2", pause_at=pause), model)
-    assert go(BACK, model) == ["update", "annotate"]
+    go(request_for(image="myimage:v2", pause_at=pause), model)
+    assert go(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 4 and primary(model).settings["updateStrategy"] == STRATEGY
 
 
@@ -158,36 +159,37 @@ def test_rollback_from_a_pause(pause):
                          [(8, ["v1"] * 2 + ["v2"] * 6), (3, ["v1", "v2", "v2"]), (1, ["v2"])])
 def test_scaling_during_a_pause_keeps_new_pods_new(replicas, expected):
     """The server creates pods beyond the partition from the new template."""
-    half = asked(image="myimage:v2", pause_at="50%")
+    half = request_for(image="myimage:v2", pause_at="50%")
     model = cluster(4)
     go(half, model)
-    set_by_somebody(model, "/spec/replicas", replicas)
+    set_by_other_client(model, "/spec/replicas", replicas)
     model.settle()
     go(half, model)
     assert versions(model) == expected and "already paused" in decide(half, model).message
 
 
-def test_a_pause_in_what_somebody_else_has_begun():
+def test_pause_in_an_update_by_another_client():
     model = cluster(4)
-    set_by_somebody(model, "/spec/template", template("myimage:v2"))
+    set_by_other_client(model, "/spec/template", template("myimage:v2"))
     while versions(model) != ["v1", "v1", "v1", "v2"]:
         model.make(model.moves()[0])
-    go(asked(image="myimage:v2", pause_at="50%"), model)
+    go(request_for(image="myimage:v2", pause_at="50%"), model)
     assert versions(model) == ["v1", "v1", "v2", "v2"]
-    go(BACK, model)
+    go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
 
 
-def test_what_somebody_keeps_back_by_a_partition_is_updated_all_the_same():
-    model = cluster(3, HELD)
-    set_by_somebody(model, "/spec/template", template("myimage:v2"))
+def test_pods_below_the_partition_of_the_user_are_updated():
+    model = cluster(3, PARTITIONED)
+    set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()
     assert versions(model) == ["v1", "v1", "v2"]
     assert go(UPDATE, model) == ["update", "annotate"]
-    assert versions(model) == ["v2"] * 3 and primary(model).settings["updateStrategy"] == HELD
+    assert versions(model) == ["v2"] * 3
+    assert primary(model).settings["updateStrategy"] == PARTITIONED
 
 
-def test_another_wish_in_the_middle_is_refused():
+def test_other_update_in_progress_is_refused():
     model = cluster()
     go(CANARY, model)
     with pytest.raises(RolloutError,
@@ -195,10 +197,10 @@ def test_another_wish_in_the_middle_is_refused():
                              r"pods have it\)") as caught:
         decide(V3, model)
     resume = "run the task that began it, with a higher pause_at or without pause_at"
-    assert caught.value.next_command.splitlines() == [resume, "or:", BACK.command()]
+    assert caught.value.next_command.splitlines() == [resume, "or:", ROLLBACK.command()]
 
 
-def test_a_restart_replaces_all_pods_and_goes_on_after_a_kill():
+def test_restart_resumes_after_a_kill():
     model = cluster()
     old = set(model.pods("foo"))
     go(RESTART, model, until="update")
@@ -207,9 +209,9 @@ def test_a_restart_replaces_all_pods_and_goes_on_after_a_kill():
     assert not old & set(model.pods("foo"))
 
 
-def test_a_minimum_of_seconds_stays():
+def test_min_ready_seconds_stay():
     model = cluster()
-    go(asked(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
+    go(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
     assert (primary(model).settings["minReadySeconds"] == 5
             and "5" not in json.dumps(record(model).get("original", {})))
 
@@ -217,58 +219,58 @@ def test_a_minimum_of_seconds_stays():
 # Stuck pods (kubernetes issue 67250)
 
 
-def broken(model, image="myimage:v2"):
-    model.broken = frozenset({image})
+def with_broken_image(model, image="myimage:v2"):
+    model.broken_images = frozenset({image})
     return model
 
 
 @pytest.mark.parametrize("policy, deletions", [("OrderedReady", ["delete"]), ("Parallel", [])])
 def test_rollback_replaces_pods_that_never_become_ready(policy, deletions):
-    model = broken(cluster(podManagementPolicy=policy))
+    model = with_broken_image(cluster(podManagementPolicy=policy))
     go(UPDATE, model, until="update")
     model.settle()
     assert versions(model) == ["v1", "v1", "v2!"]
-    actions = go(BACK, model)
+    actions = go(ROLLBACK, model)
     assert actions in (["update", *deletions, "annotate"], ["update", "delete", "annotate"])
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
 
 
-def test_back_from_an_update_of_somebody_else():
-    model = broken(cluster())
-    set_by_somebody(model, "/spec/template", template("myimage:v2"))
+def test_rollback_of_an_update_by_another_client():
+    model = with_broken_image(cluster())
+    set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()
-    assert go(BACK, model) == ["update", "delete", "annotate"]
+    assert go(ROLLBACK, model) == ["update", "delete", "annotate"]
     assert versions(model) == ["v1"] * 3
 
 
-def test_back_from_one_that_somebody_else_has_undone_already():
+def test_rollback_of_an_update_undone_by_another_client():
     """Only the pod shows that an update took place."""
-    model = broken(cluster())
+    model = with_broken_image(cluster())
     for image in ("myimage:v2", "myimage:v1"):
-        set_by_somebody(model, "/spec/template", template(image))
+        set_by_other_client(model, "/spec/template", template(image))
         model.settle()
     assert versions(model) == ["v1", "v1", "v2!"] and not model.moves()
-    assert go(BACK, model) == ["update", "delete", "annotate"]
+    assert go(ROLLBACK, model) == ["update", "delete", "annotate"]
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
-    assert "already rolled back" in decide(BACK, model).message
+    assert "already rolled back" in decide(ROLLBACK, model).message
 
 
-def test_back_to_a_revision_from_pods_that_never_get_ready():
-    model = broken(cluster())
+def test_rollback_to_a_revision_from_unready_pods():
+    model = with_broken_image(cluster())
     go(V3, model)
     go(UPDATE, model, until="update")
     model.settle()
-    assert "delete" in go(asked(state="rolled_back", to_revision=1), model)
+    assert "delete" in go(request_for(state="rolled_back", to_revision=1), model)
     assert versions(model) == ["v1"] * 3
 
 
-def stuck(*unready):
-    """Return foo at v1, with some pods of v2 and unready."""
-    model = broken(cluster(4))
+def with_stuck_pods(*unready):
+    """Return foo at v1, with some unready pods of v2."""
+    model = with_broken_image(cluster(4))
     go(UPDATE, model, until="update")
     model.settle()
     v2 = model.pods("foo")[3].revision
-    go(BACK, model, until="update")
+    go(ROLLBACK, model, until="update")
     model.make(model.moves()[0])
     model._pods["foo"] = tuple(pod._replace(revision=v2, ready=False) if pod.ordinal in unready else
                                pod._replace(revision=primary(model).update_revision, ready=True)
@@ -277,50 +279,50 @@ def stuck(*unready):
     return model
 
 
-def test_they_are_deleted_one_at_a_time_the_lowest_number_first():
-    model = stuck(1, 3)
+def test_stuck_pods_are_deleted_by_ordinal():
+    model = with_stuck_pods(1, 3)
     for name in ("foo-1", "foo-3"):
-        decision = decide(BACK, model)
+        decision = decide(ROLLBACK, model)
         assert (decision.action, decision.name) == ("delete", name) and model.write(decision.write)
-        assert isinstance(decide(BACK, model), Wait)
+        assert isinstance(decide(ROLLBACK, model), Wait)
         model.settle()
     assert versions(model) == ["v1"] * 4
 
 
-def test_none_that_has_become_ready_is_deleted():
-    model = stuck(3)
-    decision = decide(BACK, model)
+def test_ready_pods_are_not_deleted():
+    model = with_stuck_pods(3)
+    decision = decide(ROLLBACK, model)
     model._pods["foo"] = tuple(pod._replace(ready=True) for pod in model.pods("foo"))
     assert isinstance(decision.write, Delete) and not model.write(decision.write)
     model.settle()
     assert versions(model) == ["v1"] * 4
 
 
-def test_another_image_where_neither_that_of_before_nor_the_next_one_works():
-    """Once all pods have the previous template, unready ones do not block another update."""
+def test_update_while_old_and_new_pods_fail():
+    """Once all pods have the previous template, unready pods do not block another update."""
     model = cluster()
-    model.broken = frozenset({"myimage:v1", "myimage:v2"})
+    model.broken_images = frozenset({"myimage:v1", "myimage:v2"})
     model._pods["foo"] = tuple(pod._replace(ready=False) for pod in model.pods("foo"))
     model.settle()
     go(UPDATE, model, until="update")
     model.settle()
-    go(BACK, model, until="update")
+    go(ROLLBACK, model, until="update")
     model.settle()
-    assert isinstance(decide(BACK, model), Wait)
+    assert isinstance(decide(ROLLBACK, model), Wait)
     assert decide(V3, model).action == "update"
 
 
-def test_an_update_deletes_no_pod():
-    model = broken(cluster())
+def test_update_deletes_no_pod():
+    model = with_broken_image(cluster())
     go(UPDATE, model, until="update")
     model.settle()
     assert isinstance(decide(UPDATE, model), Wait)
 
 
-# In the middle of something
+# Interrupted updates
 
 
-def slowly(request, model, **facts):
+def run_slowly(request, model, **facts):
     """Run a client as go() does, with at most one move of the server between observations."""
     for _turn in range(60):
         decision = decide(request, model, **facts)
@@ -340,68 +342,68 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task():
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
-    slowly(BACK, model)
+    run_slowly(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
 
 
-def test_back_from_a_pause_at_all_of_them():
+def test_rollback_from_a_pause_at_100_percent():
     model = cluster()
-    go(asked(image="myimage:v2", pause_at="100%"), model)
-    slowly(BACK, model)
+    go(request_for(image="myimage:v2", pause_at="100%"), model)
+    run_slowly(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3
 
 
-def test_turned_round_again_and_again():
+def test_repeatedly_reversed_update():
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
-    for request in (BACK, UPDATE):
+    for request in (ROLLBACK, UPDATE):
         assert model.write(decide(request, model).write)
         model.make(model.moves()[0])
         model.make(model.moves()[0])
-    slowly(BACK, model)
+    run_slowly(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3
 
 
-def test_back_before_the_server_has_seen_the_update():
+def test_rollback_before_the_server_observes_the_update():
     model = cluster()
     go(V3, model)
     go(UPDATE, model, until="update")
-    slowly(BACK, model)
+    run_slowly(ROLLBACK, model)
     assert versions(model) == ["v3"] * 3
 
 
-def test_back_from_a_stuck_one_that_was_scaled_up():
-    """The server creates no pod beyond an unready one."""
-    model = broken(cluster())
+def test_rollback_of_stuck_pods_after_a_scale_up():
+    """The server creates no pod beyond an unready pod."""
+    model = with_broken_image(cluster())
     go(UPDATE, model, until="update")
     model.settle()
-    set_by_somebody(model, "/spec/replicas", 5)
+    set_by_other_client(model, "/spec/replicas", 5)
     model.settle()
-    slowly(BACK, model)
+    run_slowly(ROLLBACK, model)
     assert versions(model) == ["v1"] * 5
 
 
-def test_back_from_a_stuck_one_that_misses_another_pod():
-    model = stuck(1)
+def test_rollback_of_stuck_pods_with_a_missing_pod():
+    model = with_stuck_pods(1)
     model._pods["foo"] = model.pods("foo")[:3]
-    slowly(BACK, model)
+    run_slowly(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
 
 
-def test_a_pod_of_somebody_else_with_the_same_labels_is_no_obstacle(monkeypatch):
-    model = stuck(1)
-    theirs, troubled_pods = {"name": "foo-backup", "uid": "x", "resourceVersion": "1",
-                             "labels": {}}, model.troubled_pods
+def test_foreign_pod_with_the_labels_is_ignored(monkeypatch):
+    model = with_stuck_pods(1)
+    foreign_pod, troubled_pods = {"name": "foo-backup", "uid": "x", "resourceVersion": "1",
+                                  "labels": {}}, model.troubled_pods
     monkeypatch.setattr(model, "troubled_pods",
-                        lambda controller: [{"metadata": theirs, "status": {}},
+                        lambda controller: [{"metadata": foreign_pod, "status": {}},
                                             *troubled_pods(controller)])
-    slowly(BACK, model)
+    run_slowly(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
 
 
-def test_a_number_that_is_huge_takes_no_memory(monkeypatch):
-    model = stuck(1)
+def test_huge_ordinal_takes_no_memory(monkeypatch):
+    model = with_stuck_pods(1)
     troubled_pods = model.troubled_pods
 
     def renamed(controller):
@@ -409,99 +411,100 @@ def test_a_number_that_is_huge_takes_no_memory(monkeypatch):
         return [{**item, "metadata": {**item["metadata"], "name": "foo-9999999999"}}]
 
     monkeypatch.setattr(model, "troubled_pods", renamed)
-    assert isinstance(decide(BACK, model), Wait)
+    assert isinstance(decide(ROLLBACK, model), Wait)
 
 
-def by_hand(model, *numbers):
+def delete_as_other_client(model, *numbers):
     """Delete pods as another client, with OnDelete."""
     model._pods["foo"] = tuple(pod for pod in model.pods("foo") if pod.ordinal not in numbers)
     model.settle()
 
 
-def test_with_on_delete_a_pod_that_is_not_ready_is_no_sign_of_an_update():
+def test_unready_pod_with_on_delete_is_no_update():
     model = cluster(strategy=ON_DELETE)
-    set_by_somebody(model, "/spec/template", template("myimage:v2"))
+    set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()
     model._pods["foo"] = tuple(pod._replace(ready=pod.ordinal != 0) for pod in model.pods("foo"))
     model.items["foo"]["status"] |= {"readyReplicas": 2, "availableReplicas": 2}
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
-        decide(BACK, model)
+        decide(ROLLBACK, model)
 
 
-def test_with_on_delete_a_pause_goes_by_what_the_pods_have():
+def test_pause_with_on_delete_counts_the_pods():
     """The status names the former revision until the server has replaced all pods."""
     model = cluster(4, ON_DELETE)
-    set_by_somebody(model, "/spec/template", template("myimage:v2"))
+    set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()
-    by_hand(model, 0)
-    third = asked(image="myimage:v3", pause_at="1")
+    delete_as_other_client(model, 0)
+    third_update = request_for(image="myimage:v3", pause_at="1")
     with pytest.raises(RolloutError,
                        match="pause_at cannot be used, because its updateStrategy is OnDelete"):
-        decide(third, model)
-    by_hand(model, 1, 2, 3)
-    slowly(third, model)
+        decide(third_update, model)
+    delete_as_other_client(model, 1, 2, 3)
+    run_slowly(third_update, model)
     assert versions(model) == ["v2", "v2", "v2", "v3"]
-    by_hand(model, 0)
+    delete_as_other_client(model, 0)
     assert versions(model) == ["v2", "v2", "v2", "v3"]
-    slowly(asked(image="myimage:v3"), model)
+    run_slowly(request_for(image="myimage:v3"), model)
     assert versions(model) == ["v3"] * 4 and primary(model).settings["updateStrategy"] == ON_DELETE
 
 
 @pytest.mark.parametrize("kill_after", range(1, 5))
-def test_killed_while_the_server_catches_up_the_same_task_or_the_way_back_goes_on(kill_after):
-    for request, version in ((asked(image="myimage:v3", pause_at="1"), "v3"), (BACK, "v2")):
+def test_update_and_rollback_resume_after_a_kill(kill_after):
+    for request, version in ((request_for(image="myimage:v3", pause_at="1"), "v3"),
+                             (ROLLBACK, "v2")):
         model = cluster(2, ON_DELETE)
-        set_by_somebody(model, "/spec/template", template("myimage:v2"))
+        set_by_other_client(model, "/spec/template", template("myimage:v2"))
         model.settle()
-        by_hand(model, 0, 1)
-        third = asked(image="myimage:v3", pause_at="1")
+        delete_as_other_client(model, 0, 1)
+        third_update = request_for(image="myimage:v3", pause_at="1")
         for _turn in range(kill_after):
-            step(third, model) or model.make(model.moves()[0])
-        slowly(request, model)
+            step(third_update, model) or model.make(model.moves()[0])
+        run_slowly(request, model)
         assert versions(model)[1] == version and versions(model)[0] == "v2"
 
 
-def test_a_pod_that_died_before_its_turn_does_not_move_the_pause():
+def test_pod_recreated_early_does_not_move_the_pause():
     model = cluster(4, podManagementPolicy="Parallel")
     go(UPDATE, model, until="update")
     model.make(model.moves()[0])
-    by_hand(model, 0)
+    delete_as_other_client(model, 0)
     model.make(model.moves()[0]) if model.moves() else None
-    slowly(asked(image="myimage:v2", pause_at="50%"), model)
+    run_slowly(request_for(image="myimage:v2", pause_at="50%"), model)
     assert len(versions(model)) == 4
 
 
-def test_seconds_are_asked_for_in_an_update_of_somebody_else_too():
+def test_min_ready_seconds_in_an_update_by_another_client():
     model = cluster()
-    set_by_somebody(model, "/spec/template", template("myimage:v2"))
+    set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.make(model.moves()[0])
-    slowly(asked(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
+    run_slowly(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
     assert primary(model).settings["minReadySeconds"] == 5
 
 
-def test_pods_that_do_not_begin_with_0():
+def test_ordinals_with_a_start():
     model = cluster(3, ordinals={"start": 5})
     go(CANARY, model)
     assert ([pod.ordinal for pod in model.pods("foo")] == [5, 6, 7]
             and versions(model) == ["v1", "v1", "v2"])
-    go(BACK, model)
-    broken(model, "myimage:v3")
+    go(ROLLBACK, model)
+    with_broken_image(model, "myimage:v3")
     go(V3, model, until="update")
     model.settle()
-    assert "delete" in go(BACK, model) and versions(model) == ["v1"] * 3
+    assert "delete" in go(ROLLBACK, model) and versions(model) == ["v1"] * 3
 
 
-def test_check_mode_shows_that_a_pod_is_deleted_which_was_not_ready_from_the_beginning():
-    model = broken(cluster())
+def test_check_mode_shows_the_deletion_of_unready_pods():
+    model = with_broken_image(cluster())
     go(UPDATE, model, until="update")
     model.settle()
     simulation = StatefulSetModel(model.items.values(), model.revisions, model.troubled_pods)
     assert versions(simulation) == ["v1", "v1", "v2!"]
-    assert go(BACK, simulation) == ["update", "delete", "annotate"]
+    assert go(ROLLBACK, simulation) == ["update", "delete", "annotate"]
 
 
-def filled_in(model, monkeypatch):
-    """A server with the feature gate MaxUnavailableStatefulSet."""
+def with_defaulted_max_unavailable(model, monkeypatch):
+    """Return a server with the feature gate MaxUnavailableStatefulSet."""
     write = model.write
 
     def written(patch):
@@ -518,29 +521,29 @@ def filled_in(model, monkeypatch):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-@pytest.mark.parametrize("first", [UPDATE, CANARY], ids=["at once", "with a pause"])
-def test_the_strategy_is_restored_where_the_server_fills_something_in(strategy, first, monkeypatch):
+@pytest.mark.parametrize("first", [UPDATE, CANARY], ids=["update", "pause"])
+def test_strategy_with_server_defaults_is_restored(strategy, first, monkeypatch):
     strategy = json.loads(json.dumps(strategy))
     if "rollingUpdate" in strategy:
         strategy["rollingUpdate"]["maxUnavailable"] = 1
-    model = filled_in(cluster(3, strategy), monkeypatch)
-    slowly(first, model)
-    slowly(UPDATE, model)
+    model = with_defaulted_max_unavailable(cluster(3, strategy), monkeypatch)
+    run_slowly(first, model)
+    run_slowly(UPDATE, model)
     assert primary(model).settings["updateStrategy"] == strategy and versions(model) == ["v2"] * 3
 
 
 # Without pods
 
 
-def somebody_elses(path, value):
+def change_by_other_client(path, value):
     def change(model):
-        set_by_somebody(model, path, value)
+        set_by_other_client(model, path, value)
         model.settle()
 
     return change
 
 
-def begun(request):
+def interrupted(request):
     def begin(model):
         try:
             go(request, model, until="update")
@@ -551,17 +554,17 @@ def begun(request):
     return begin
 
 
-MOVES = {
-    "a canary": functools.partial(go, CANARY),
-    "a pause at all": functools.partial(go, asked(image="myimage:v2", pause_at="100%")),
-    "killed": begun(UPDATE), "killed on its way back": begun(BACK),
-    "none": somebody_elses("/spec/replicas", 0),
-    "other template": somebody_elses("/spec/template", template("myimage:v3")),
-    "template of before": somebody_elses("/spec/template", template()),
+INTERRUPTIONS = {
+    "pause": functools.partial(go, CANARY),
+    "pause at 100%": functools.partial(go, request_for(image="myimage:v2", pause_at="100%")),
+    "killed": interrupted(UPDATE), "killed rollback": interrupted(ROLLBACK),
+    "scaled to 0": change_by_other_client("/spec/replicas", 0),
+    "other template": change_by_other_client("/spec/template", template("myimage:v3")),
+    "previous template": change_by_other_client("/spec/template", template()),
 }
 
 
-def refusal(request, model):
+def error(request, model):
     try:
         decide(request, model)
     except RolloutError as error:
@@ -569,124 +572,126 @@ def refusal(request, model):
     return ""
 
 
-@pytest.mark.parametrize("strategy", ["usual", "OnDelete"])
-@pytest.mark.parametrize("first", MOVES)
-def test_without_pods_an_update_is_in_progress_for_the_way_back_as_well(first, strategy):
-    for moves in itertools.product([first], MOVES, MOVES):
+@pytest.mark.parametrize("strategy", ["RollingUpdate", "OnDelete"])
+@pytest.mark.parametrize("first", INTERRUPTIONS)
+def test_update_in_progress_without_pods(first, strategy):
+    for moves in itertools.product([first], INTERRUPTIONS, INTERRUPTIONS):
         model = cluster(2, STRATEGIES[strategy])
         model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
         with contextlib.suppress(RolloutError):  # unreachable
             for move in moves:
-                MOVES[move](model)
-        somebody_elses("/spec/replicas", 0)(model)
-        update, back = refusal(asked(image="myimage:v9"), model), refusal(BACK, model)
+                INTERRUPTIONS[move](model)
+        change_by_other_client("/spec/replicas", 0)(model)
+        update, back = error(request_for(image="myimage:v9"), model), error(ROLLBACK, model)
         assert "another update" not in update or "there is no update" not in back, moves
 
 
 @pytest.mark.parametrize("revision, version", [(1, "v1"), (2, "v2")])
-def test_without_pods_the_template_of_before_may_be_either_of_two(revision, version):
+def test_previous_template_is_ambiguous_without_pods(revision, version):
     model = cluster()
     go(CANARY, model)
     for path, value in {"/spec/template": template("myimage:v3"), "/spec/replicas": 0}.items():
-        somebody_elses(path, value)(model)
-    back = asked(state="rolled_back", to_revision=revision)
-    which = r"the template before the update is ambiguous: revision 1 \(.*v1\) or revision 2"
-    with pytest.raises(RolloutError, match=which) as caught:
-        decide(BACK, model)
+        change_by_other_client(path, value)(model)
+    back = request_for(state="rolled_back", to_revision=revision)
+    message = r"the template before the update is ambiguous: revision 1 \(.*v1\) or revision 2"
+    with pytest.raises(RolloutError, match=message) as caught:
+        decide(ROLLBACK, model)
     assert back.command() in caught.value.next_command.splitlines()
     go(back, model)
-    somebody_elses("/spec/replicas", 2)(model)
+    change_by_other_client("/spec/replicas", 2)(model)
     assert (versions(model) == [version] * 2
             and primary(model).settings["updateStrategy"] == STRATEGY)
 
 
-# Trust in the record
+# Checks of the record
 
 
 STRATEGY_OF_MANY = {"type": "RollingUpdate",
                     "rollingUpdate": {"partition": 0, "maxUnavailable": "100%"}}
-OF_A_DEPLOYMENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-FORGERIES = {
-    "more may be missing": {"original": {"updateStrategy": STRATEGY_OF_MANY},
-                            "paced": {"updateStrategy": STRATEGY}},
-    "on its way back": {"outcome": "rolling back"},
-    "a strategy that is none": {"original": {"updateStrategy": {"type": "Recreate"}},
-                                "paced": {"updateStrategy": STRATEGY}},
-    "a partition that is none": {
+DEPLOYMENT_STRATEGY = {"type": "RollingUpdate",
+                       "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+FORGED_FIELDS = {
+    "larger maxUnavailable": {"original": {"updateStrategy": STRATEGY_OF_MANY},
+                              "paced": {"updateStrategy": STRATEGY}},
+    "rolling back": {"outcome": "rolling back"},
+    "invalid strategy": {"original": {"updateStrategy": {"type": "Recreate"}},
+                         "paced": {"updateStrategy": STRATEGY}},
+    "invalid partition": {
         "original": {"updateStrategy": {"type": "RollingUpdate",
                                         "rollingUpdate": {"partition": -1}}},
         "paced": {"updateStrategy": STRATEGY}},
-    "a history that is lost": {"original": {"revisionHistoryLimit": 2**31 - 1},
-                               "paced": {"revisionHistoryLimit": None}},
-    "seconds without end": {"original": {"minReadySeconds": 2**31 - 2},
-                            "paced": {"minReadySeconds": None}},
-    "the strategy of a Deployment": {"original": {"strategy": OF_A_DEPLOYMENT},
-                                     "paced": {"strategy": OF_A_DEPLOYMENT}},
-    "a pause of a Deployment": {"paced": {"paused": True}},
+    "revisionHistoryLimit": {"original": {"revisionHistoryLimit": 2**31 - 1},
+                             "paced": {"revisionHistoryLimit": None}},
+    "minReadySeconds": {"original": {"minReadySeconds": 2**31 - 2},
+                        "paced": {"minReadySeconds": None}},
+    "strategy of a Deployment": {"original": {"strategy": DEPLOYMENT_STRATEGY},
+                                 "paced": {"strategy": DEPLOYMENT_STRATEGY}},
+    "pause of a Deployment": {"paced": {"paused": True}},
     "paused": {"paused": 1},
-    "a revision that is no text": {"set": ["x"]},
-    "a path": {"set": "../../secrets/x"},
-    "the present one": {"set": "PRESENT"},
-    "another": {"set": "foo-0123456789"},
-    "a number that is none": {"revision": True},
-    "a list for images": {"from": ["x"], "to": []},
+    "list as revision name": {"set": ["x"]},
+    "path as revision name": {"set": "../../secrets/x"},
+    "current revision": {"set": "PRESENT"},
+    "unknown revision": {"set": "foo-0123456789"},
+    "boolean as revision": {"revision": True},
+    "lists as images": {"from": ["x"], "to": []},
 }
-ENDS = {
-    "no-op": (V3, "v3"), "update": (asked(image="myimage:v9"), "v9"), "back": (BACK, "v3"),
-    "to_revision": (asked(state="rolled_back", to_revision=1), "v1"),
+TASKS = {
+    "no-op": (V3, "v3"), "update": (request_for(image="myimage:v9"), "v9"),
+    "back": (ROLLBACK, "v3"),
+    "to_revision": (request_for(state="rolled_back", to_revision=1), "v1"),
 }
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
-@pytest.mark.parametrize("task", ENDS)
-def test_of_an_update_that_has_ended_no_record_changes_more_than_the_task_asks_for(forgery, task):
+@pytest.mark.parametrize("forgery", FORGED_FIELDS)
+@pytest.mark.parametrize("task", TASKS)
+def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
     model = cluster()
     go(UPDATE, model)
     go(V3, model)
     changes = {key: primary(model).update_revision if value == "PRESENT" else value
-               for key, value in FORGERIES[forgery].items()}
-    annotated(model,
-              json.dumps({"outcome": "updating", "from": {"web": "myimage:v2"},
-                          "to": {"web": "myimage:v3"}, "time": NOW,
-                          "set": "", "revision": 0, "original": {}, "paced": {},
-                          "request": V3.fingerprint, **changes}))
-    request, version = ENDS[task]
+               for key, value in FORGED_FIELDS[forgery].items()}
+    write_record(model,
+                 json.dumps({"outcome": "updating", "from": {"web": "myimage:v2"},
+                             "to": {"web": "myimage:v3"}, "time": NOW,
+                             "set": "", "revision": 0, "original": {}, "paced": {},
+                             "request": V3.fingerprint, **changes}))
+    request, version = TASKS[task]
     try:
         go(request, model)
     except RolloutError as error:
         assert ("no update in progress to roll back; the previous revision is 2 (myimage:v2)"
-                in error.what and request is BACK)
+                in error.what and request is ROLLBACK)
     assert versions(model) == [version] * 3
     assert primary(model).settings == {"minReadySeconds": None, "updateStrategy": STRATEGY,
                                        "revisionHistoryLimit": None}
 
 
-def test_a_record_on_its_way_back_of_an_update_on_its_way_is_not_believed():
+def test_forged_direction_of_an_update_is_ignored():
     model = cluster()
     go(UPDATE, model, until="update")
     model.make(model.moves()[0])
-    annotated(model, json.dumps({**record(model), "outcome": "rolling back", "set": "another"}))
-    assert go(BACK, model) == ["update", "annotate"]
+    write_record(model, json.dumps({**record(model), "outcome": "rolling back", "set": "another"}))
+    assert go(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 3
 
 
 @pytest.mark.parametrize("text",
                          ["", "[]", "{}", "null", "[" * 100000, "9" * 5000,
                           '{"outcome":"updating"}'])
-def test_a_record_that_cannot_be_read_in_the_middle_is_none(text):
-    """The partition stays: its author is unknown. The status has the template to return to."""
+def test_unreadable_record_during_an_update_is_ignored(text):
+    """The partition stays: its author is unknown. The status has the previous template."""
     model = cluster()
     go(CANARY, model)
-    annotated(model, text)
-    go(BACK, model)
+    write_record(model, text)
+    go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3
 
 
 @pytest.mark.parametrize("data",
                          [None, {}, [], "x", {"template": "{}"}, {"spec": None},
                           {"spec": {"template": {"spec": {}}}}])
-def test_a_revision_that_cannot_be_read_is_none_in_check_mode_too(data):
-    """Only other clients create such revisions."""
+def test_check_mode_ignores_unreadable_revisions(data):
+    """Only other clients create these revisions."""
     source = cluster()
     owners = [{"uid": "uid of foo", "controller": True}]
     revision = {"metadata": {"name": "made", "ownerReferences": owners}, "data": data,
@@ -698,7 +703,7 @@ def test_a_revision_that_cannot_be_read_is_none_in_check_mode_too(data):
             and max(item["revision"] for item in model.revisions(["uid of foo"])) == 2)
 
 
-def test_the_revision_of_another_statefulset_is_none_to_go_back_to():
+def test_revision_of_another_stateful_set_is_ignored():
     model = cluster()
     go(UPDATE, model)
     model.stored_revisions["uid of foo"] = tuple(
@@ -708,21 +713,20 @@ def test_the_revision_of_another_statefulset_is_none_to_go_back_to():
         if item["metadata"]["name"] != primary(model).update_revision else item
         for item in model.stored_revisions["uid of foo"])
     with pytest.raises(RolloutError, match="it has no revision 1"):
-        decide(asked(state="rolled_back", to_revision=1), model)
+        decide(request_for(state="rolled_back", to_revision=1), model)
 
 
-def test_two_templates_of_one_number_are_told():
+def test_revisions_with_the_same_number_are_reported():
     model = cluster()
     go(UPDATE, model)
     first, second = model.stored_revisions["uid of foo"]
-    model.stored_revisions["uid of foo"] = (first, second,
-                                {**second, "revision": 1,
-                                 "metadata": {**second["metadata"], "name": "foo-forged"}})
+    forged = {**second, "revision": 1, "metadata": {**second["metadata"], "name": "foo-forged"}}
+    model.stored_revisions["uid of foo"] = (first, second, forged)
     with pytest.raises(RolloutError, match="revision 1 is ambiguous"):
-        decide(asked(state="rolled_back", to_revision=1), model)
+        decide(request_for(state="rolled_back", to_revision=1), model)
 
 
-# Budgets, and how many may be missing
+# Budgets, and maxUnavailable
 
 
 def budget(**spec):
@@ -730,7 +734,7 @@ def budget(**spec):
             "spec": {"selector": {"matchLabels": {"app": "foo"}}, **spec}}
 
 
-def test_a_budget_that_lets_no_pod_go_is_told():
+def test_budget_without_disruptions_is_refused():
     with pytest.raises(RolloutError,
                        match="the PodDisruptionBudget pdb allows none of its 3 pods to be "
                              "unavailable") as caught:
@@ -738,39 +742,40 @@ def test_a_budget_that_lets_no_pod_go_is_told():
     assert "kubectl -n default patch pdb pdb" in caught.value.next_command
 
 
-@pytest.mark.parametrize("budgets, params, most", [
+@pytest.mark.parametrize("budgets, params, max_unavailable", [
     ((), {}, 3), ((), {"max_unavailable": "50%"}, 2), ((), {"max_unavailable": "74%"}, 2),
     ((budget(minAvailable=3),), {}, 1),
     ((), {"max_unavailable": "1"}, 1)])
-def test_more_than_one_may_be_missing_where_the_server_has_that(budgets, params, most):
+def test_max_unavailable_with_the_feature_gate(budgets, params, max_unavailable):
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 3}}
     model = cluster(4, strategy)
-    decision = decide(asked(image="myimage:v2", **params), model, budgets=budgets)
-    assert model.write(decision.write) and primary(model).rolling_update["maxUnavailable"] == most
+    decision = decide(request_for(image="myimage:v2", **params), model, budgets=budgets)
+    assert model.write(decision.write)
+    assert primary(model).rolling_update["maxUnavailable"] == max_unavailable
 
 
-def test_fewer_than_before_stays_since_nothing_but_an_annotation_says_so():
+def test_larger_max_unavailable_is_not_restored_from_the_record():
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 3}}
     model = cluster(4, strategy)
-    careful = asked(image="myimage:v2", max_unavailable="1")
-    go(careful, model, until="update")
+    limited = request_for(image="myimage:v2", max_unavailable="1")
+    go(limited, model, until="update")
     model.settle()
-    decision = decide(careful, model)
+    decision = decide(limited, model)
     assert "maxUnavailable of the StatefulSet foo is left at 1" in decision.warning
     assert model.write(decision.write) and primary(model).rolling_update["maxUnavailable"] == 1
 
 
-def test_more_than_before_is_restored():
+def test_smaller_max_unavailable_is_restored():
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 1}}
     model = cluster(4, strategy)
-    go(asked(image="myimage:v2", max_unavailable="50%"), model)
+    go(request_for(image="myimage:v2", max_unavailable="50%"), model)
     assert primary(model).settings["updateStrategy"] == strategy
 
 
-# Any order
+# Random order
 
-WISHES = {"update": UPDATE, "a third": asked(image="myimage:v2", pause_at="34%"),
-          "two thirds": asked(image="myimage:v2", pause_at="67%"), "back": BACK}
+REQUESTS = {"update": UPDATE, "a third": request_for(image="myimage:v2", pause_at="34%"),
+            "two thirds": request_for(image="myimage:v2", pause_at="67%"), "back": ROLLBACK}
 
 
 def step(request, model):
@@ -784,17 +789,16 @@ def step(request, model):
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_the_floor_holds_and_no_pause_is_passed(data):
-    """Clients with any request come and go, the server moves in any order; each request ends."""
+def test_random_orders_respect_floor_and_pauses(data):
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     strategy = data.draw(st.sampled_from(list(STRATEGIES.values())))
     policy = data.draw(st.sampled_from(["OrderedReady", "Parallel"]))
-    # With Parallel, the server replaces the highest number although a lower one is not ready.
+    # With Parallel, the server replaces the highest ordinal even if a lower pod is unready.
     missing = 1 if policy == "OrderedReady" else 2
     model = cluster(replicas, strategy, podManagementPolicy=policy)
-    model.broken = frozenset(data.draw(st.sampled_from([(), ("myimage:v2",)])))
+    model.broken_images = frozenset(data.draw(st.sampled_from([(), ("myimage:v2",)])))
     for _stage in range(data.draw(st.integers(1, 3))):
-        request = WISHES[data.draw(st.sampled_from(sorted(WISHES)))]
+        request = REQUESTS[data.draw(st.sampled_from(sorted(REQUESTS)))]
         for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
             moves, ready = model.moves(), {pod for pod in model.pods("foo") if pod.ready}
             if choice and moves:
@@ -804,12 +808,13 @@ def test_the_floor_holds_and_no_pause_is_passed(data):
             else:
                 step(request, model)
                 assert ready <= set(model.pods("foo")), "a task deletes no pod that is ready"
-            if primary(model).partition and primary(model).is_observed and strategy is not HELD:
+            if (primary(model).partition and primary(model).is_observed
+                    and strategy is not PARTITIONED):
                 assert sum(version.startswith("v2") for version in versions(model)) <= replicas
                 assert not any(version.startswith("v2")
                                for version in versions(model)[:primary(model).partition - 1])
     for _turn in range(20):
-        if not step(BACK, model) and not model.moves():
+        if not step(ROLLBACK, model) and not model.moves():
             break
         model.settle()
     assert versions(model) in (["v1"] * replicas, ["v2"] * replicas)
@@ -817,82 +822,85 @@ def test_the_floor_holds_and_no_pause_is_passed(data):
 
 
 def test_rollback_of_an_update_to_an_old_template():
-    """The previous revision is the younger one."""
+    """The previous revision is the newer one."""
     model = cluster()
     go(UPDATE, model)
-    go(asked(image="myimage:v1", pause_at="1"), model)
-    go(BACK, model)
+    go(request_for(image="myimage:v1", pause_at="1"), model)
+    go(ROLLBACK, model)
     assert versions(model) == ["v2"] * 3 and record(model)["outcome"] == "rolled_back"
-    go(asked(image="myimage:v1"), model, until="update")
+    go(request_for(image="myimage:v1"), model, until="update")
     model.settle()
-    go(BACK, model)
-    assert versions(model) == ["v2"] * 3 and "already rolled back" in decide(BACK, model).message
+    go(ROLLBACK, model)
+    assert versions(model) == ["v2"] * 3 and "already rolled back" in decide(ROLLBACK,
+                                                                             model).message
 
 
-def test_of_partition_and_maximum_each_is_restored_unless_somebody_has_set_it():
-    usual = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 2}}
-    model = cluster(4, usual)
+def test_partition_and_max_unavailable_are_restored_separately():
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 2}}
+    model = cluster(4, strategy)
     go(CANARY, model)
-    set_by_somebody(model, "/spec/updateStrategy/rollingUpdate/maxUnavailable", 3)
+    set_by_other_client(model, "/spec/updateStrategy/rollingUpdate/maxUnavailable", 3)
     go(UPDATE, model)
     assert versions(model) == ["v2"] * 4
     assert primary(model).settings["updateStrategy"]["rollingUpdate"] == {
         "partition": 0, "maxUnavailable": 3}
 
 
-def test_the_way_back_is_open_whatever_a_budget_says():
+def test_rollback_ignores_budgets():
     model = cluster()
     go(CANARY, model)
     budget = {"metadata": {"name": "pdb"},
               "spec": {"selector": {"matchLabels": {"app": "foo"}}, "minAvailable": 3}}
-    assert decide(BACK, model, budgets=(budget,)).action == "update"
+    assert decide(ROLLBACK, model, budgets=(budget,)).action == "update"
 
 
-# A history of nothing
+# revisionHistoryLimit 0
 
 
 @pytest.mark.parametrize("params", [{}, {"pause_at": "100%"}],
-                         ids=["whole", "paused at all of them"])
-def test_back_where_the_user_keeps_no_history(params):
+                         ids=["update", "pause at 100%"])
+def test_rollback_with_revision_history_limit_0(params):
     model = cluster(revisionHistoryLimit=0)
-    go(asked(image="myimage:v2", **params), model, until="end" if params else "update")
+    go(request_for(image="myimage:v2", **params), model, until="end" if params else "update")
     model.settle()
     assert primary(model).settings["revisionHistoryLimit"] == 1
-    go(BACK, model)
+    go(ROLLBACK, model)
     assert (primary(model).images == {"web": "myimage:v1"}
             and primary(model).settings["revisionHistoryLimit"] == 0)
     assert (len(model.revisions(["uid of foo"])) == 1
-            and "already rolled back" in decide(BACK, model).message)
+            and "already rolled back" in decide(ROLLBACK, model).message)
 
 
-def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_carried_out():
-    model = cluster(strategy=HELD)
-    go(asked(image="myimage:v2", pause_at="100%"), model)
+def test_no_rollback_without_the_previous_template():
+    model = cluster(strategy=PARTITIONED)
+    go(request_for(image="myimage:v2", pause_at="100%"), model)
     model.stored_revisions["uid of foo"] = model.stored_revisions["uid of foo"][1:]
 
-    flow = choose(BACK)
-    resume, back = flow.commands(BACK, flow.find(BACK, model, model.revisions(["uid of foo"])))
+    flow = choose(ROLLBACK)
+    resume, back = flow.commands(ROLLBACK,
+                                 flow.find(ROLLBACK, model, model.revisions(["uid of foo"])))
     with pytest.raises(RolloutError,
                        match="the previous template no longer exists") as refused:
-        decide(BACK, model)
+        decide(ROLLBACK, model)
 
     assert back is None and resume
     assert refused.value.next_command.splitlines()[1] == "or:"
 
 
-def test_one_that_was_created_again_is_rolled_back_only_where_all_pods_have_the_template():
+def test_rollback_of_a_recreated_stateful_set():
     """After --cascade=orphan, only the labels of the pods name the previous revision."""
     model = cluster(4)
-    go(asked(image="myimage:v2", pause_at="2"), model)
-    go(BACK, model)
+    go(request_for(image="myimage:v2", pause_at="2"), model)
+    go(ROLLBACK, model)
     last = record(model)
-    go(asked(image="myimage:v2", pause_at="2"), model)
-    set_by_somebody(model, "/spec/template", template())
-    set_by_somebody(model, "/spec/updateStrategy", STRATEGY)
+    go(request_for(image="myimage:v2", pause_at="2"), model)
+    set_by_other_client(model, "/spec/template", template())
+    set_by_other_client(model, "/spec/updateStrategy", STRATEGY)
     model.items["foo"] = {**model.items["foo"], "status": {}}
-    annotated(model, json.dumps(last))
+    write_record(model, json.dumps(last))
     model.make(next(move for move in model.moves() if move.verb == "sync"))
     assert primary(model).updated < 4
 
-    assert go(BACK, model) == ["update", "annotate"]
-    assert versions(model) == ["v1"] * 4 and "already rolled back" in decide(BACK, model).message
+    assert go(ROLLBACK, model) == ["update", "annotate"]
+    assert versions(model) == ["v1"] * 4 and "already rolled back" in decide(ROLLBACK,
+                                                                             model).message

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Migrations killed after any write: their commands to finish or roll back in the info module."""
+"""Interrupt a migration after any write, and read the commands of the info module."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import shlex
 import pytest
 from builders import rc
 from migrations import (
-    ALL,
-    ALL_OF_CONFIG,
-    CONFIG_BACK,
+    ALL_CONFIG_STEPS,
+    ALL_STEPS,
+    CONFIG_ROLLBACK,
     MIGRATE,
     MIGRATE_CONFIG,
     ConfigWorld,
     MigrationGateway,
     World,
-    after,
+    world_after,
 )
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
@@ -35,16 +35,16 @@ RC, CONFIG, DEPLOYMENT = Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG, Ki
 
 @pytest.fixture
 def info(monkeypatch):
-    """Let rolling_update_info look at a simulated migration."""
-    def look(cluster, may_see=True, **params):
+    """Run rolling_update_info on a simulated migration."""
+    def read(cluster, may_read=True, **params):
         monkeypatch.setattr(task, "_gateway",
                             lambda _params, wish, flow, watches_pods=True: MigrationGateway(
-                                cluster, flow.watches[0], flow.watches, may_see))
+                                cluster, flow.watches[0], flow.watches, may_read))
         return task.info({"namespace": "default", "name": None, "kind": None, **params})["rollouts"]
-    return look
+    return read
 
 
-def typed(command):
+def parse_command(command):
     """Return the request of a command."""
     *words, module, _a, text = shlex.split(command)
     assert words == ["ansible", "localhost", "-m"]
@@ -55,16 +55,16 @@ def typed(command):
                          | {"module": module} | values)
 
 
-ASKED = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"},
-         {"kind": "ReplicationController"}, {"names": ["foo"]},
-         {"label_selectors": ["app=foo"], "kind": "ReplicationController"}, {}]
+QUERIES = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"},
+           {"kind": "ReplicationController"}, {"names": ["foo"]},
+           {"label_selectors": ["app=foo"], "kind": "ReplicationController"}, {}]
 
 
-@pytest.mark.parametrize("query", ASKED, ids=str)
-@pytest.mark.parametrize("number", range(1, len(ALL)))
+@pytest.mark.parametrize("query", QUERIES, ids=str)
+@pytest.mark.parametrize("number", range(1, len(ALL_STEPS)))
 def test_a_migration_is_in_progress_after_each_write_but_the_last(info, number, query):
     world = World()
-    assert len(world.go(number)) == number
+    assert len(world.run_steps(number)) == number
 
     (rollout,) = info(world.cluster, **query)
 
@@ -76,80 +76,80 @@ def test_a_migration_is_in_progress_after_each_write_but_the_last(info, number, 
     assert (rollout["controller"] is None) == (world.find("ReplicationController") is None)
     assert (rollout["successor"] and rollout["successor"]["name"]) == (
         world.replica_set and world.replica_set["metadata"]["name"])
-    assert world.go(request=typed(rollout["resume_command"])) == ALL[number:]
+    assert world.run_steps(request=parse_command(rollout["resume_command"])) == ALL_STEPS[number:]
     assert world.decide() == Done("foo is already a Deployment")
 
 
-@pytest.mark.parametrize("number", range(len(ALL) + 1))
-def test_its_deployment_and_its_replica_set_are_in_progress_as_well(info, number):
+@pytest.mark.parametrize("number", range(len(ALL_STEPS) + 1))
+def test_deployment_and_replica_set_are_in_progress(info, number):
     world = World()
-    world.go(number)
-    is_halfway = 0 < number < len(ALL)
+    world.run_steps(number)
+    is_in_progress = 0 < number < len(ALL_STEPS)
     for kind in (DEPLOYMENT, Kind.REPLICA_SET):
         for rollout in info(world.cluster, kind=str(kind)):
-            assert (rollout["kind"], rollout["phase"] == "progressing") == (kind, is_halfway)
-            assert not is_halfway or rollout["resume_command"] == MIGRATE.command()
+            assert (rollout["kind"], rollout["phase"] == "progressing") == (kind, is_in_progress)
+            assert not is_in_progress or rollout["resume_command"] == MIGRATE.command()
 
 
-@pytest.mark.parametrize("number", [0, len(ALL)])
-def test_before_the_first_write_and_after_the_last_nothing_is_in_progress(info, number):
+@pytest.mark.parametrize("number", [0, len(ALL_STEPS)])
+def test_no_migration_before_the_first_and_after_the_last_write(info, number):
     world = World()
-    world.go(number)
+    world.run_steps(number)
     assert [rollout["phase"] for rollout in info(world.cluster, name="foo")] == ["complete"]
 
 
-def test_what_other_labels_have_is_not_listed(info):
-    world = after("delete ReplicationController")
+def test_other_labels_are_not_listed(info):
+    world = world_after("delete ReplicationController")
     assert info(world.cluster, kind="ReplicationController", label_selectors=["app=bar"]) == []
 
 
-def test_a_migration_is_not_shown_without_permission(info):
-    world = after("annotate ReplicationController")
+def test_migration_is_not_shown_without_permission(info):
+    world = world_after("annotate ReplicationController")
     assert [rollout["phase"]
-            for rollout in info(world.cluster, may_see=False, name="foo")] == ["complete"]
+            for rollout in info(world.cluster, may_read=False, name="foo")] == ["complete"]
 
 
-def test_another_label_key_is_in_the_command(info):
+def test_command_has_the_deployment_label_key(info):
     item = rc(replicas=2)
     item["spec"]["template"]["metadata"]["labels"]["example.com/color"] = "blue"
     world = World(item)
-    world.go(2, dataclasses.replace(MIGRATE, label_key="example.com/color"))
+    world.run_steps(2, dataclasses.replace(MIGRATE, label_key="example.com/color"))
     (rollout,) = info(world.cluster, name="foo")
-    assert typed(rollout["resume_command"]).label_key == "example.com/color"
-    assert world.go(request=typed(rollout["resume_command"])) == ALL[2:]
+    assert parse_command(rollout["resume_command"]).label_key == "example.com/color"
+    assert world.run_steps(request=parse_command(rollout["resume_command"])) == ALL_STEPS[2:]
 
 
-@pytest.mark.parametrize("number", range(1, len(ALL_OF_CONFIG)))
-@pytest.mark.parametrize("goes_back", [False, True])
+@pytest.mark.parametrize("number", range(1, len(ALL_CONFIG_STEPS)))
+@pytest.mark.parametrize("rolls_back", [False, True])
 def test_the_migration_of_a_deployment_config_is_in_progress_after_each_write_but_the_last(
-        info, number, goes_back):
+        info, number, rolls_back):
     world = ConfigWorld()
-    world.go(number)
+    world.run_steps(number)
 
     (rollout,) = info(world.cluster, kind="DeploymentConfig")
 
     assert (rollout["name"], rollout["kind"], rollout["phase"]) == ("foo", CONFIG, "progressing")
-    may_go_back = number <= ALL_OF_CONFIG.index("delete ReplicationController")
-    assert (rollout["rollback_command"] is not None) == may_go_back
-    if not goes_back:
-        world.go(request=typed(rollout["resume_command"]))
+    may_roll_back = number <= ALL_CONFIG_STEPS.index("delete ReplicationController")
+    assert (rollout["rollback_command"] is not None) == may_roll_back
+    if not rolls_back:
+        world.run_steps(request=parse_command(rollout["resume_command"]))
         assert world.decide() == Done("foo is already a Deployment")
-    elif may_go_back:
-        world.go(request=typed(rollout["rollback_command"]))
+    elif may_roll_back:
+        world.run_steps(request=parse_command(rollout["rollback_command"]))
         assert not world.observe().in_progress and world.observe().controller.name == "foo-1"
 
 
-def test_the_replication_controller_of_a_rollout_leads_to_its_deployment_config(info):
+def test_replication_controller_leads_to_the_deployment_config(info):
     world = ConfigWorld()
-    world.go(4)
+    world.run_steps(4)
     (rollout,) = info(world.cluster, kind="ReplicationController")
     assert (rollout["name"], rollout["kind"], rollout["phase"]) == ("foo-1", RC, "progressing")
     assert (rollout["resume_command"] == MIGRATE_CONFIG.command()
-            and rollout["rollback_command"] == CONFIG_BACK.command())
+            and rollout["rollback_command"] == CONFIG_ROLLBACK.command())
 
 
 def test_a_controller_revision_of_another_client_is_no_migration():
-    world = after("create ControllerRevision")
+    world = world_after("create ControllerRevision")
     item = world.find(REVISION, "foo-migration")
     assert [migration.request.name for migration in migrations([item], Request("any"))] == ["foo"]
     for forged in ({**item, "data": {}}, {**item, "metadata": {"name": "bar-migration"}},

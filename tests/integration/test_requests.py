@@ -142,7 +142,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
     lists = []
 
     def arm(gateway):
-        once = gateway.http.once
+        once = gateway.http.send_once
 
         def record_list(method, path, *arguments, **options):
             if "/pods?" in path and "limit=500" in path and "fieldSelector" not in path:

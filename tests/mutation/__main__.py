@@ -78,9 +78,9 @@ def main() -> int:
         copy = copy_of_repository(Path(place))
         for file in options.files or changed_files(base):
             mutants = mutate(python, copy, file, base, options.limit, options.seed)
-            found = [mutant for mutant in mutants if mutant.is_finding]
-            survivors += found
-            say(f"{file}: {len(found)} of {len(mutants)} survived")
+            findings = [mutant for mutant in mutants if mutant.is_finding]
+            survivors += findings
+            say(f"{file}: {len(findings)} of {len(mutants)} survived")
     print(*(f"{mutant.diff}\n" for mutant in survivors), sep="\n")
     print(f"{len(survivors)} mutants survived")
     return 1 if survivors else 0

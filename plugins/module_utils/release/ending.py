@@ -92,8 +92,8 @@ class Ending:
         first_line = text(event.failure, "gist") or text(event.failure, "reason").partition("\n")[0]
         task = text(event.failure, "task")
         # The commands of a failed task are for a shell, which a user of AWX does not have.
-        shown = "reason is" if self.request.layer == "awx" else "reason and the next command are"
-        above = ([f"The {shown} shown above, at the failed task {task!r}."]
+        subject = "reason is" if self.request.layer == "awx" else "reason and the next command are"
+        above = ([f"The {subject} shown above, at the failed task {task!r}."]
                  if text(event.failure, "gist") else [])
         rollback = gist(self.rollback) or text(self.rollback, "msg")
         return "\n".join([

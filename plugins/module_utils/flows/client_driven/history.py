@@ -68,8 +68,8 @@ def contested(stored: t.Sequence[Revision]) -> list[Revision]:
     One of them is forged, and nothing shows which.
     """
     return [revision for revision in stored
-            if any(revision.number == other.number and revision.template != other.template
-                   for other in stored)]
+            if any(revision.number == duplicate.number and revision.template != duplicate.template
+                   for duplicate in stored)]
 
 
 def resolved(request: Request, history: t.Sequence[Revision] | None,

@@ -549,7 +549,7 @@ def test_rollback_without_pods_of_the_previous_template():
     go(CANARY, model)
     flow, memory = choose(ROLLBACK), Memory(now=NOW)
     memory.observed = flow.observe(ROLLBACK, model, memory)
-    assert any("the cluster replaces all pods that do not have the template" in warning
+    assert any("the cluster replaces all pods that do not have the previous template" in warning
                for warning in flow.warnings(ROLLBACK, memory))
     go(ROLLBACK, model)
     assert versions(model) == ["v0"] * 3

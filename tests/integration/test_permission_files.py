@@ -51,7 +51,7 @@ class User:
 
     def apply(self, name: str) -> None:
         """Apply a file of docs/permissions, as kubectl does."""
-        role, binding = yaml.safe_load_all(FEATURES[name].path.read_text("utf-8"))
+        role, binding = yaml.safe_load(FEATURES[name].path.read_text("utf-8"))["items"]
         for item in (role, binding):
             path = f"{RBAC}/namespaces/{self.namespace.name}/{item['kind'].lower()}s"
             self.namespace.call("POST", path, item)

@@ -71,13 +71,18 @@ class Feature:
              "roleRef": {"apiGroup": group, "kind": f"{scope}Role", "name": name}}]
 
     @property
+    def manifest(self) -> dict[str, t.Any]:
+        """Return the objects as one list: ansible-test accepts no file of several documents."""
+        return {"apiVersion": "v1", "kind": "List", "items": self.documents}
+
+    @property
     def text(self) -> str:
         """Return the content of the file."""
         alone = ("Sufficient alone." if self.is_whole
                  else "In addition to the file for the update of the kind.")
         header = HEADER.format(title=self.title, alone=alone, name=self.name)
         header += IN_CLUSTER if self.is_cluster_wide else ""
-        return "".join([header, *(f"---\n{as_yaml(document)}" for document in self.documents)])
+        return f"{header}---\n{as_yaml(self.manifest)}"
 
 
 def merged(rules: t.Iterable[Rule]) -> list[Rule]:

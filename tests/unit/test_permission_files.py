@@ -25,7 +25,7 @@ BEYOND = {("", "nodes", "list", "")}
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_each_file_is_current(feature):
     assert feature.path.read_text("utf-8") == feature.text, "make permissions"
-    assert list(yaml.safe_load_all(feature.text)) == feature.documents
+    assert yaml.safe_load(feature.text) == feature.manifest
     assert f"permissions/{feature.name}.yaml" in PERMISSIONS.read_text("utf-8")
 
 

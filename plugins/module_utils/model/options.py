@@ -206,8 +206,6 @@ def _refuse_contradictions(module: Module, state: State, kind: Kind, provided: J
         raise RolloutError("container is given without image")
 
 
-
-
 def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
                                   definition: Json | None) -> None:
     """Refuse options that apply only to client-driven updates."""
@@ -394,7 +392,7 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
 
 #: Fields of a Request that need no check.
 _UNCHECKED = ("nodes", "image_drift", "autoscaler", "record_events", "return_sizes", "lock",
-          "connection", "default_namespace")
+              "connection", "default_namespace")
 #: Fields of a Request with the functions that check and convert their options.
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _namespace,

@@ -42,8 +42,8 @@ def same_template(first: Json, second: Json, key: str) -> bool:
 
 #: Lists with a merge key for strategic merge patches whose values need not be unique.
 _MERGE_KEYS = {"env": "name", "ports": "containerPort", "hostAliases": "ip",
-              "imagePullSecrets": "name",
-              "topologySpreadConstraints": "topologyKey"}
+               "imagePullSecrets": "name",
+               "topologySpreadConstraints": "topologyKey"}
 
 
 def replace_ambiguous_lists(partial: t.Any) -> t.Any:

@@ -42,6 +42,8 @@ SELECTORS = ("label_selectors", "field_selectors")
 CHANGES_INTERVAL = 0.1
 #: Longer intervals than for a single controller, to limit the load on the API server.
 INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
+
+
 class Group(t.NamedTuple):
     """The flow and the gateway for the controllers of a kind."""
 
@@ -115,7 +117,7 @@ class Fleet:
         requests = []
         for place, group in groups.items():
             names = self.names or (*self._selected_names(group.gateway),
-                                         *self._deleted_names(params, place, group))
+                                   *self._deleted_names(params, place, group))
             requests += [parse_request({**params, **place._asdict(), "name": name})
                          for name in names]
         self._refuse_empty(params, requests, groups)

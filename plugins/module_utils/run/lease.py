@@ -127,7 +127,7 @@ class Lease:
         self._gateway, self._request = gateway, request
         task = Task(gateway, request, elapsed, sleep, stop, print_line, self.process)
         shared = _SharedLease(task, identity.lease_name_without_kind(request.name),
-                         max(renew_interval, SHARED_RENEW_INTERVAL))
+                              max(renew_interval, SHARED_RENEW_INTERVAL))
         exclusive = [
             _ExclusiveLease(task, identity.lease_name(kind, request.name), renew_interval)
             for kind in request.module.changed_kinds(request.kind)]

@@ -75,7 +75,7 @@ class Overview:
         return ((min(begin for begin, _end in spans), max(end for _begin, end in spans)) if spans
                 else None)
 
-    def bar(self, row: Row) -> tuple[float, float] | None:
+    def interval(self, row: Row) -> tuple[float, float] | None:
         """Return the begin and the width of a row, in percent of the time span of all rows."""
         if not row.begin or not self._span:
             return None

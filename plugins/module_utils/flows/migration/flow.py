@@ -55,7 +55,7 @@ class MigrationFlow(Flow[MigrationObserved]):
         observed = self.find(request, cluster)
         # Create nothing before OpenShift has observed that the DeploymentConfig is paused.
         is_paused = (observed.config is None or not observed.config.is_paused
-                      or observed.config.is_observed)
+                     or observed.config.is_observed)
         if (memory.has_begun and observed.controller and observed.stored is None
                 and not request.undoes and is_paused):
             for write in creations(request, observed, observed.controller):

@@ -52,7 +52,7 @@ class Halfway(t.NamedTuple):
         The second is None after the deletion of the ReplicationController.
         """
         can_roll_back = (primary is not None and not primary.is_deleting
-                       and primary.uid == self.stored["uid"])
+                         and primary.uid == self.stored["uid"])
         return (self.request.command(),
                 self.request.command(State.ROLLED_BACK) if can_roll_back else None)
 

@@ -166,7 +166,7 @@ def _credible(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | 
         record = with_rolling_update(record, {"partition": partition, **current})
     # During a rollback, currentRevision and updateRevision are both the restored revision.
     is_restored = (primary.update_revision == primary.current_revision
-                  or may_be_restored(observed.present, record.set, observed.history))
+                   or may_be_restored(observed.present, record.set, observed.history))
     if record.is_back and primary.is_observed and observed.history and not is_restored:
         return dataclasses.replace(record, outcome=Rollout.UPDATING, set=primary.current_revision)
     return record

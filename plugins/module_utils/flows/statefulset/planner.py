@@ -159,8 +159,8 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         if first not in observed.stuck or first is None:
             return None
         lower = sum(primary.start <= number < first.ordinal for number in observed.live or ())
-        if lower < first.ordinal - primary.start or any(pod.is_going and pod.ordinal < first.ordinal
-                                                       for pod in observed.troubled):
+        if lower < first.ordinal - primary.start or any(
+                pod.is_going and pod.ordinal < first.ordinal for pod in observed.troubled):
             return self.progress()
         write = Delete(first.name, {"uid": first.uid, "resourceVersion": first.resource_version},
                        "Pod")

@@ -808,7 +808,7 @@ class RejectingKubelet(threading.Thread):
         self.namespace, self.rejected, self.stopped = namespace, set[str](), threading.Event()
         self.start()
 
-    def run_row(self) -> None:
+    def run(self) -> None:
         status = {"phase": "Failed", "reason": "SysctlForbidden",
                   "message": "Pod was rejected: forbidden sysctl: net.x"}
         while not self.stopped.wait(0.1):

@@ -285,12 +285,14 @@ def test_events_of_old_pods_do_not_count(namespace, make):
 def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypatch):
     """A connection stays open without events: only a list shows the change."""
     monkeypatch.setattr(informer, "MAX_SILENCE", 1)
-    roll, follow, began = make("ReplicationController"), watch.Watch._follow, time.monotonic()
+    roll, began = make("ReplicationController"), time.monotonic()
+    queue_events = watch.Watch._queue_events
 
-    def swallowing(self, answer):
-        return self._stopped.wait(30) if self._path.endswith("/pods") else follow(self, answer)
+    def drop_pods(self, response):
+        return (self._stopped.wait(30) if self._path.endswith("/pods")
+                else queue_events(self, response))
 
-    monkeypatch.setattr(watch.Watch, "_follow", swallowing)
+    monkeypatch.setattr(watch.Watch, "_queue_events", drop_pods)
 
     error = fails(namespace, roll, restarts)
 

@@ -96,7 +96,7 @@ class RealWorld:
             time.sleep(float(params["min_ready_seconds"]) + 0.2)
         with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
             try:
-                result = self.namespace.roll(fault=writes.death(*death) if death else None,
+                result = self.namespace.roll(fault=writes.kill_at_write(*death) if death else None,
                                              **{**LIMITS, **params})
             except writes.Killed:
                 ended = Ended("killed")

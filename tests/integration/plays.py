@@ -179,5 +179,5 @@ def kill_processes(process):
     pids = descendants(process.pid)
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill_processes(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
     process.communicate()

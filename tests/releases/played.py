@@ -131,7 +131,7 @@ class Release:
                         "PYTHONHASHSEED": self.hash_seed,
                         "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
         self.playbooks = Playbooks(environment, folder, self.shop)
-        self.playbooks.common = {"controller_namespace": self.namespace.name}
+        self.playbooks.default_variables = {"controller_namespace": self.namespace.name}
         self.playbooks.write("check.yml", [{"name": "Check", "ansible.builtin.uri": {
             "url": self.shop.url + "{{ image_bump_stage | urlencode }}"}}])
         self.playbooks.write(

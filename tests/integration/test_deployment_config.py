@@ -298,7 +298,7 @@ def test_rollback_without_the_replication_controller_is_refused(project, simulat
     with pytest.raises(Killed):
         migrate(project, fault=kill_at_write(1, True, is_deletion))
     with pytest.raises(RolloutError,
-                       match="its pods are no longer a ReplicationController's") as caught:
+                       match="its pods no longer belong to a ReplicationController") as caught:
         project.roll(**ROLL_BACK)
     assert "baton.kubernetes.migrate_to_deployment" in caught.value.next_command
     migrate(project)

@@ -123,7 +123,7 @@ def test_rollback_from_a_pause_ignores_a_forged_record(namespace):
             {**json.loads(genuine_record), "set": replica_set_name(namespace, "myimage:v1")}
         ),
     )
-    with pytest.raises(RolloutError, match="is not the one before the present one"):
+    with pytest.raises(RolloutError, match="is not of the previous revision"):
         update(namespace, state="rolled_back")
     annotate(
         namespace, json.dumps({**json.loads(genuine_record), "original": {"strategy": RECREATE}})

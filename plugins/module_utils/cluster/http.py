@@ -246,7 +246,7 @@ class Http:
         identity = item["kind"], text(metadata, "namespace"), text(metadata, "name")
         if identity != (kind, namespace, name):
             raise RolloutError(
-                f"the API server answered with another object than the {kind} {namespace}/{name}",
+                f"the API server returned an object other than the {kind} {namespace}/{name}",
                 where=self.connection.server, next_command="check host, proxy and kubeconfig")
         return item
 
@@ -279,7 +279,7 @@ class Http:
             raise _translate_error(error, self.connection.server) from error
         if data is None:
             raise ResponseTooLarge(
-                f"the answer to {method} {path.partition('?')[0]} has more than "
+                f"the response to {method} {path.partition('?')[0]} has more than "
                 f"{max_bytes or MAX_RESPONSE_BYTES} bytes", where=self.connection.server)
         self._has_responded = True
         self._min_latency = min(self._min_latency, time.monotonic() - start)

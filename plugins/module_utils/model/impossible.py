@@ -23,8 +23,7 @@ def refuse_impossible(request: Request) -> None:
         raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have "
                            f"one pod on each node: leave it out")
     if request.nodes and request.pause_at is None:
-        raise RolloutError("nodes says which pods are the first up to a pause: give pause_at as "
-                           "well")
+        raise RolloutError("nodes selects the pods to replace before a pause: set pause_at as well")
     if request.definition is not None:
         namespace = request.definition["metadata"].get("namespace") or request.namespace
         if namespace != request.namespace:
@@ -47,16 +46,16 @@ def _refuse_pods_of_kind(request: Request) -> None:
     if request.kind.replaces_in_place and (request.max_surge.value
                                            or not request.max_unavailable.value):
         option = "max_surge" if request.max_surge.value else "max_unavailable=0"
-        raise RolloutError(f"{option} cannot be used with kind={request.kind}, because an old pod "
-                           "has to go before the new one of its name can come: leave it out")
+        raise RolloutError(f"{option} cannot be used with kind={request.kind}, because a pod is "
+                           "deleted before its replacement is created: leave it out")
     if request.kind.has_exclusive_surge and request.max_surge.value:
         if request.max_unavailable.value:
             raise RolloutError("max_surge and max_unavailable cannot be combined with "
                                f"kind={request.kind}: the API server takes only one of them")
         if request.pause_at is not None and not request.state.undoes:
             raise RolloutError(f"max_surge cannot be used with pause_at and kind={request.kind}, "
-                               f"because an old pod has to go "
-                               f"before the new one of its node can come: give max_unavailable")
+                               "because an old pod is deleted before its replacement is created: "
+                               "set max_unavailable")
     has_replica_sets = (request.kind.is_server_driven
                         and not request.kind.uses_controller_revisions)
     if request.waits_for_termination and has_replica_sets:

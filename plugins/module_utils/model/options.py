@@ -203,7 +203,7 @@ def _refuse_contradictions(module: Module, state: State, kind: Kind, provided: J
     if "to_revision" in provided and not state.undoes:
         raise RolloutError("to_revision can only be used with state=rolled_back")
     if "container" in provided and "image" not in provided:
-        raise RolloutError("container is given without image")
+        raise RolloutError("container requires image")
 
 
 def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
@@ -296,7 +296,7 @@ def _history_limit(_option: str, value: int) -> int:
 def _pause(option: str, value: t.Any) -> Size:
     pods = size(option, value)
     if pods.value == 0:
-        raise RolloutError("pause_at=0 would pause before there is any new pod: give 1 or more")
+        raise RolloutError("pause_at=0 would pause before the first new pod: set at least 1")
     return pods
 
 
@@ -344,7 +344,7 @@ def _refuse_api_version(api_version: str | None, kinds: t.Sequence[Kind | None])
     """Refuse an api_version that does not match the kinds."""
     for kind in kinds if api_version else ():
         if kind is None:
-            raise RolloutError(f"api_version {api_version} does not say which kind: give kind")
+            raise RolloutError(f"api_version {api_version} does not determine the kind: set kind")
         if api_version != kind.api_version:
             raise RolloutError(f"api_version {api_version} is not the version of a {kind}, which "
                                f"is {kind.api_version}: leave it out")

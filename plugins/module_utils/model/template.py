@@ -150,7 +150,7 @@ def _container_for(image: str, template: Json, controller: str) -> str:
     if len(candidates) == 1:
         return candidates[0]
     raise RolloutError(
-        f"which container of {controller} gets the image {image}? "
-        f"{'Several run' if running else 'None runs'} {repository(image)} now; give container: one "
-        f"of {', '.join(candidates)}"
+        f"the container of {controller} for the image {image} is ambiguous: "
+        f"{'several run' if running else 'none runs'} {repository(image)} now; set container to "
+        f"one of {', '.join(candidates)}"
     )

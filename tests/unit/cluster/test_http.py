@@ -437,7 +437,7 @@ def test_response_with_another_object_is_refused(gateway, api, other_object):
     api.answers.append(answer(other_object))
 
     with pytest.raises(RolloutError,
-                       match=r"^the API server answered with another object than the Lease "
+                       match=r"^the API server returned an object other than the Lease "
                              r"default/x$"):
         gateway.lease("x")
 
@@ -449,7 +449,7 @@ def test_every_read_by_name_refuses_another_object(
         gateway, api, read):
     api.answers.append(answer(lease_with(kind="Secret")))
 
-    with pytest.raises(RolloutError, match="answered with another object than the "):
+    with pytest.raises(RolloutError, match="returned an object other than the "):
         read(gateway)
 
 
@@ -470,7 +470,7 @@ def test_endless_response_is_cut(gateway, api, monkeypatch):
     api.answers += [endless(b"x" * 65536), rc_answer("2", replicas=2)]
 
     with pytest.raises(RolloutError,
-                       match=r"^the answer to GET .*/replicationcontrollers/foo has more than "
+                       match=r"^the response to GET .*/replicationcontrollers/foo has more than "
                              r"1000000 bytes$"):
         gateway.look_up("foo")
 

@@ -61,7 +61,7 @@ def test_an_api_version_is_accepted_where_it_follows_from_the_kind(params):
     ({"kinds": ["Deployment", "rc"], "api_version": "apps/v1"},
      "api_version apps/v1 is not the version of a ReplicationController, which is v1: leave it "
      "out"),
-    ({"api_version": "apps/v1"}, "api_version apps/v1 does not say which kind: give kind"),
+    ({"api_version": "apps/v1"}, "api_version apps/v1 does not determine the kind: set kind"),
 ])
 def test_any_other_api_version_is_refused(params, what):
     with pytest.raises(RolloutError) as error:

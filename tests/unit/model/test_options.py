@@ -54,7 +54,7 @@ INVALID_OPTIONS = {
         (V2 | {"state": "restarted"},
          "state=restarted keeps the template: remove image, or use state=updated"),
     "container without image": ({"images": {"web": "a"}, "container": "web"},
-                                "container is given without image"),
+                                "container requires image"),
     "no wait for a kind that the task scales":
         (V2 | {"wait": False},
          "wait=false cannot be used with kind=ReplicationController, because the task itself "

@@ -125,10 +125,11 @@ def test_apply_to_does_not_modify_the_template():
 
 @pytest.mark.parametrize("containers, params, what", [
     (["web=a:1", "log=b:1"], {"image": "c:2"},
-     "which container of foo gets the image c:2? None runs c now; give container: one of web, log"),
+     "the container of foo for the image c:2 is ambiguous: none runs c now; set container to one "
+     "of web, log"),
     (["web=a:1", "log=a:1"], {"image": "a:2"},
-     "which container of foo gets the image a:2? Several run a now; give container: one of web, "
-     "log"),
+     "the container of foo for the image a:2 is ambiguous: several run a now; set container to one "
+     "of web, log"),
     (["web=a:1", "log=b:1"], {"image": "a:2", "container": "nope"},
      "there is no container nope in the template of foo; it has: web, log"),
     (["server=a:1", "log=b:1"], {"images": {"sever": "a:2"}},
@@ -198,7 +199,7 @@ def test_container_of_an_image(containers, init_containers, expected_containers,
 
     assert containers_with("a:9", template) == expected_containers
     if expected is None:
-        with pytest.raises(RolloutError, match="which container of foo gets the image a:9"):
+        with pytest.raises(RolloutError, match="the container of foo for the image a:9"):
             with_image(template, "", "a:9", "foo")
     else:
         changed = with_image(template, "", "a:9", "foo")

@@ -107,7 +107,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
             return _with_by_node(observed, primary, former, memory)
         pods = cluster.all_pods(primary)
         if pods is None:
-            raise RolloutError("its pods cannot be listed, and pause_at needs to know them",
+            raise RolloutError("its pods cannot be listed, and pause_at requires them",
                                where=request.where,
                                why="not allowed: list on pods",
                                next_command="ask for the Role in docs/permissions.md")

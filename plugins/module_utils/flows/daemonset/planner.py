@@ -95,8 +95,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                next_command="give max_unavailable=1, and no max_surge")
         # | any | a surge, and the new pods use ports of their node | error |
         if ports := _host_ports(self.observed.desired or {}):
-            raise RolloutError("its new pods could not start next to the old ones: they use port "
-                               f"{ports[0]} of the node "
+            raise RolloutError("a node cannot run its old and its new pod at the same time: they "
+                               f"use port {ports[0]} of the node "
                                f"(hostPort or hostNetwork), and maxSurge is {numbers['maxSurge']}",
                                where=request.where,
                                next_command="give max_unavailable=1, and no max_surge, so that an "
@@ -107,8 +107,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         request, observed, size = self.request, self.observed, self.primary.replicas
         # | any | `pause_at`, and no pod may be missing | error |
         if not max_unavailable_pods(numbers, max(1, size)):
-            raise RolloutError("pause_at cannot be used, because its updateStrategy lets no pod be "
-                               "missing (maxUnavailable is 0), "
+            raise RolloutError("pause_at cannot be used, because its updateStrategy allows no "
+                               "unavailable pod (maxUnavailable is 0), "
                                "and an old pod is deleted before its replacement is created",
                                where=request.where,
                                next_command="add max_unavailable=1 to the task")
@@ -117,10 +117,10 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         # | any | `pause_at`, and no pod is on the requested `nodes` | error |
         if observed.nodes is not None and observed.by_node is not None and not any(
                 pod.node in observed.nodes for pod in observed.by_node):
-            raise RolloutError("none of its pods is on a node with the labels that nodes asks for "
+            raise RolloutError("none of its pods is on a node with the labels of the option nodes "
                                f"({request.nodes})",
                                where=request.where, next_command=(
-                                   "see which nodes there are:",
+                                   "list the nodes:",
                                    f"{request.cluster_kubectl} get nodes --show-labels"))
 
     def describe(self, settings: Json) -> str:

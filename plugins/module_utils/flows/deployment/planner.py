@@ -298,7 +298,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return refusals.nothing_to_roll_back(
             self.request, self.observed.newest_other,
             f"the ReplicaSet {record.set or 'with the previous template'} no longer exists, or is "
-            "not the one before the present one, so it is not rolled back to", finish)
+            "not of the previous revision, so it cannot be restored", finish)
 
     def _not_readable(self) -> RolloutError:
         return RolloutError(

@@ -48,7 +48,7 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         return _without_record(request, observed)
     # | any | yes | deleted | error |
     if primary is None or primary.uid != stored["uid"] or primary.is_deleting:
-        raise RolloutError("its pods are no longer a ReplicationController's, so its migration "
+        raise RolloutError("its pods no longer belong to a ReplicationController, so its migration "
                            "cannot be rolled back",
                            where=request.where,
                            next_command=("to finish it:", request.command(State.MIGRATED)))

@@ -147,7 +147,8 @@ def _check_creation(request: Request, write: Create, cluster: Cluster) -> None:
         raise RolloutError(f"its {write.kind} {write.name} cannot be created", where=request.where,
                            why=error.why, next_command=error.next_command) from error
     if not same_template(stored["spec"]["template"], write.manifest["spec"]["template"], ""):
-        raise RolloutError(f"an admission changes the template of its {write.kind} {write.name}, "
+        raise RolloutError("an admission plugin changes the template of its "
+                           f"{write.kind} {write.name}, "
                            "which would create other pods",
                            where=request.where,
                            next_command="exempt it from that admission webhook or policy")

@@ -198,7 +198,7 @@ def test_requested_nodes_are_updated_first():
 
 def test_nodes_without_a_pod_are_refused_before_the_first_write():
     with pytest.raises(RolloutError,
-                       match=r"none of its pods is on a node with the labels that nodes asks for "
+                       match=r"none of its pods is on a node with the labels of the option nodes "
                              r"\(elsewhere\)"):
         decide(request_for(image="myimage:v2", pause_at="2", nodes="elsewhere"), cluster())
 
@@ -317,8 +317,8 @@ def test_lower_pause_changes_nothing():
 
 def test_pause_requires_no_surge():
     with pytest.raises(RolloutError,
-                       match="pause_at cannot be used, because its updateStrategy lets no pod be "
-                             "missing") as caught:
+                       match="pause_at cannot be used, because its updateStrategy allows no "
+                             "unavailable pod") as caught:
         decide(CANARY, cluster(strategy=SURGE))
     assert caught.value.next_command == "add max_unavailable=1 to the task"
     model = cluster(strategy=SURGE)
@@ -844,7 +844,7 @@ def test_rollback_ignores_budgets():
     ({"max_surge": "0", "max_unavailable": "0"}, "max_surge and max_unavailable are both 0"),
     ({"max_surge": "1", "pause_at": "1"},
      "max_surge cannot be used with pause_at and kind=DaemonSet"),
-    ({"nodes": "a=b"}, "nodes says which pods are the first up to a pause: give pause_at as well"),
+    ({"nodes": "a=b"}, "nodes selects the pods to replace before a pause: set pause_at as well"),
     ({"nodes": "a=b", "pause_at": "1", "kind": "StatefulSet"},
      "nodes cannot be used with kind=StatefulSet"),
     ({"next_name": "bar"}, "next_name cannot be used with kind=DaemonSet"),

@@ -616,7 +616,7 @@ def test_rollback_uses_the_previous_replica_set_only():
     for name in (name_of_set(model, "v1"), name_of_set(model, "v3"), "another"):
         annotated(model, json.dumps({**correct, "set": name}))
         with pytest.raises(RolloutError,
-                           match=r"is not the one before the present one.*previous revision is 2 "
+                           match=r"is not of the previous revision.*previous revision is 2 "
                                  r"\(myimage:v2\)"):
             decide(ROLLBACK, model)
     annotated(model, json.dumps(correct))
@@ -839,8 +839,8 @@ def test_rollback_to_the_revision_of_the_update_in_progress():
     go(to_revision(1), model, until="update")
     model.make(model.moves()[0])
     with pytest.raises(RolloutError,
-                       match="with the previous template no longer exists, or is not the one "
-                             "before"):
+                       match="with the previous template no longer exists, or is not of the "
+                             "previous revision"):
         decide(ROLLBACK, model)
 
 

@@ -56,8 +56,10 @@ def test_check_mode_of_a_rollback_ends_with_stale_statuses(steps):
 
 @pytest.mark.parametrize("steps, words", [
     (0, "there is no migration in progress to roll back"),
-    (5, "its pods are no longer a ReplicationController's, so its migration cannot be rolled back"),
-    (8, "its pods are no longer a ReplicationController's, so its migration cannot be rolled back"),
+    (5, "its pods no longer belong to a ReplicationController, so its migration cannot be rolled "
+     "back"),
+    (8, "its pods no longer belong to a ReplicationController, so its migration cannot be rolled "
+     "back"),
     (len(ALL_STEPS), "it is a Deployment: a migration that has ended cannot be rolled back"),
 ])
 def test_rollback_without_a_migration_or_a_replication_controller_is_refused(steps, words):

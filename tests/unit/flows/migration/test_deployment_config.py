@@ -322,7 +322,7 @@ def test_rollback_without_a_migration_is_refused():
         World().decide(ROLLBACK)
     world = World()
     world.run_steps(6)
-    with pytest.raises(RolloutError, match="its pods are no longer a ReplicationController's"):
+    with pytest.raises(RolloutError, match="its pods no longer belong to a ReplicationController"):
         world.decide(ROLLBACK)
     world.run_steps()
     with pytest.raises(RolloutError, match="it is a Deployment: a migration that has ended"):

@@ -35,7 +35,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 MAX_WRITES = 100
 MIGRATE = {"kind": "DeploymentConfig", "module": "migrate_to_deployment", "state": "migrated"}
 ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
-PAGE = Path(__file__).parents[2] / "docs" / "openshift.md"
+PAGE = Path(__file__).parents[2] / "docs" / "migrating.md"
 
 
 @pytest.fixture
@@ -594,8 +594,8 @@ def test_missing_api_of_openshift_is_reported(namespace):
 
 @pytest.mark.full
 @pytest.mark.parametrize("line",
-                         re.findall(r"^(ansible localhost .*)$", PAGE.read_text(encoding="utf-8"),
-                                    re.MULTILINE))
+                         re.findall(r"^(ansible localhost .*kind=DeploymentConfig.*)$",
+                                    PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 def test_commands_of_the_documentation_succeed(
     project, simulator, ansible_environment, line
 ):

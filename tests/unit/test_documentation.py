@@ -98,9 +98,9 @@ def test_rows_of_the_server_driven_planners_are_documented(section, planners):
 def test_rows_for_a_deployment_config_are_documented():
     row = re.compile(r"^ *(?:# )?(\|(?: [^|]+ \|){4})$", re.MULTILINE)
     page, planner, back = ((ROOT / path).read_text(encoding="utf-8") for path in (
-        "docs/openshift.md", "plugins/module_utils/flows/migration/planner.py",
+        "docs/migration.md", "plugins/module_utils/flows/migration/planner.py",
         "plugins/module_utils/flows/migration/back.py"))
-    documented = row.findall(page.partition("\n## Row by row\n")[2].partition("\n## ")[0])
+    documented = row.findall(page.partition("\n### Row by row\n")[2].partition("\n## ")[0])
 
     assert (documented == row.findall(planner.partition("\n# A DeploymentConfig\n")[2])
             + row.findall(back) and len(documented) > 20)
@@ -233,3 +233,26 @@ def test_role_accepts_the_variables_of_an_example(role):
 
     variables = {key for key in {**role, **role.get("vars", {})} if key.startswith(f"{name}_")}
     assert variables and variables <= set(specs["argument_specs"]["main"]["options"])
+
+
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
+          *sorted((ROOT / "tests").glob("*/README.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors_of(page):
+    """Return the anchors of a page's headings, by the rule of GitHub."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_a_page_resolve(page):
+    for link in LINK.findall(page.read_text("utf-8")):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), link

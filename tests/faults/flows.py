@@ -141,7 +141,7 @@ RESTART = {"state": "restarted"}
 HANDOVER = Flow(
     "update with handover", create_updated, UPDATE, BACK, stopped_after_first_scaling(UPDATE)
 )
-SUCCESSOR_NAME = Flow("next_name given", create_updated, NAMED, {**BACK, "next_name": "bar"},
+SUCCESSOR_NAME = Flow("with next_name", create_updated, NAMED, {**BACK, "next_name": "bar"},
                       stopped_after_first_scaling(NAMED))
 
 UPDATE_REPLICA_SET, BACK_REPLICA_SET = {**UPDATE, **REPLICA_SET}, {**BACK, **REPLICA_SET}
@@ -217,7 +217,7 @@ def stateful_set_flow(name: str, task: Json, back: Json,
     return Flow(name, begin, task, back, pause_stateful_set, surge=0, missing=1)
 
 
-STUCK = stateful_set_flow("StatefulSet, back from a stuck one", BACK_STATEFUL_SET, {},
+STUCK = stateful_set_flow("StatefulSet, rollback of a stuck update", BACK_STATEFUL_SET, {},
                           create_stuck_stateful_set)
 
 DAEMON_SET = {"kind": "DaemonSet"}
@@ -263,7 +263,7 @@ FLOWS = [
     ),
     SUCCESSOR_NAME,
     Flow(
-        "rolled back half way",
+        "rollback of an update in progress",
         stopped_after_first_scaling(UPDATE),
         BACK,
         UPDATE,
@@ -277,9 +277,9 @@ FLOWS = [
         stopped_after_first_scaling(RESTART),
         normalize_restart,
     ),
-    Flow("foo lost half way", delete_primary_during_update, UPDATE, BACK),
+    Flow("foo deleted during the update", delete_primary_during_update, UPDATE, BACK),
     Flow(
-        "back to a revision",
+        "rollback to a revision",
         complete_update,
         BACK_TO_FIRST,
         BACK,
@@ -292,30 +292,32 @@ FLOWS = [
         BACK_REPLICA_SET,
         stopped_after_first_scaling(UPDATE_REPLICA_SET, create_replica_set),
     ),
-    Flow("migrated to a Deployment", create_new, MIGRATE, {**BACK, **DEPLOYMENT}),
+    Flow("migration to a Deployment", create_new, MIGRATE, {**BACK, **DEPLOYMENT}),
     deployment_flow("Deployment", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT),
     PAUSE,
     deployment_flow(
-        "Deployment, on from a pause", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT, pause_deployment
+        "Deployment, resumed from a pause", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT, pause_deployment
     ),
     deployment_flow(
-        "Deployment, back from a pause", BACK_DEPLOYMENT, UPDATE_DEPLOYMENT, pause_deployment
+        "Deployment, rolled back from a pause", BACK_DEPLOYMENT, UPDATE_DEPLOYMENT, pause_deployment
     ),
     stateful_set_flow("StatefulSet", UPDATE_STATEFUL_SET, BACK_STATEFUL_SET),
     stateful_set_flow("StatefulSet, to a pause", PAUSE_STATEFUL_SET, BACK_STATEFUL_SET),
     stateful_set_flow(
-        "StatefulSet, on from a pause", UPDATE_STATEFUL_SET, BACK_STATEFUL_SET, pause_stateful_set
+        "StatefulSet, resumed from a pause",
+        UPDATE_STATEFUL_SET, BACK_STATEFUL_SET, pause_stateful_set
     ),
     stateful_set_flow(
-        "StatefulSet, back from a pause", BACK_STATEFUL_SET, UPDATE_STATEFUL_SET, pause_stateful_set
+        "StatefulSet, rolled back from a pause",
+        BACK_STATEFUL_SET, UPDATE_STATEFUL_SET, pause_stateful_set
     ),
     STUCK,
     daemon_set_flow("DaemonSet", UPDATE_DAEMON_SET, BACK_DAEMON_SET),
     daemon_set_flow("DaemonSet, to a pause", PAUSE_DAEMON_SET, BACK_DAEMON_SET),
     daemon_set_flow(
-        "DaemonSet, on from a pause", UPDATE_DAEMON_SET, BACK_DAEMON_SET, pause_daemon_set
+        "DaemonSet, resumed from a pause", UPDATE_DAEMON_SET, BACK_DAEMON_SET, pause_daemon_set
     ),
     daemon_set_flow(
-        "DaemonSet, back from a pause", BACK_DAEMON_SET, UPDATE_DAEMON_SET, pause_daemon_set
+        "DaemonSet, rolled back from a pause", BACK_DAEMON_SET, UPDATE_DAEMON_SET, pause_daemon_set
     ),
 ]

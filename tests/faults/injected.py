@@ -300,38 +300,38 @@ class Kind:
 
 FAULTS = [
     Kind("409", answer(CONFLICT), any_write),
-    Kind("422, a test has failed", failed_test, any_json_patch),
-    Kind("the object was changed before", change_before, any_change),
+    Kind("422, failed test", failed_test, any_json_patch),
+    Kind("object changed before the write", change_before, any_change),
     Kind("429 with Retry-After", answer(BUSY)),
     Kind("500", answer(INTERNAL)),
-    Kind("500 though it took effect", answer_after(INTERNAL), any_write),
+    Kind("500 after the write took effect", answer_after(INTERNAL), any_write),
     Kind("503", answer(UNAVAILABLE)),
     Kind("504", answer(TIMEOUT)),
-    Kind("504 though it took effect", answer_after(TIMEOUT), any_write),
+    Kind("504 after the write took effect", answer_after(TIMEOUT), any_write),
     Kind("connection refused", refused),
-    Kind("reset before the server has it", reset),
-    Kind("reset after it took effect", reset_after),
+    Kind("reset before the server receives the request", reset),
+    Kind("reset after the request took effect", reset_after),
     Kind("answer 5 s late", delayed),
-    Kind("answer cut", truncated),
+    Kind("answer truncated", truncated),
     Kind("watch refused with 410", answer(Answer(410, [], json.dumps(GONE).encode())), any_watch),
     Kind("watch refused with 503", answer(UNAVAILABLE), any_watch),
 ]
 
 PERMANENT_FAULTS = [
     Kind("409", answer(CONFLICT), any_write),
-    Kind("422, a test has failed", failed_test, any_json_patch),
+    Kind("422, failed test", failed_test, any_json_patch),
     Kind("429 with Retry-After", answer(BUSY)),
     Kind("503", answer(UNAVAILABLE)),
     Kind("connection refused", refused_permanently),
-    Kind("reset before the server has it", reset),
-    Kind("reset after it took effect", reset_after),
-    Kind("answer cut", truncated),
+    Kind("reset before the server receives the request", reset),
+    Kind("reset after the request took effect", reset_after),
+    Kind("answer truncated", truncated),
 ]
 
 WATCH_FAULTS = {
     "watch expires (410)": expire,
     "watch closed": close,
-    "watch broken in the middle of a line": break_line,
+    "watch closed within a line": break_line,
     "watch half-open": stall,
-    "events doubled, with bookmarks": double,
+    "duplicate events, with bookmarks": double,
 }

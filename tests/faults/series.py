@@ -154,9 +154,9 @@ def crash(flow: Flow, references: References, client: Client = module,
             broken += check_resume(world, flow, end, client)
         return Outcome(broken + world.judge.violations())
 
-    then = "turned round" if is_reversed else "same task"
+    then = "the opposite task" if is_reversed else "same task"
     name = f"{flow.name}, then {then}"
-    return Series("the command ansible killed" if client is not module else "module killed", name,
+    return Series("ansible command killed" if client is not module else "module killed", name,
                   kills, attempt, at_write)
 
 
@@ -247,7 +247,7 @@ def disturb(flow: Flow, references: References, kind: Kind, is_permanent: bool =
         script = Script(number, kind.applies, kind.fault, is_permanent)
         return disturbed(world, flow, references, script)
 
-    what = "all requests from one on" if is_permanent else "one request"
+    what = "one request and all later ones" if is_permanent else "one request"
     places = (lambda: PERMANENT_FAULT_STARTS) if is_permanent else from_one
     return Series(f"{what}: {flow.name}", kind.name, places, attempt,
                   lambda number: f"at number {number}")

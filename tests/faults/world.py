@@ -89,7 +89,7 @@ class Judge(Observer):
         if self.max_pods > self._ceiling:
             broken.append(f"ceiling broken: {self.max_pods} pods instead of {self._ceiling}")
         if self.times_without_foo:
-            broken.append(f"foo gone: {self.times_without_foo[0]}")
+            broken.append(f"foo deleted: {self.times_without_foo[0]}")
         if self.orphans:
             broken.append(f"without a controller: {', '.join(sorted(self.orphans))}")
         if self.restarts:

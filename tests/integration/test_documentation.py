@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from objects import manifest
+from objects import manifest, role
 
 ROOT = Path(__file__).parents[2]
 #: docs/awx.md and docs/many-clusters.md have separate tests, which need other programs or clusters.
@@ -144,6 +144,8 @@ def test_documented_command_succeeds(namespace, run_example, tmp_path, command):
     else:
         words += ["-e", f"namespace={namespace.name}"]
 
+    if "migrate_to_deployment" in command:
+        namespace.allow(role("baton-migration"), "baton-migration")
     output = run_example(*words, is_rollback="rolled_back" in command or "rollback" in command,
                          files=FILES.findall(command))
 
@@ -157,8 +159,8 @@ def test_documented_playbook_succeeds(namespace, run_example, tmp_path, plays):
     defaults = {
         "module_defaults": {"group/baton.kubernetes.kubernetes": {"namespace": namespace.name}}}
     plays = [{**defaults, **play} for play in json.loads(text)]
-    for role in (role for play in plays for role in play.get("roles", ())):
-        role[f"{role['role'].rpartition('.')[2]}_namespace"] = namespace.name
+    for entry in (entry for play in plays for entry in play.get("roles", ())):
+        entry[f"{entry['role'].rpartition('.')[2]}_namespace"] = namespace.name
     with healthy_server() as address:
         (tmp_path / "play.yml").write_text(json.dumps(plays).replace(ADDRESS, address))
 

@@ -36,6 +36,7 @@ pins: ## The lock files, after a change of a requirements file: every package wi
 	@$(COMPILE) --output-file tests/requirements.lock requirements.txt tests/requirements.txt
 	@$(COMPILE) --output-file docs/requirements.lock --constraint tests/requirements.lock docs/requirements.txt
 	@$(COMPILE) --output-file tests/packaging/requirements.lock tests/packaging/requirements.txt
+	@$(COMPILE) --output-file tests/events/requirements.lock tests/events/requirements.txt
 	@$(COMPILE) --output-file tests/mutation/requirements.lock tests/mutation/requirements.txt
 
 .PHONY: demo

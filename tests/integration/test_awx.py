@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the AWX project of docs/awx with ansible-runner, which AWX uses to run jobs."""
+"""Test the AWX project of examples/ with ansible-runner, which AWX uses to run jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import yaml
 from objects import eventually
 
 ROOT = Path(__file__).parents[2]
-PROJECT = ROOT / "docs" / "awx" / "project"
+PROJECT = ROOT / "examples"
 #: Inventory of AWX for jobs without managed hosts.
 LOCALHOST = ("localhost ansible_connection=local ansible_python_interpreter=\"{{ "
              "ansible_playbook_python }}\"\n")
@@ -253,7 +253,7 @@ def test_requirements_of_the_project_install_the_collection_from_git(jobs, tmp_p
 
     installed = checkout / "ansible_collections" / "baton" / "kubernetes"
     assert (installed / "playbooks" / "image_bump.yml").is_file()
-    assert {path.name for path in (installed / "docs" / "awx" / "project").glob("*.yml")} == {
+    assert {path.name for path in (installed / "examples").glob("*.yml")} == {
         path.name for path in PROJECT.glob("*.yml")}
 
 

@@ -127,7 +127,7 @@ def kinds(namespace, playbooks):
 def test_survey_defaults_are_valid_for_each_kind(namespace, playbooks, kinds):
     def launch(playbook, survey, **answers):
         """Run a playbook like AWX, with the answers or the defaults of the survey."""
-        spec = json.loads((ROOT / "docs" / "awx"
+        spec = json.loads((ROOT / "examples" / "awx"
                            / f"{survey}.survey.json").read_text(encoding="utf-8"))["spec"]
         defaults = {question["variable"]: question["default"] for question in spec}
         variables = defaults | {"controller_namespace": namespace.name} | answers

@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the archive of the collection, and check the archive with galaxy-importer.
+"""Build the archive of the collection, and check the archive and the environments of examples/.
 
     python tests/packaging build    build into build/, with release notes of changelogs/fragments
-    python tests/packaging          also check with galaxy-importer
+    python tests/packaging          also check with galaxy-importer and ansible-builder
 
-galaxy-importer has a separate environment in the user's cache, since it needs other versions of
+Both have a separate environment in the user's cache, since galaxy-importer needs other versions of
 ansible-core and ansible-lint.
 """
 
@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/cluster")]
 
+import environments  # noqa: E402
 import tool_environment  # noqa: E402
 from workspace import ClusterError, say  # noqa: E402
 
@@ -38,7 +39,8 @@ LARGEST = 600_000
 #: Files in the archive, for users, and for ansible-lint and ansible-test of Galaxy.
 CONTENT = {".ansible-lint", "CHANGELOG.rst", "CONTRIBUTING.md", "FILES.json", "LICENSE",
            "MANIFEST.json", "README.md",
-           "SECURITY.md", "changelogs", "docs", "extensions/eda", "meta", "playbooks", "plugins",
+           "SECURITY.md", "changelogs", "docs", "examples", "extensions/eda",
+           "meta", "playbooks", "plugins",
            "requirements.txt", "roles",
            "tests/config.yml"}
 
@@ -95,9 +97,8 @@ def complaints(file: Path) -> list[str]:
             *([f"{size} bytes, more than {LARGEST}"] if size > LARGEST else [])]
 
 
-def imported(file: Path) -> list[str]:
+def imported(python: Path, file: Path) -> list[str]:
     """Return the errors and warnings of galaxy-importer."""
-    python = tool_environment.python("galaxy-importer", LOCK)
     with tempfile.TemporaryDirectory(prefix="baton-import-") as place:
         settings = Path(place) / "galaxy-importer.cfg"
         settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_DOC = True\nRUN_ANSIBLE_LINT = "
@@ -129,8 +130,11 @@ def main(only_build: bool) -> int:
             "which Galaxy demands")
     if only_build:
         return 0
+    python = tool_environment.python("galaxy-importer", LOCK)
     with tempfile.TemporaryDirectory(prefix="baton-packaging-") as place:
-        faults = complaints(file) + imported(file if repository else build(Path(place), STAND_IN))
+        imports = imported(python, file if repository else build(Path(place), STAND_IN))
+    faults = [*complaints(file), *imports,
+              *environments.faults(python.parent / "ansible-builder", file)]
     for line in faults:
         say(f"packaging: {line}")
     return 1 if faults else 0

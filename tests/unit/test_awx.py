@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the importable files of docs/awx with AWX and with the playbooks."""
+"""Compare the importable files of examples/ with AWX and with the playbooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import yaml
 from ansible_collections.baton.kubernetes.plugins.lookup import release_request
 
 ROOT = Path(__file__).parents[2]
-AWX = ROOT / "docs" / "awx"
+EXAMPLES = ROOT / "examples"
+AWX = EXAMPLES / "awx"
 #: Types of questions and of their defaults (SURVEY_TYPE_MAPPING in awx/main/models/mixins.py).
 TYPES = {"text": str, "textarea": str, "password": str, "multiplechoice": str, "multiselect": str,
          "integer": int}
@@ -66,7 +67,8 @@ def test_the_credential_type_injects_the_options_of_the_module():
 
 def test_the_awx_project_imports_each_playbook():
     imported = {path.stem: yaml.safe_load(path.read_text())[0]["ansible.builtin.import_playbook"]
-                for path in (AWX / "project").glob("*.yml")}
+                for path in EXAMPLES.glob("*.yml")
+                if not path.stem.endswith("-environment")}
 
     assert imported == {path.stem: f"baton.kubernetes.{path.stem}"
                         for path in (ROOT / "playbooks").glob("*.yml")}
@@ -104,28 +106,33 @@ def test_the_execution_environment_has_the_packages_of_the_documentation():
     lines = (ROOT / meta["python"]).read_text().splitlines()
     packages = {re.split(r"[<>=!]", line)[0] for line in lines if not line.startswith("#")}
 
-    assert packages == {"kubernetes", "PyYAML"} and (ROOT / meta["system"]).is_file()
+    assert packages == {"kubernetes", "PyYAML"} and "system" not in meta
 
 
-def test_the_execution_environment_has_the_tested_versions():
-    definition = yaml.safe_load((AWX / "execution-environment.yml").read_text())
+@pytest.mark.parametrize("name, pinned_by", [
+    ("execution", ("requirements.txt", "tests/requirements.txt")),
+    ("decision", ("tests/events/requirements.txt",)),
+])
+def test_an_environment_has_the_tested_versions(name, pinned_by):
+    definition = yaml.safe_load((EXAMPLES / f"{name}-environment.yml").read_text())
     assert re.fullmatch(r"[a-z./\d-]+@sha256:[0-9a-f]{64}",
                         definition["images"]["base_image"]["name"])
     environment = definition["dependencies"]
-    pins = {line.split()[0] for path in ("requirements.txt", "tests/requirements.txt")
+    pins = {line.split()[0] for path in pinned_by
             for line in (ROOT / path).read_text().splitlines() if not line.startswith("#")}
     programs = {environment[program]["package_pip"]
                 for program in ("ansible_core", "ansible_runner")}
     assert {*environment["python"]} | programs <= pins
 
 
-def test_project_and_execution_environment_get_the_collection_from_one_place():
+def test_project_and_environments_get_the_collection_from_one_place():
     """tests/integration/test_awx.py installs the collection from there."""
-    environment = yaml.safe_load((AWX / "execution-environment.yml").read_text())["dependencies"]
-    project = yaml.safe_load((AWX / "project" / "collections" / "requirements.yml").read_text())
+    requirements = "collections/requirements.yml"  # in an AWX project, always this path
 
-    assert (environment["galaxy"]["collections"] == project["collections"]
-            and len(project["collections"]) == 1)
+    for name in ("execution", "decision"):
+        definition = yaml.safe_load((EXAMPLES / f"{name}-environment.yml").read_text())
+        assert definition["dependencies"]["galaxy"] == requirements
+    assert len(yaml.safe_load((EXAMPLES / requirements).read_text())["collections"]) == 1
 
 
 def test_the_rulebook_passes_known_variables_to_a_playbook_and_no_templates():

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 LOCKS = {"tests/requirements.lock": ("requirements.txt", "tests/requirements.txt"),
          "docs/requirements.lock": ("docs/requirements.txt",),
          "tests/packaging/requirements.lock": ("tests/packaging/requirements.txt",),
+         "tests/events/requirements.lock": ("tests/events/requirements.txt",),
          "tests/mutation/requirements.lock": ("tests/mutation/requirements.txt",),
          "tests/cluster/requirements-go.txt": ("tests/cluster/requirements-go.txt",)}
 

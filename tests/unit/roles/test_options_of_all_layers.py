@@ -92,7 +92,7 @@ def questions(role: str) -> dict[str, Json]:
     """Return the questions of a role's survey by option."""
     options = {short: option for option in role_options(role)
                for short in release_request.short_names(option)}
-    spec = json.loads((ROOT / "docs" / "awx" / f"{role}.survey.json").read_text("utf-8"))["spec"]
+    spec = json.loads((ROOT / "examples/awx" / f"{role}.survey.json").read_text("utf-8"))["spec"]
     return {options[question["variable"]]: question for question in spec}
 
 

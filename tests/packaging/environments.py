@@ -1,0 +1,79 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Check the environments of examples/ with ansible-builder, as far as possible without images.
+
+ansible-builder writes the Containerfile, and reads the dependencies of the built collection. No
+image is pulled: the tests of examples/ install the same requirements in another way.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+#: For each environment, the packages of the system in the final image.
+SYSTEM_PACKAGES = {"execution": "", "decision": "java-17-openjdk-headless [platform:rpm]"}
+INSTALL_GIT = "RUN $PKGMGR install --assumeyes git-core"
+INSTALL_COLLECTIONS = "ansible-galaxy collection install"
+
+
+def faults(builder: Path, archive: Path) -> Iterator[str]:
+    """Yield the faults of the environments, and of the collection's own part."""
+    with tempfile.TemporaryDirectory(prefix="baton-environments-") as place:
+        for name, packages in SYSTEM_PACKAGES.items():
+            context = Path(place) / name
+            subprocess.run([str(builder), "create", "--file", f"{name}-environment.yml",
+                            "--context", str(context), "--output-filename", "Containerfile"],
+                           cwd=EXAMPLES, check=True, stdout=subprocess.DEVNULL)
+            for fault in (*stage_faults((context / "Containerfile").read_text("utf-8")),
+                          *context_faults(context / "_build", packages)):
+                yield f"examples/{name}-environment.yml: {fault}"
+        yield from collection_faults(builder, archive, Path(place) / "collections")
+
+
+def stage_faults(containerfile: str) -> Iterator[str]:
+    """Yield the faults of the stages: git is needed before the collections are installed, and not
+    in the final image.
+    """
+    stages = re.split(r"^FROM .* AS ", containerfile, flags=re.MULTILINE)[1:]
+    lines = {stage.split()[0]: stage.splitlines() for stage in stages}
+    installs = [number for number, line in enumerate(lines["galaxy"])
+                if INSTALL_COLLECTIONS in line]
+    if not installs or INSTALL_GIT not in lines["galaxy"][:installs[0]]:
+        yield "git is not installed before the collections"
+    yield from (f"git is in the stage {name}" for name in ("base", "final")
+                if any("git" in line.split() or "git-core" in line for line in lines[name]))
+
+
+def context_faults(build: Path, packages: str) -> Iterator[str]:
+    """Yield the differences between the build context and the definition."""
+    requirements = (EXAMPLES / "collections/requirements.yml").read_text("utf-8")
+    if (build / "requirements.yml").read_text("utf-8") != requirements:
+        yield "the collections differ from collections/requirements.yml"
+    bindep = build / "bindep.txt"
+    if (bindep.read_text("utf-8").strip() if bindep.exists() else "") != packages:
+        yield f"the packages of the system are not: {packages or 'none'}"
+
+
+def collection_faults(builder: Path, archive: Path, place: Path) -> Iterator[str]:
+    """Yield the differences between the dependencies that the built collection declares and meta/.
+    """
+    installed = place / "ansible_collections/baton/kubernetes"
+    with tarfile.open(archive) as file:
+        file.extractall(installed, filter="data")
+    output = subprocess.run([str(builder), "introspect", str(place)], check=True,
+                            capture_output=True, text=True).stdout
+    declared = yaml.safe_load(output)
+    packages = {re.split(r"[ <>=]", line)[0] for line in declared["python"]}
+    if packages != {"kubernetes"}:  # ansible-builder leaves out PyYAML, as ansible-core needs it
+        yield f"meta/execution-environment.yml declares the Python packages {packages}"
+    if declared["system"]:
+        yield f"meta/execution-environment.yml declares packages of the system: {declared}"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
-SOME = "## Some rows, measured later"
+SOME = "## Rows of later measurements"
 MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
 sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"),
                 str(ROOT / "tests/integration"),
@@ -38,8 +38,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=11, metavar="N",
                         help="number of alternating runs (default: 11)")
     parser.add_argument("--record", action="store_true",
-                        help="write the table to docs/benchmarks.md as well: that of some "
-                        "rows below that of all")
+                        help="also write the table to docs/benchmarks.md: selected rows below the "
+                        "table of all rows")
     parser.add_argument("rows", nargs="*", metavar="ROW",
                         help=f"which ones (default: all): {', '.join(ROWS)}")
     options = parser.parse_args()

@@ -308,7 +308,7 @@ class Playground:
             raise SystemExit(f"{patched} of {pods} pods were patched")
         return seconds
 
-    def by_anyone(self, roll: Callable[[], Rolled]) -> tuple[Rolled, float]:
+    def all_clients(self, roll: Callable[[], Rolled]) -> tuple[Rolled, float]:
         """Run a rollout, and count the requests of all clients."""
         return self._everybody.caused_by(roll)
 

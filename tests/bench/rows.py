@@ -121,10 +121,10 @@ def rollout_of_100(bench: Bench) -> list[Row]:
         ours_of_all, with_ansible, pings, theirs_of_all = in_turns(
             bench,
             "rollout of 100",
-            lambda: playground.by_anyone(lambda: playground.roll(**task, image=next(versions))),
+            lambda: playground.all_clients(lambda: playground.roll(**task, image=next(versions))),
             by_ansible,
             lambda: bench.ansible.run("ping", changed=False).wall,
-            lambda: playground.by_anyone(lambda: playground.roll_deployments(next(versions))),
+            lambda: playground.all_clients(lambda: playground.roll_deployments(next(versions))),
         )
     ours, theirs = [run for run, _all in ours_of_all], [run for run, _all in theirs_of_all]
     steps = [run.steps for run in ours]
@@ -147,14 +147,14 @@ def rollout_of_100(bench: Bench) -> list[Row]:
             [run.seconds / count for run, count in zip(ours, steps, strict=True)]),
         Row("of that, waiting for answers to requests",
             [run.answers / count for run, count in zip(ours, steps, strict=True)]),
-        Row("of that, our own processor time",
+        Row("of that, processor time of the task",
             [run.processor / count for run, count in zip(ours, steps, strict=True)]),
     ]
 
 
 def _all_requests(what: str, pods: int, ours: list[tuple[Rolled, float]], peer: str,
                   theirs: list[tuple[Rolled, float]]) -> Row:
-    return Row(f"{what}: all requests per replaced pod, by anyone",
+    return Row(f"{what}: requests of all clients per replaced pod",
                [requests / pods for _rolled, requests in ours], peer,
                [requests / pods for _rolled, requests in theirs], unit="")
 
@@ -183,8 +183,8 @@ def real_kubelet(bench: Bench) -> list[Row]:
         ours, theirs = in_turns(
             bench.not_too_many(),
             what,
-            lambda: playground.by_anyone(lambda: playground.roll(**task, image=next(images))),
-            lambda: playground.by_anyone(lambda: playground.roll_deployments(next(images))),
+            lambda: playground.all_clients(lambda: playground.roll(**task, image=next(images))),
+            lambda: playground.all_clients(lambda: playground.roll_deployments(next(images))),
         )
     return [
         Row(f"{what}: requests per replaced pod", [run.requests / pods for run, _all in ours], peer,
@@ -214,7 +214,7 @@ def deployment_of_100(bench: Bench) -> list[Row]:
             ratio_goal=1.1),
         Row(f"{what}: the task's requests per replaced pod",
             [run.requests / pods for run in our_runs], unit="", most=1),
-        Row(f"{what}: our own processor time", [run.processor for run in our_runs]),
+        Row(f"{what}: processor time of the task", [run.processor for run in our_runs]),
     ]
 
 
@@ -238,7 +238,7 @@ def _stateful_set(bench: Bench, pods: int) -> list[Row]:
                                                         "statefulset/baz", task,
                                                         peers.roll_stateful_sets, roll_back)
     return [*rows,
-            Row(f"{what}: `rolled_back` of one that is stuck, which by itself it never does",
+            Row(f"{what}: `rolled_back` of a stuck update, which the cluster never ends",
                 [run.seconds for run in back])]
 
 
@@ -302,7 +302,7 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
         Row(what, seconds, f"{KUBECTL} set image, rollout status",
             [run.seconds for run in by_kubectl], ratio_goal=1.05),
         Row("of that, until its first write is done", [run.until_begun for run in our_runs]),
-        Row("of that, our own processor time", [run.processor for run in our_runs]),
+        Row("of that, processor time of the task", [run.processor for run in our_runs]),
         Row(f"{what}: the task's requests per replaced pod",
             [run.requests / pods for run in our_runs], unit="", most=1),
     ], rest
@@ -388,7 +388,7 @@ def _over_a_slow_line(bench: Bench, surge: int | str, seconds: int, most: int | 
             ratio_goal=goal,
         ),
         Row(
-            f"{what}: requests one after the other",
+            f"{what}: sequential requests",
             [run.sequential_requests for run in our_runs],
             unit="",
             most=most,
@@ -413,10 +413,10 @@ def kubectl(bench: Bench) -> list[Row]:
         ours_of_all, theirs_of_all, deployments_of_all = in_turns(
             bench.not_too_many(),
             f"{pods} pods by {KUBECTL}",
-            lambda: ours.by_anyone(lambda: ours.roll(name="foo", namespace=ours.namespace,
+            lambda: ours.all_clients(lambda: ours.roll(name="foo", namespace=ours.namespace,
                                                      image=next(versions))),
-            lambda: theirs.by_anyone(lambda: theirs.roll_by_kubectl(program, next(versions))),
-            lambda: deployments.by_anyone(lambda: deployments.roll_deployments(next(versions))),
+            lambda: theirs.all_clients(lambda: theirs.roll_by_kubectl(program, next(versions))),
+            lambda: deployments.all_clients(lambda: deployments.roll_deployments(next(versions))),
         )
     our_runs, their_runs = [run for run, _all in ours_of_all], [run for run, _all in theirs_of_all]
     what, peer = f"{pods} pods, surge 1", f"{KUBECTL} rolling-update --poll-interval=100ms"
@@ -461,14 +461,14 @@ def _handover(bench: Bench, kubeconfig: str, pods: int, what: str, most: float |
 
 def _handed_over(what: str, runs: list[HandedOver], most: float | None) -> list[Row]:
     return [
-        Row(f"{what}: from closed to open", [run.closed for run in runs], "as many bare patches",
+        Row(f"{what}: from closed to open", [run.closed for run in runs], "the same patches alone",
             [run.bare for run in runs],
             ratio_goal=1.5 if most else None, most=most),
-        Row("of that, until every pod has changed its controller",
+        Row("of that, until every pod is reparented",
             [run.until_handed for run in runs]),
-        Row(f"{what}: pods seen without a controller", [run.without_controller for run in runs],
+        Row(f"{what}: pods without a controller", [run.without_controller for run in runs],
             unit="", most=0),
-        Row(f"{what}: pods created beyond those asked for", [run.created_beyond for run in runs],
+        Row(f"{what}: surplus pods created", [run.created_beyond for run in runs],
             unit="", most=0),
     ]
 
@@ -491,10 +491,10 @@ def sizes(bench: Bench) -> list[Row]:
                 f"{fewer} pods",
                 [run.bytes / run.steps for run in measured[fewer]], unit="",
                 ratio_goal=5 if pods == 1000 else None),
-            Row("of that, answers to patches: one for each pod",
+            Row("of that, answers to the patches of the handover",
                 [run.patched / run.steps for run in runs], unit=""),
             Row(f"{what}: the handover, from closed to open", [run.closed for run in runs]),
-            Row(f"{what}: pods created beyond those asked for", [count - pods for count in created],
+            Row(f"{what}: surplus pods created", [count - pods for count in created],
                 unit="", most=0),
         ]
     return rows
@@ -562,13 +562,13 @@ def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
                for run, peer_run in zip(single_runs, theirs, strict=True)]
     what = f"{count} {kind}s of {pods} pods in one task"
     return [
-        Row(f"{what}", [run.seconds for run in many], "one such task + the Deployment controller",
-            allowed, ratio_goal=1.5),
-        Row(f"{what}: memory at most", [run.memory for run in many], "one of them",
+        Row(f"{what}", [run.seconds for run in many],
+            "a task for one controller + the Deployment controller", allowed, ratio_goal=1.5),
+        Row(f"{what}: peak memory", [run.memory for run in many], "a task for one controller",
             [run.memory for run in single_runs], unit="MiB",
             most=150),
-        Row(f"{what}: requests per {kind}", [run.requests / count for run in many], "one of them",
-            [run.requests for run in single_runs], unit=""),
+        Row(f"{what}: requests per {kind}", [run.requests / count for run in many],
+            "a task for one controller", [run.requests for run in single_runs], unit=""),
     ]
 
 
@@ -586,13 +586,13 @@ def large_fleet(bench: Bench) -> list[Row]:
             Row(what, [run.seconds for run in many], "Deployment controller",
                 [run.seconds for run in theirs],
                 ratio_goal=1.3 if is_all else None),
-            Row("of that, our own processor time", [run.processor for run in many]),
-            Row(f"{what}: memory at most", [run.memory for run in many], unit="MiB",
+            Row("of that, processor time of the task", [run.processor for run in many]),
+            Row(f"{what}: peak memory", [run.memory for run in many], unit="MiB",
                 most=200 if is_all else None),
             Row(f"{what}: requests per {kind}", [run.requests / count for run in many],
                 f"10 {kind}s",
                 [run.requests / 10 for run in few], unit="", ratio_goal=1 if is_all else None),
-            Row(f"{what}: requests that were answered 429", [run.refused for run in many], unit="",
+            Row(f"{what}: requests answered with 429", [run.refused for run in many], unit="",
                 most=0),
         ]
     return rows

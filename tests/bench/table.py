@@ -51,13 +51,14 @@ class Row:
             goals.append(f"ratio ≤ {self.ratio_goal:g}: {_verdict(self.ratio <= self.ratio_goal)}")
         if self.most is not None:
             ours = median(self.ours) if self.most else max(self.ours)
-            goals.append(f"ours ≤ {self.most:g}{self.unit}: {_verdict(ours <= self.most)}")
+            goals.append(f"value ≤ {self.most:g}{self.unit}: {_verdict(ours <= self.most)}")
         return "; ".join(goals) or "-"
 
 
 def printed(rows: list[Row]) -> list[str]:
     """Return a table row per comparison: medians with their range, and the ratio."""
-    lines = ["| what | ours | peer's | peer | ratio | goal |", "|---|---|---|---|---|---|"]
+    lines = ["| measurement | this collection | value of the peer | peer | ratio | goal |",
+             "|---|---|---|---|---|---|"]
     for row in rows:
         ours, peers = _cell(row.ours, row.unit), _cell(row.peer, row.unit)
         ratio = f"{row.ratio:.2f}" if row.peer else "-"
@@ -74,8 +75,8 @@ def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
                          for name in ("ansible-core", "kubernetes", "urllib3"))
     loads = f"load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
     return [
-        f"- Medians of {runs} runs in turns, of what takes long {LONG_RUNS} at most; in brackets "
-        f"the lowest and the highest.",
+        f"- Medians of {runs} alternating runs (at most {LONG_RUNS} of long measurements), with "
+        "minimum and maximum in parentheses.",
         f"- Kubernetes {server}, {cluster}.",
         f"- Python {platform.python_version()}, {packages}.",
         f"- {os.cpu_count()} CPUs ({platform.machine()}), {loads}.",

@@ -77,7 +77,7 @@ def target(row: Row, cluster: AnyCluster, requirement: str) -> None:
     row.beside = told(folder, row.version, "kubernetes")
     with namespace_for(cluster) as namespace:
         module(row, namespace, folder)
-    with row.part("says that kubernetes is missing"):
+    with row.part("reports that kubernetes is missing"):
         says(str(environment(row.version) / "bin" / "python"),
              "Failed to import the required Python library (kubernetes)")
 
@@ -85,7 +85,7 @@ def target(row: Row, cluster: AnyCluster, requirement: str) -> None:
 def refused(row: Row, _cluster: AnyCluster) -> None:
     path, version = python(row.version)
     row.beside = f"Python {version}"
-    with row.part("says that it is too old"):
+    with row.part("reports that it is too old"):
         # newer versions of Ansible print this message
         says(path, "needs Python 3.9 or newer", cores.provided(cores.CORES[0]) / "bin")
 

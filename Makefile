@@ -21,7 +21,7 @@ venv: .venv/ready ## The Python environment in .venv, built again when a require
 	  "Python 3.11 or newer is needed, which '$(PYTHON)' is not: name one, as in: make PYTHON=python3.11"; exit 1; }
 	@echo "Installing the pinned requirements into .venv: about a minute the first time"
 	@$(PYTHON) -m venv --clear .venv
-	@$(or $(MEANWHILE),:) & .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	@$(or $(MEANWHILE),:) & .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes \
 	  -r tests/requirements.lock && wait || { kill $$! 2> /dev/null; wait; exit 1; }
 	@mkdir -p .venv/collections/ansible_collections/baton
 	@ln -s ../../../.. .venv/collections/ansible_collections/baton/kubernetes
@@ -134,7 +134,7 @@ permissions: .venv/ready ## The Roles of docs/permissions, from the checks of th
 
 .PHONY: docs
 docs: .venv/ready ## Every option and return value as HTML, in build/docs/build/html; fetches Sphinx the first time
-	@pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.lock
+	@pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r docs/requirements.lock
 	@mkdir -p build/docs
 	@antsibull-docs sphinx-init --use-current --squash-hierarchy --fail-on-error --lenient --title baton.kubernetes \
 	  --html-short-title baton.kubernetes --project baton.kubernetes --copyright 'baton.kubernetes contributors' \

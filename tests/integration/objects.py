@@ -83,7 +83,14 @@ def uids(pods: t.Iterable[Json]) -> set[str]:
     return {pod["metadata"]["uid"] for pod in pods}
 
 
-def eventually(condition: t.Callable[[], t.Any], what: str, seconds: float = 120) -> t.Any:
+def versions(namespace: t.Any) -> tuple[int, int]:
+    """Return the number of pods with myimage:v1, and the number of other pods."""
+    images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
+    return images.count("myimage:v1"), len(images) - images.count("myimage:v1")
+
+
+def eventually(condition: t.Callable[[], t.Any], what: str = "condition",
+               seconds: float = 120) -> t.Any:
     """Wait for a true value, and return the value; fail with the description after the timeout."""
     end = time.monotonic() + seconds
     while not (result := condition()):

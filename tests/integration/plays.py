@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 
+from objects import versions
 from proc import descendants
 
 #: Default stages of an update.
@@ -87,12 +88,6 @@ class CheckHandler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_unused):
         pass
-
-
-def versions(namespace):
-    """Return the number of pods with myimage:v1, and the number of other pods."""
-    images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
-    return images.count("myimage:v1"), len(images) - images.count("myimage:v1")
 
 
 class Playbooks:

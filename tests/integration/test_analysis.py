@@ -19,8 +19,8 @@ import monitoring
 import pytest
 import yaml
 from monitoring import RATE, WINDOW
-from objects import cannot_run
-from plays import CheckServer, Playbooks, versions
+from objects import cannot_run, versions
+from plays import CheckServer, Playbooks
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 

@@ -18,8 +18,8 @@ import kubelets
 import pytest
 import yaml
 from kubelets import ERROR, SECRET, analyzed
-from objects import eventually, manifest, role
-from plays import CheckServer, Playbooks, versions
+from objects import eventually, manifest, role, versions
+from plays import CheckServer, Playbooks
 from test_permissions import change_role, without
 
 pytestmark = pytest.mark.fake_nodes("logs of a fake kubelet")

@@ -14,8 +14,8 @@ import threading
 import time
 
 import pytest
-from objects import eventually
-from plays import Playbooks, versions
+from objects import eventually, versions
+from plays import Playbooks
 from proc import descendants
 
 

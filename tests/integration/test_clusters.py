@@ -13,7 +13,8 @@ import json
 import html5lib
 import pytest
 from namespace import Namespace
-from plays import CheckServer, Playbooks, versions
+from objects import versions
+from plays import CheckServer, Playbooks
 
 CLUSTERS = ["lyon", "porto"]
 HTML = "{http://www.w3.org/1999/xhtml}"

@@ -9,7 +9,7 @@ import json
 import time
 
 import pytest
-from objects import eventually, uids
+from objects import eventually, uids, versions
 from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
@@ -25,12 +25,6 @@ def update(namespace, **params):
 
 def roll_back(namespace, **params):
     return namespace.roll(kind="Deployment", state="rolled_back", **params)
-
-
-def versions(namespace):
-    """Return the number of pods of each image."""
-    images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
-    return images.count("myimage:v1"), images.count("myimage:v2")
 
 
 def settings(item):

@@ -405,7 +405,8 @@ def successors(shared_namespace, kind, name):
             for item in items if item["metadata"]["name"].startswith(f"{name}-")]
 
 
-@pytest.mark.full
+@pytest.mark.parametrize("share", [pytest.param(120, marks=pytest.mark.full),
+                                   pytest.param(8, marks=pytest.mark.long)])
 def test_forged_annotation_causes_no_action(shared_namespace, share):
     """The test uses check mode, which is fast enough for many values."""
     before = shared_namespace.digests_of_other_objects()

@@ -11,7 +11,8 @@ import json
 import embedded
 import pytest
 from namespace import ADMISSION_PLUGINS, Namespace
-from plays import CheckServer, Playbooks, versions
+from objects import versions
+from plays import CheckServer, Playbooks
 
 REPLICAS = 2
 REGIONS = {"canary": ["malmo"], "europe": ["lyon", "porto"]}

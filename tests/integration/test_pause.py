@@ -6,17 +6,12 @@
 from __future__ import annotations
 
 import pytest
+from objects import versions
 from writes import Killed, kill_at_write
 
 REPLICAS = 5
 #: More than the number of writes of one stage.
 MAX_WRITES = 100
-
-
-def versions(namespace):
-    """Return the number of pods of each image."""
-    images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
-    return images.count("myimage:v1"), images.count("myimage:v2")
 
 
 def update_to_pause(namespace, pause_at):

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from objects import eventually
-from plays import STAGES, CheckServer, Playbooks, kill_processes, versions
+from objects import eventually, versions
+from plays import STAGES, CheckServer, Playbooks, kill_processes
 
 ROOT = Path(__file__).parents[2]
 REPLICAS = 10

@@ -8,14 +8,12 @@ from __future__ import annotations
 import itertools
 import typing as t
 
+from killed import Killed
+
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import (
     KubernetesGateway,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete
-
-
-class Killed(BaseException):
-    """The client is killed. The code under test must not handle this exception."""
 
 
 def intercept_writes(gateway: KubernetesGateway,

@@ -39,6 +39,7 @@ from forged import (
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 from idle_gateway import IdleGateway
+from killed import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import related
@@ -189,10 +190,6 @@ WITH_REVISIONS = ("StatefulSet", "DaemonSet")
 BROKEN = "myimage:v3"
 #: Images requested by users.
 REQUESTED_IMAGES = {"myimage:v0", "myimage:v1", "myimage:v2", BROKEN, ""}
-
-
-class Killed(BaseException):
-    """Death of the client at a write."""
 
 
 class Violation(AssertionError):

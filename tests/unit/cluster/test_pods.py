@@ -27,6 +27,7 @@ from apiserver import (
     stream,
     truncated,
 )
+from objects import eventually
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (
     handovers,
@@ -49,13 +50,6 @@ def pod_of_primary(name, ready=False, restarts=0):
     status = {"conditions": [{"type": "Ready", "status": str(ready)}],
               "containerStatuses": [{"restartCount": restarts}]}
     return {**pod(name, "uid of foo", uid=f"uid of {name}", resourceVersion="11"), "status": status}
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def changed(item, version="12"):

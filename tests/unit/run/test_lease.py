@@ -20,6 +20,7 @@ import types
 from pathlib import Path
 
 import pytest
+from killed import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -864,10 +865,6 @@ class Scheduler:
             self.current = self.chance.choice([turn for turn in waiting if turn.wakes <= self.now])
             self.current.go.release()
             assert self.current.back.acquire(timeout=10)
-
-
-class Killed(BaseException):
-    """Death of a client."""
 
 
 class RandomTask:

@@ -16,6 +16,7 @@ from clusters import Cluster
 from forged import KEYS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from killed import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -28,10 +29,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 SOAK = 60
 PAUSED = dataclasses.replace(UPDATE, soak=SOAK, pause_at=Size(1))
 AT_THE_END = dataclasses.replace(UPDATE, soak=SOAK)
-
-
-class Killed(BaseException):
-    """Death of the client."""
 
 
 class ObservedCluster(Cluster):

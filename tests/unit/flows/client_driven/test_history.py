@@ -12,6 +12,7 @@ import json
 import pytest
 from builders import NOW, UPDATE, rc, record
 from clusters import Cluster
+from killed import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -25,10 +26,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
-
-
-class Killed(BaseException):
-    """Death of the client."""
 
 
 class World(Cluster):

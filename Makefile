@@ -129,7 +129,7 @@ pictures: .venv/ready ## README's pictures, of a rollout that is really run: a m
 	@.venv/bin/python tests/pictures
 
 .PHONY: permissions
-permissions: .venv/ready ## The Roles of docs/permissions, from the checks of the code
+permissions: .venv/ready ## The Roles of docs/reference/permissions, from the checks of the code
 	@.venv/bin/python tests/permissions
 
 .PHONY: docs

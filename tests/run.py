@@ -170,7 +170,7 @@ TIERS = {
     "manifests-sample": Tier([BUILD, "python tests/manifests --sample"]),
     "manifests": Tier([BUILD, "python tests/manifests"], minutes=60),
     # Every fourth seed plays fleets: none here, as long as a failure of seed 4 is not explained
-    # (docs/faults.md).
+    # (docs/internals/faults.md).
     "histories-sample": Tier([BUILD, "python tests/histories --seeds 1-3"]),
     "histories": Tier([BUILD, "python tests/histories --simulated 500 --seeds 1-20",
                        "python tests/histories --kinds StatefulSet DaemonSet --seeds 1-48",

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "internals" / "benchmarks.md"
 SOME = "## Rows of later measurements"
 MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
 sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"),
@@ -38,8 +38,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=11, metavar="N",
                         help="number of alternating runs (default: 11)")
     parser.add_argument("--record", action="store_true",
-                        help="also write the table to docs/benchmarks.md: selected rows below the "
-                        "table of all rows")
+                        help="also write the table to docs/internals/benchmarks.md: selected "
+                        "rows below the table of all rows")
     parser.add_argument("rows", nargs="*", metavar="ROW",
                         help=f"which ones (default: all): {', '.join(ROWS)}")
     options = parser.parse_args()

@@ -16,7 +16,7 @@ import kubernetes
 from external import external_kubeconfig
 from series import Series, Tally
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "internals" / "faults.md"
 HEADING, LATER = "## Measured", "## Some series, measured later"
 
 Tallies = dict[Series, Tally]

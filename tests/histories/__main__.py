@@ -42,7 +42,7 @@ CLUSTER = embedded.checkout_cluster_name("histories")
 MOVES_OF_CLIENTS = ("scale", "delete_pod", "edit", "unmark", "apply", "budget", "autoscale",
                     "restart_controller_manager", "set_own",
                     "recreate", "hold", "type")
-DOCUMENT = ROOT / "docs" / "faults.md"
+DOCUMENT = ROOT / "docs" / "internals" / "faults.md"
 #: The heading after the table of recorded runs.
 NEXT_HEADING = "\n## What this shows about kubectl"
 

@@ -4,7 +4,7 @@
 """A namespace of a real cluster, with helpers for tests.
 
 The helpers use the permissions of the cluster's administrator. The code under test uses a
-ServiceAccount with the Role of docs/permissions.md.
+ServiceAccount with the Role of docs/reference/permissions.md.
 """
 
 from __future__ import annotations

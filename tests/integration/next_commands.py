@@ -116,7 +116,7 @@ SITES: dict[str, str] = {
         "test_interrupted_kubectl_rolling_update_is_reverted",
     "flows/client_driven/refusals.py::refuse_deleting_or_closed": FORGED + EDITS,
     "flows/client_driven/refusals.py::refuse_mismatch": FORGED
-    + "docs/recovery.md shows how to remove the annotations",
+    + "docs/how-to/recovery.md shows how to remove the annotations",
     "flows/client_driven/refusals.py::refuse_successor":
         "test_command_names_the_controller_to_update",
     "flows/client_driven/refusals.py::refuse_selector_mismatch":

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kubernetes objects of the tests as JSON, the Roles of docs/permissions.md, and `eventually`."""
+"""Kubernetes objects as JSON, the Roles of docs/reference/permissions.md, and `eventually`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import yaml
 
 Json = dict[str, t.Any]
 
-PERMISSIONS = Path(__file__).parents[2] / "docs" / "permissions.md"
+PERMISSIONS = Path(__file__).parents[2] / "docs" / "reference" / "permissions.md"
 
 
 def role(name: str = "baton") -> list[Json]:
-    """Return the rules of a Role in docs/permissions.md."""
+    """Return the rules of a Role in docs/reference/permissions.md."""
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     documents = [document for block in blocks for document in yaml.safe_load_all(block)]
     (document,) = (document

@@ -4,7 +4,8 @@
 """Simulate DeploymentConfigs of OpenShift by a CustomResourceDefinition and simplified controllers.
 
 The controllers work in one namespace, and follow Handle() in pkg/apps/deploymentconfig and
-pkg/apps/deployer of openshift/openshift-controller-manager. docs/migration.md lists the omissions.
+pkg/apps/deployer of openshift/openshift-controller-manager. docs/internals/migration.md lists the
+omissions.
 """
 
 from __future__ import annotations

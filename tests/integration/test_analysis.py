@@ -24,7 +24,7 @@ from plays import CheckServer, Playbooks
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
-PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
 SUCCESS = {"type": "success_rate", "min": 0.99}
 LATENCY = {"type": "latency", "quantile": 0.9, "max_ratio_to_old": 2}
 #: Hash of "s3cret" in Prometheus' format.
@@ -310,7 +310,7 @@ def test_ad_hoc_command_shows_each_measurement_in_check_mode(
 @pytest.mark.full
 def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
         namespace, prometheus, playbooks):
-    """The test runs the example of docs/analysis.md with a bad version and with a good version."""
+    """The test runs the example of docs/how-to/analysis.md with a bad and with a good version."""
     before = namespace.make_primary(4)
     (block,) = re.findall(r"```yaml\n# play.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                           re.DOTALL)

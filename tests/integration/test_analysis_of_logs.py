@@ -24,7 +24,7 @@ from test_permissions import change_role, without
 
 pytestmark = pytest.mark.fake_nodes("logs of a fake kubelet")
 
-PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
 BY_MINUTE, BY_LINE = {"max_increase": 30}, {"per": "line", "max": 0.05, "name": "share"}
 WINDOW = "30s"
 
@@ -208,7 +208,7 @@ def playbooks(namespace, ansible_environment, tmp_path):
 
 @pytest.mark.full
 def test_documented_example_runs(namespace, kubelet, playbooks):
-    """The test runs the example of docs/analysis.md with a shorter delay."""
+    """The test runs the example of docs/how-to/analysis.md with a shorter delay."""
     make(namespace)
     (block,) = re.findall(r"```yaml\n# logs.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                           re.DOTALL)

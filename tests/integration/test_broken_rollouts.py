@@ -3,7 +3,8 @@
 
 """Test that a failed rollout reports its cause in time, for each kind of cause.
 
-A recorder with separate watches records when the API shows the cause. To write docs/failures.md:
+A recorder with separate watches records when the API shows the cause. To write
+docs/reference/failures.md:
 
     WRITE_FAILURES=1 .venv/bin/pytest tests/integration/test_broken_rollouts.py
 """
@@ -33,7 +34,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 Json = dict[str, t.Any]
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "failures.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "failures.md"
 HEADING = "## Measured"
 
 #: Maximum seconds from the cause to its progress line; and from the end of failure_grace or
@@ -732,7 +733,7 @@ def outcomes(cluster, release, has_fake_nodes, request):
 
 
 def write(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
-    """Replace the generated table of docs/failures.md."""
+    """Replace the generated table of docs/reference/failures.md."""
     with kubernetes.config.new_client_from_config(kubeconfig) as client:
         version = kubernetes.client.VersionApi(client).get_code().git_version
     lines = [

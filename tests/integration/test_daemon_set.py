@@ -141,7 +141,7 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace, nodes, spec):
 
 
 def allow_listing_nodes(namespace):
-    """Grant the ClusterRole of docs/permissions.md, and return a function that revokes the role."""
+    """Grant the ClusterRole of permissions.md, and return a function to revoke it."""
     name = f"baton-nodes-{namespace.name}"
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
     namespace.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})

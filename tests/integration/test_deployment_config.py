@@ -35,7 +35,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 MAX_WRITES = 100
 MIGRATE = {"kind": "DeploymentConfig", "module": "migrate_to_deployment", "state": "migrated"}
 ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
-PAGE = Path(__file__).parents[2] / "docs" / "migrating.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "migrate.md"
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ import yaml
 from objects import manifest, role
 
 ROOT = Path(__file__).parents[2]
-#: docs/awx.md and docs/many-clusters.md have separate tests, which need other programs or clusters.
-PAGES = ["README.md", "docs/how-it-works.md", "docs/recovery.md", "docs/migrating.md",
-         "docs/permissions.md",
+#: awx.md and many-clusters.md have separate tests, which need other programs or clusters.
+PAGES = ["README.md", "docs/concepts/how-it-works.md", "docs/how-to/recovery.md",
+         "docs/how-to/migrate.md", "docs/reference/permissions.md",
          "roles/image_bump/README.md", "roles/rollback/README.md"]
 #: Controllers in the examples.
 NAMES = ("foo", "shop")

@@ -137,8 +137,8 @@ def apply(namespace, kind, image, has_selector=True, **query):
                          [(RC, "v1", False), (DEPLOYMENT, "apps/v1", True)])
 def test_apply_of_the_old_manifest_conflicts(
         namespace, kind, version, has_selector):
-    """After the update, the collection manages the image (docs/gitops.md). A manifest with the new
-    image has no conflict.
+    """After the update, the collection manages the image (docs/how-to/gitops.md). A manifest with
+    the new image has no conflict.
     """
     assert apply(namespace, kind, "myimage:v1", has_selector) == ""
     namespace.until_available("foo", 2) if kind == RC else namespace.wait_for_rollout()

@@ -576,7 +576,7 @@ def test_missing_owner_permission_is_an_error_before_the_first_write(
         controllers.roll()
 
     assert ("not allowed to change the controller of pod" in error.value.what
-            and "docs/permissions.md" in error.value.next_command)
+            and "docs/reference/permissions.md" in error.value.next_command)
     assert "cannot set an ownerRef on a resource you can't delete" in error.value.why
     assert (controllers.names() == ["foo"]
             and controllers.get()["metadata"]["resourceVersion"]

@@ -59,7 +59,7 @@ def address(tmp_path):
 
 def test_playbook_of_the_page_succeeds(namespace, ansible_environment, tmp_path):
     """The output does not show the content of the encrypted file files/shop.yml."""
-    page = (ROOT / "docs" / "kubernetes-core.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "kubernetes-core.md").read_text("utf-8")
     plays = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
     plays[0]["module_defaults"]["group/baton.kubernetes.kubernetes"]["namespace"] = namespace.name
     for name in ("shop", "canary"):

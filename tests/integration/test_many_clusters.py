@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the playbook regions with three clusters, as docs/many-clusters.md describes."""
+"""Test the playbook regions with three clusters, as docs/how-to/many-clusters.md describes."""
 
 from __future__ import annotations
 

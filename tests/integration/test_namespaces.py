@@ -55,7 +55,7 @@ def labelled(namespace, second):
 
 
 def allow_listing(namespace):
-    """Grant the ClusterRole of docs/permissions.md, and return a function that revokes it."""
+    """Grant the ClusterRole of permissions.md, and return a function to revoke it."""
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     (cluster_role,) = (document for block in blocks for document in yaml.safe_load_all(block)
                        if document["metadata"]["name"] == "baton-namespaces")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the recipes of docs/notifications.md with an HTTP receiver on this machine."""
+"""Test the recipes of docs/how-to/notifications.md with an HTTP receiver on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-PAGE = Path(__file__).parents[2] / "docs" / "notifications.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "notifications.md"
 RECIPES = {block.split("\n", 1)[0].lstrip("# "): yaml.safe_load(block)
            for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                                    re.DOTALL)}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test actions of another client while the task runs: the rows of a table in docs/how-it-works.md.
+"""Test actions of another client during a task: the rows of a table in how-it-works.md.
 
 Each action runs in a separate thread, at a progress line of the task or between two writes.
 test_handover.py tests actions between a kill and the rerun.

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Each file of docs/permissions, applied for a ServiceAccount without any other permission.
+"""Each file of docs/reference/permissions, for a ServiceAccount without other permissions.
 
 The feature works with the file, and without any of its permissions the feature is refused, or the
 result differs: a warning, or less of what the feature does.
@@ -50,7 +50,7 @@ class User:
         namespace.call("DELETE", f"{RBAC}/namespaces/{namespace.name}/rolebindings/baton")
 
     def apply(self, name: str) -> None:
-        """Apply a file of docs/permissions, as kubectl does."""
+        """Apply a file of docs/reference/permissions, as kubectl does."""
         role, binding = yaml.safe_load(FEATURES[name].path.read_text("utf-8"))["items"]
         for item in (role, binding):
             path = f"{RBAC}/namespaces/{self.namespace.name}/{item['kind'].lower()}s"

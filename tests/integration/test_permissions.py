@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that the Role of docs/permissions.md is minimal, and that missing permissions are
+"""Test that the Role of docs/reference/permissions.md is minimal, and that missing permissions are
 reported.
 """
 
@@ -56,7 +56,8 @@ def test_missing_permission_on_controllers_is_named(namespace, verb):
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2")
 
-    assert "permission" in error.value.what and "docs/permissions.md" in error.value.next_command
+    assert "permission" in error.value.what
+    assert "docs/reference/permissions.md" in error.value.next_command
     assert re.search(rf"\b{verb}\b", error.value.why) and CONTROLLERS in error.value.why
     change_role(namespace, role(), verb, CONTROLLERS)
     assert namespace.roll(image="myimage:v2")["changed"] and namespace.rcs() == ["foo"]
@@ -74,7 +75,7 @@ def test_missing_handover_permission_is_named_and_not_needed_for_next_name(
 
     assert error.value.what == "permissions are missing; nothing was changed"
     assert (error.value.why == f"not allowed: {verb} on pods"
-            and "docs/permissions.md" in error.value.next_command)
+            and "docs/reference/permissions.md" in error.value.next_command)
     assert (namespace.roll(image="myimage:v2", next_name="bar")["changed"]
             and namespace.rcs() == ["bar"])
 
@@ -108,7 +109,7 @@ def test_permission_revoked_during_the_handover_is_named(namespace, verb):
     assert (f"{verb} on pods" in error.value.why
             or f'cannot {verb} resource "pods"' in error.value.why)
     assert f'cannot {verb} resource "pods"' in error_of_rollback.value.why
-    assert "docs/permissions.md" in error_of_rollback.value.next_command
+    assert "docs/reference/permissions.md" in error_of_rollback.value.next_command
     assert (namespace.rcs() == ["foo"] and observer.new_pods == uids(namespace.pods())
             and observer.min_ready >= 4)
     assert not set(object_meta.UPDATE_ANNOTATIONS) & set(namespace.rc()["metadata"]["annotations"])

@@ -86,7 +86,7 @@ def test_failed_region_stops_the_next_regions(playbooks, clusters):
 
 @pytest.mark.full
 def test_documented_custom_play_stops_the_next_regions(playbooks, clusters):
-    page = (ROOT / "docs" / "many-clusters.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "many-clusters.md").read_text(encoding="utf-8")
     (play,) = yaml.safe_load(re.findall(r"```yaml\n(- hosts: all.*?)```", page, re.DOTALL)[0])
     (rolled,) = play["roles"]
     rolled |= {"image_bump_name": "{{ controller }}",

@@ -181,7 +181,7 @@ def test_a_missing_permission_names_the_rule(namespace):
 
     assert error.value.what == "permission denied (403)"
     first, rule = error.value.next_command.splitlines()
-    assert "docs/permissions.md" in first and namespace.name in first
+    assert "docs/reference/permissions.md" in first and namespace.name in first
     namespace.allow([json.loads(rule)], "suggested")
     assert namespace.roll(roll_on=["secret/shop-db"])["changed"]
 

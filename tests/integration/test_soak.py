@@ -325,5 +325,5 @@ def test_soak_without_permission_on_pods_is_refused(namespace):
         with pytest.raises(RolloutError) as error:
             task(image="myimage:v2", soak="1", next_name="foo-v2")
         assert ("not allowed: list on pods" in error.value.why
-                and "docs/permissions.md" in error.value.next_command)
+                and "docs/reference/permissions.md" in error.value.next_command)
     assert namespace.rc() == before

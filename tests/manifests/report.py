@@ -15,7 +15,7 @@ from corpus import Manifest
 from generated import is_generated
 from trip import KINDS
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "internals" / "faults.md"
 #: Heading of the section with a table of recorded runs.
 HEADING = "## Real manifests"
 

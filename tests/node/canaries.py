@@ -24,7 +24,7 @@ import yaml
 from rollouts import RC, Json, Shop
 from traffic import SETTLE, Answer, Traffic
 
-PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
 
 PODS = 5
 SHARE = 1 / PODS
@@ -96,7 +96,7 @@ def scraped_pods(shop: Shop, targets: Path) -> t.Iterator[Json]:
 
 
 def analysis() -> Json:
-    """Return the example of docs/analysis.md."""
+    """Return the example of docs/how-to/analysis.md."""
     (block,) = re.findall(r"```yaml\n# canary.yml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (spec,) = yaml.safe_load(block)["image_bump_analysis"]
     return t.cast(Json, spec)

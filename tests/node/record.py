@@ -18,7 +18,7 @@ from rollouts import DRAIN, REPLICAS, START, Case
 from traffic import CONNECTIONS, RATE, TIMEOUT, Answer, reasons
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
-HEADING = "## Measurement"
+HEADING = "## Measured"
 
 
 class Measurement(t.NamedTuple):
@@ -161,6 +161,6 @@ class Page(t.NamedTuple):
 
 
 PAGES = (
-    Page("traffic.md", TRAFFIC, table, settings),
-    Page("analysis.md", CANARIES, table_of_canaries, settings_of_canaries),
+    Page("internals/traffic.md", TRAFFIC, table, settings),
+    Page("how-to/analysis.md", CANARIES, table_of_canaries, settings_of_canaries),
 )

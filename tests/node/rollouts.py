@@ -60,7 +60,7 @@ class Kind:
     options: Json = dataclasses.field(default_factory=dict)
     #: Number of unavailable pods during an update, because the old pod is deleted first.
     unavailable: int = 0
-    #: Additional Role of docs/permissions.md for this kind.
+    #: Additional Role of docs/reference/permissions.md for this kind.
     role: str = ""
     pods: int = REPLICAS
 

@@ -3,7 +3,8 @@
 
 """Test that no request fails during a rollout; negative controls show that failures are detected.
 
-The test session ends with a table of the requests, and can write the table to docs/traffic.md:
+The test session ends with a table of the requests, and can write the table to
+docs/internals/traffic.md:
 
     WRITE_TRAFFIC=1 make test-node
 """

@@ -24,16 +24,17 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
-FOLDER = Path(__file__).parents[2] / "docs" / "permissions"
+FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "permissions"
 #: The kinds that an update replaces the pods of.
 UPDATED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET,
            Kind.DAEMON_SET)
 HEADER = """\
 # {title}
 # {alone}
-# Generated from the checks of the collection by `make permissions`; see docs/permissions.md.
+# Generated from the checks of the collection by `make permissions`.
+# See docs/reference/permissions.md.
 #
-#     kubectl -n NAMESPACE apply -f docs/permissions/{name}.yaml
+#     kubectl -n NAMESPACE apply -f docs/reference/permissions/{name}.yaml
 """
 #: The namespace of a ServiceAccount is needed in a ClusterRoleBinding alone.
 IN_CLUSTER = "# Change the namespace of the subject to that of your ServiceAccount.\n"
@@ -41,7 +42,7 @@ IN_CLUSTER = "# Change the namespace of the subject to that of your ServiceAccou
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A file of docs/permissions."""
+    """A file of docs/reference/permissions."""
 
     name: str
     title: str
@@ -128,7 +129,7 @@ def listed(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[Rule, ...]
 
 
 def features() -> list[Feature]:
-    """Return all features, in the order of docs/permissions.md."""
+    """Return all features, in the order of docs/reference/permissions.md."""
     of_update = [Feature(f"update-{kind.lower()}", f"Update a {kind}, or restart its pods.",
                          needs(kind)) for kind in UPDATED]
     revisions = optional(Kind.STATEFUL_SET)

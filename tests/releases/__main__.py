@@ -29,7 +29,7 @@ from played import Release  # noqa: E402
 from workers import begin  # noqa: E402
 
 CLUSTER = embedded.checkout_cluster_name("releases")
-DOCUMENT = ROOT / "docs" / "faults.md"
+DOCUMENT = ROOT / "docs" / "internals" / "faults.md"
 #: Heading after the table of recorded runs.
 NEXT_HEADING = "\n## Random histories"
 

@@ -75,7 +75,7 @@ def test_the_awx_project_imports_each_playbook():
 
 
 def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_without_approval():
-    page = (ROOT / "docs" / "awx.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "awx.md").read_text()
     templates, workflow = (yaml.safe_load(block)[0]["tasks"]
                            for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
                            if "awx.awx" in block)

@@ -26,7 +26,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import Fleet
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTED = " ".join((ROOT / "docs" / "errors.md").read_text(encoding="utf-8").split())
+ERRORS = ROOT / "docs" / "reference" / "errors.md"
+DOCUMENTED = " ".join(ERRORS.read_text(encoding="utf-8").split())
 #: Functions that create errors, with the argument for the failed step.
 MAKERS = {"RolloutError": 0, "RolloutFailed": 0, "NoSuchController": 0, "failed": 2, "as_error": 1}
 
@@ -60,14 +61,14 @@ def test_rows_of_the_client_driven_planner_are_documented():
     row = re.compile(r"^ *(?:# )?(\|(?: (?:-|yes[^|]*) \|){2}.* \|)$", re.MULTILINE)
     decided, documented = (row.findall((ROOT / path).read_text(encoding="utf-8"))
                            for path in ("plugins/module_utils/flows/client_driven/planner.py",
-                                        "docs/how-it-works.md"))
+                                        "docs/concepts/how-it-works.md"))
 
     assert decided == documented and len(decided) > 10
 
 
 def test_rows_of_the_handover_are_documented():
     row = re.compile(r'^ *(?:# |""")?(\|(?: (?:[^|]+ )?\|){4})', re.MULTILINE)
-    page = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/concepts/how-it-works.md").read_text(encoding="utf-8")
     section = page.partition("\n## The handover\n")[2].partition("\n## ")[0]
     source = (ROOT / "plugins/module_utils/flows/handover.py").read_text(encoding="utf-8")
     decided, documented = row.findall(source), row.findall(section)
@@ -84,7 +85,7 @@ def test_rows_of_the_handover_are_documented():
 ])
 def test_rows_of_the_server_driven_planners_are_documented(section, planners):
     row = re.compile(r"^ *(?:# )?(\|(?: [^|-][^|]* \|){3})$", re.MULTILINE)
-    page = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/concepts/how-it-works.md").read_text(encoding="utf-8")
     documented = row.findall(page.partition(f"\n## {section}\n")[2].partition("\n## ")[0])
     decided = [line for planner in planners for line in row.findall(
         (ROOT / f"plugins/module_utils/flows/{planner}/planner.py").read_text(encoding="utf-8"))]
@@ -98,7 +99,7 @@ def test_rows_of_the_server_driven_planners_are_documented(section, planners):
 def test_rows_for_a_deployment_config_are_documented():
     row = re.compile(r"^ *(?:# )?(\|(?: [^|]+ \|){4})$", re.MULTILINE)
     page, planner, back = ((ROOT / path).read_text(encoding="utf-8") for path in (
-        "docs/migration.md", "plugins/module_utils/flows/migration/planner.py",
+        "docs/internals/migration.md", "plugins/module_utils/flows/migration/planner.py",
         "plugins/module_utils/flows/migration/back.py"))
     documented = row.findall(page.partition("\n### Row by row\n")[2].partition("\n## ")[0])
 
@@ -107,7 +108,7 @@ def test_rows_for_a_deployment_config_are_documented():
 
 
 @pytest.mark.parametrize("decision, page", [
-    ("plugins/module_utils/release/batches.py", "docs/many-clusters.md"),
+    ("plugins/module_utils/release/batches.py", "docs/how-to/many-clusters.md"),
     ("plugins/module_utils/release/rollback_scope.py", "roles/image_bump/README.md"),
 ])
 def test_decision_tables_of_the_roles_are_documented(decision, page):
@@ -125,7 +126,7 @@ def lines_of(table):
 
 
 def test_comparison_names_existing_tests():
-    page = (ROOT / "docs/compared.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/concepts/compared.md").read_text(encoding="utf-8")
     compared, run = (lines_of(part) for part in page.split("\n## Which test runs it\n"))
 
     ours = [line.strip("| ") for line, answer, *_cells in compared if answer != "no"]
@@ -144,7 +145,7 @@ def test_error_messages_are_collected():
 
 def test_documented_error_probabilities_of_samples_are_exact():
     """Each probability is exact for a version with this error rate and a limit of 1%."""
-    page = (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "analysis.md").read_text(encoding="utf-8")
     slow, usual = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
                        for misses in counts)
                    for share, counts in ((0.2, range(61)), (0.045, range(61, 601))))
@@ -163,7 +164,7 @@ def test_documented_error_probabilities_of_samples_are_exact():
         assert documented == [f"{chance:.0e}" for chance in misled], samples
 
 
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "roles").glob("*/README.md")),
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "roles").glob("*/README.md")),
          ROOT / "README.md"]
 OPTIONS = {"rolling_update": task.UPDATE_OPTIONS, "rolling_update_info": task.INFO_OPTIONS,
            "migrate_to_deployment": task.MIGRATION_OPTIONS,

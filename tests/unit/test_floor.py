@@ -57,7 +57,7 @@ def test_python_version_is_checked_before_other_imports(path):
 
 def test_oldest_versions_are_consistent():
     fragment = read("plugins/doc_fragments/connection.py")
-    document = dict(re.findall(r"^\| ([^|]+?) \| (\d[\d.]+) \|", read("docs/versions.md"),
+    document = dict(re.findall(r"^\| ([^|]+?) \| (\d[\d.]+) \|", read("docs/reference/versions.md"),
                                re.MULTILINE))
     rows = re.search(r"KUBERNETES = \{\s*\"(\d+\.\d+)\.", read("tests/versions/packages.py"))
     core = yaml.safe_load(read("meta/runtime.yml"))["requires_ansible"].removeprefix(

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files of docs/permissions: generated from the checks of the code, and all that is documented.
+"""Compare docs/reference/permissions with the checks of the code, and with the page.
 
 tests/integration/test_permission_files.py uses each on a real API server.
 """

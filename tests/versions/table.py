@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Print the table of versions as Markdown, and store the table in docs/versions.md."""
+"""Print the table of versions as Markdown, and store the table in docs/reference/versions.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from row import Row
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "versions.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "versions.md"
 HEADING = "## Measured"
 _COLUMNS = ("what", "version", "with", "what ran and passed", "result", "date")
 

@@ -114,5 +114,5 @@ class Handovers(Namespaced):
         return RolloutError(
             f"not allowed to change the controller of pod {patch.name} ({refused.status}){state}",
             where=self._where, why=refused.reason,
-            next_command='grant the additional Role in docs/permissions.md ("Where owner '
+            next_command='grant the additional Role in docs/reference/permissions.md ("Where owner '
             'references are protected"), then run the same task again')

@@ -111,7 +111,7 @@ class Refused(Exception):
         is_rbac = 'User "' in self.reason and '" cannot ' in self.reason
         if self.status == 403 and (not is_admitted or is_rbac):
             hint = ("ask for that verb and resource in a Role in this namespace "
-                    "(see docs/permissions.md)")
+                    "(see docs/reference/permissions.md)")
             return RolloutError("permission denied (403)", where=where, why=self.reason,
                                 next_command=next_command or hint)
         if self.status in RETRIED:

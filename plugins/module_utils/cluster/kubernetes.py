@@ -147,7 +147,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
                 hint = ", or add autoscaler=ignore to the task" if write.kind == AUTOSCALER else ""
                 raise refused.as_error(
                     self._where, f"the {write.kind} {write.name} cannot be changed",
-                    f"see docs/permissions.md{hint}") from refused
+                    f"see docs/reference/permissions.md{hint}") from refused
             return False
         except OutcomeUnknown:
             stored = self.find(write.kind, write.name)

@@ -12,8 +12,8 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from .http import Namespaced, OutcomeUnknown, Refused, Unreachable, quoted
 
-_WITHOUT_LOCK = ("see docs/permissions.md, or add lock=false to the task if no other task can work "
-                 "on this controller at the same time")
+_WITHOUT_LOCK = ("see docs/reference/permissions.md, or add lock=false to the task if no other "
+                 "task can work on this controller at the same time")
 
 
 class Leases(Namespaced):

@@ -26,7 +26,8 @@ def selected_namespaces(connection: Connection, label_selectors: t.Sequence[str]
                                          accept=METADATA)
         except Refused as refused:
             hint = ("give the namespaces by name (namespaces), or ask for the ClusterRole "
-                    "baton-namespaces in docs/permissions.md") if refused.status == 403 else ""
+                    "baton-namespaces in docs/reference/permissions.md"
+                    if refused.status == 403 else "")
             raise refused.as_error(connection.server, next_command=hint) from refused
     names = sorted(item["metadata"]["name"] for item in items
                    if "deletionTimestamp" not in item["metadata"])

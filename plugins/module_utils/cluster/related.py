@@ -53,7 +53,7 @@ class RelatedObjects(Namespaced):
             rule = (f'{{"apiGroups": [""], "resources": ["{resource}"], "resourceNames": '
                     f'["{name}"], "verbs": ["get"]}}')
             hint = (f"add this rule to the Role in namespace {self._namespace} (see "
-                    "docs/permissions.md):", rule)
+                    "docs/reference/permissions.md):", rule)
             raise refused.as_error(self._where,
                                    next_command=hint if refused.status == 403 else "") from refused
 

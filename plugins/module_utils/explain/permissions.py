@@ -4,7 +4,7 @@
 
 """Check the permissions of the user before the first write. Pure.
 
-docs/permissions.md explains each permission, and contains them as a Role.
+docs/reference/permissions.md explains each permission, and contains them as a Role.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Re
     """
     denied = missing(rules, [*needs, *([LEASE_RULE] if request.lock else [])])
     if denied:
-        hint = "ask for the Role in docs/permissions.md"
+        hint = "ask for the Role in docs/reference/permissions.md"
         if request.lock and not missing(rules, needs):
             hint += (", or add lock=false to the task if no other task can work on this "
                      "controller at the same time")

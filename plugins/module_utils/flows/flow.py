@@ -155,8 +155,8 @@ class Memory:
     """The cache of a run between two observations, which saves requests to the API server.
 
     A task that resumes without the cache makes the same decisions, or asks the user for the
-    settings, the size and the successor of the update. docs/how-it-works.md compares both cases,
-    field by field.
+    settings, the size and the successor of the update. docs/concepts/how-it-works.md compares
+    both cases, field by field.
     """
 
     #: The current time in RFC 3339, for records.

@@ -14,8 +14,8 @@ primary does not have yet. To prevent that, both templates are *closed* first: a
 has a priority class that does not exist, and the API server rejects every pod of the template.
 
 A task that resumes after a kill decides from the two controllers, the takeover annotation, and the
-owners of the pods. The rows above the code are the rows of the table in docs/how-it-works.md. The
-migration to a Deployment reparents pods with the same functions.
+owners of the pods. The rows above the code are the rows of the table in
+docs/concepts/how-it-works.md. The migration to a Deployment reparents pods with the same functions.
 """
 
 from __future__ import annotations

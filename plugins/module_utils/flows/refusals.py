@@ -169,7 +169,7 @@ def unreadable_history(request: Request) -> RolloutError:
     return RolloutError("its history cannot be read", where=request.where,
                         why="not allowed: list on controllerrevisions (apps)",
                         next_command="request this permission in a Role in this namespace (see "
-                                     "docs/permissions.md)")
+                                     "docs/reference/permissions.md)")
 
 
 def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:

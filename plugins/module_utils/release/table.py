@@ -6,7 +6,7 @@
 
 A release is one run of a role. `next_turn` returns the turn of the first row whose condition holds
 for the request and the history of the run. The rows for a failure come first, so that no stage
-begins after a failure. docs/release.md has the same tables.
+begins after a failure. docs/concepts/release.md has the same tables.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def _update_to_images(release: Release) -> Turn:
 class Row(t.NamedTuple):
     """A row of a decision table."""
 
-    #: The condition and the turn, in the words of docs/release.md.
+    #: The condition and the turn, in the words of docs/concepts/release.md.
     case: str
     follows: str
     #: The condition.

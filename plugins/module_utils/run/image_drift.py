@@ -109,4 +109,4 @@ def _moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:
 def _not_listed(request: Request) -> RolloutError:
     return RolloutError("its pods cannot be listed, and image_drift=fail needs to compare them",
                         where=request.where, why="not allowed: list on pods",
-                        next_command="ask for the Role in docs/permissions.md")
+                        next_command="ask for the Role in docs/reference/permissions.md")

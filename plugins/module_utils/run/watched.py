@@ -102,4 +102,5 @@ class WatchedPods:
 def pods_not_listed_error(request: Request) -> RolloutError:
     return RolloutError(
         "its pods cannot be listed, and soak needs to watch them", where=request.where,
-        why="not allowed: list on pods", next_command="ask for the Role in docs/permissions.md")
+        why="not allowed: list on pods",
+        next_command="ask for the Role in docs/reference/permissions.md")

@@ -491,7 +491,7 @@ def test_forbidden_patch_of_a_pod_is_an_error_with_the_reason(gateway, api, resp
     assert (error.value.what.startswith("not allowed to change the controller of pod b (4")
             and reason in error.value.why)
     assert (error.value.where == "namespace default"
-            and "docs/permissions.md" in error.value.next_command)
+            and "docs/reference/permissions.md" in error.value.next_command)
     assert patched_pods(api) == ["a", "b"]
 
 

@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
-PAGE = Path(__file__).parents[3] / "docs/permissions.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/permissions.md"
 ROLE = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"),
                                 re.DOTALL)[1])["rules"]
 CONTROLLERS, *_OTHERS, LEASES = ROLE

@@ -311,7 +311,7 @@ def test_each_controller_is_rolled_back_to_its_own_images():
 
 @pytest.mark.parametrize("role", TABLES)
 def test_documentation_has_the_table(role):
-    page = (ROOT / "docs" / "release.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "concepts" / "release.md").read_text(encoding="utf-8")
     section = page.partition(f"## The role {role}\n")[2].partition("\n## ")[0]
 
     lines = re.findall(r"^\|(.*)\|$", section, re.MULTILINE)

@@ -3,7 +3,8 @@
 
 """Compare each option in the module, its documentation, the roles, the playbooks and AWX surveys.
 
-docs/options.md has the differences: a difference without a row fails, and so does an obsolete row.
+docs/reference/options.md has the differences: a difference without a row fails, and so does an
+obsolete row.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Json = dict[str, t.Any]
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = ("image_bump", "rollback")
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: The layers as docs/options.md names them.
+#: The layers as docs/reference/options.md names them.
 LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role rollback"],
           "roles": ["role image_bump", "role rollback"],
           "module `migrate_to_deployment`": ["module migrate_to_deployment"],
@@ -69,8 +70,8 @@ class Difference(t.NamedTuple):
 
 
 def documented_differences() -> list[Difference]:
-    """Return the rows of docs/options.md, a row for each option and layer."""
-    page = (ROOT / "docs" / "options.md").read_text("utf-8")
+    """Return the rows of docs/reference/options.md, a row for each option and layer."""
+    page = (ROOT / "docs" / "reference" / "options.md").read_text("utf-8")
     lines = page.partition("\n## Options by purpose\n")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines
             if line.startswith("| ")][1:]
@@ -248,8 +249,8 @@ def test_module_documentation_equals_the_options(module, spec):
 
 
 def grouped_options() -> list[str]:
-    """Return the options in the order of the table of groups in docs/options.md."""
-    page = (ROOT / "docs" / "options.md").read_text("utf-8")
+    """Return the options in the order of the table of groups in docs/reference/options.md."""
+    page = (ROOT / "docs" / "reference" / "options.md").read_text("utf-8")
     section = page.partition("\n## Options by purpose\n")[2].partition("\n## ")[0]
     rows = [line.split("|")[2] for line in section.splitlines() if line.startswith("| ")][1:]
     return [option for row in rows for option in re.findall(r"`(\w+)`", row)]

@@ -137,7 +137,8 @@ def stored_after(stored: list[Json] | None, write: Write) -> list[Json] | None:
 def without_history(why: str) -> str:
     """Return the warning that the old template is not stored."""
     return (f"the previous template is not stored, so to_revision cannot restore the template: "
-            f"{why} (see docs/permissions.md; revision_history_limit=0 disables the history)")
+            f"{why} (see docs/reference/permissions.md; revision_history_limit=0 disables the "
+            "history)")
 
 
 def is_due(observed: ClientDrivenObserved) -> bool:

@@ -7,8 +7,8 @@
 All transitions are in this module and in handover.py. No state is kept between two calls, so a task
 that resumes after a kill plans the same steps.
 
-The comments above the conditions are the rows of the table in docs/how-it-works.md, in the same
-order.
+The comments above the conditions are the rows of the table in
+docs/concepts/how-it-works.md, in the same order.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
             raise RolloutError("its pods cannot be listed, and pause_at requires them",
                                where=request.where,
                                why="not allowed: list on pods",
-                               next_command="ask for the Role in docs/permissions.md")
+                               next_command="ask for the Role in docs/reference/permissions.md")
         caches = memory.caches(Caches)
         if _asks_for_nodes(request) and caches.nodes is None:
             caches.nodes = cluster.nodes(request.nodes)

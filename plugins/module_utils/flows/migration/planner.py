@@ -101,8 +101,8 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
     if primary.owner and config is None and not request.releases_owner:
         raise RolloutError(f"it is controlled by {primary.owner}, which would create another one",
                            where=request.where,
-                           next_command=f"stop {primary.owner} first (docs/migrating.md); then add "
-                                        "release_owner=true")
+                           next_command=f"stop {primary.owner} first (docs/how-to/migrate.md); "
+                                        "then add release_owner=true")
     if handover.is_closed(primary):
         raise RolloutError(
             f"the priority class {handover.CLOSED} closes its template, so failed pods are not "

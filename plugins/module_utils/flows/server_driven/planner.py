@@ -8,8 +8,9 @@ An update is one patch of template and settings; the controller manager then rep
 state is kept between two calls: the record of the update (recorded.py) and the status of the object
 show the state. Each kind has its own settings, for example the settings of a pause.
 
-The comments above the conditions are the rows of the table in docs/how-it-works.md. A row applies
-only if no earlier row applies. A kind overrides some of the rows.
+The comments above the conditions are the rows of the table in
+docs/concepts/how-it-works.md. A row applies only if no earlier row
+applies. A kind overrides some of the rows.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the logs of pods, with limits, and count the lines that match a pattern.
+"""Read the logs of pods, up to limits of number and size, and count the lines that match a pattern.
 
 A transient error, for example a kubelet that does not respond, yields a reading without a number. A
 permanent error, for example a missing permission, raises RolloutError.
@@ -30,7 +30,7 @@ from .spec import ErrorLines
 MAX_LOG_BYTES, MAX_TOTAL_BYTES = 2**18, 2**22
 #: Maximum number of logs of a reading, and of concurrent requests.
 MAX_LOGS, MAX_CONNECTIONS = 200, 8
-#: Timeout of a request, pauses between retries, and timeout of the pattern, in seconds.
+#: In seconds: timeout of a request, pauses before retries, and timeout of the pattern matching.
 REQUEST_TIMEOUT, BACKOFF, MATCH_TIMEOUT = 10.0, (0.2, 1.0), 10.0
 #: The program that applies the pattern; its output is "1" or "0" for each line. Python cannot
 #: interrupt a regular expression that backtracks exponentially, so the search runs in a process of
@@ -44,7 +44,7 @@ search = re.compile(json.loads(data.readline())).search
 lines = data.read().split(b"\\n")
 sys.stdout.write("".join("01"[bool(search(line.decode()))] for line in lines))
 """
-_NO_MATCH = "the lines of the logs cannot be matched with the pattern"
+_MATCH_FAILED = "matching the log lines with the pattern failed"
 
 
 class _TransientError(Exception):
@@ -58,8 +58,8 @@ class Logs:
                  stop: t.Callable[[], str]) -> None:
         """Initialize the reader.
 
-        now returns the API server's time in seconds since 1970; stop returns a reason to stop the
-        task, or "".
+        The window is in seconds, and ends now. now returns the API server's time in seconds since
+        1970; stop returns a reason to stop the task, or "".
         """
         self._http, self._window, self._now, self._stop = http, max(1, math.ceil(window)), now, stop
         self._path, self._where = f"/api/v1/namespaces/{namespace}/pods", f"namespace {namespace}"
@@ -123,8 +123,8 @@ class Logs:
             if status == 200:
                 return parse_lines(log, data, limit)
             refused = Refused(self._http.connection.server, "GET", path, status, data)
-            # The kubelet responds 400 for a container that has not started, and for the log of a
-            # previous instance that it has removed.
+            # The kubelet responds with status 400 if a container has not started, or if the log of
+            # the previous instance has been removed.
             has_no_log = log.previous or "is waiting to start" in refused.reason
             if status == 404 or (status == 400 and has_no_log):
                 return None
@@ -155,12 +155,12 @@ class Logs:
             raise RolloutError(
                 f"the pattern takes more than {MATCH_TIMEOUT:g} s for {len(texts)} lines",
                 where=self._where,
-                next_command="give a simpler pattern, without nested repetition") from error
+                next_command="use a simpler pattern, without nested repetition") from error
         except OSError as error:
-            raise RolloutError(_NO_MATCH, where=self._where, why=str(error),
+            raise RolloutError(_MATCH_FAILED, where=self._where, why=str(error),
                                next_command="run the same task again") from error
         if process.returncode or len(process.stdout) != max(1, len(texts)):
-            raise RolloutError(_NO_MATCH, where=self._where,
+            raise RolloutError(_MATCH_FAILED, where=self._where,
                                why=f"the matching process ended with status {process.returncode}",
                                next_command="run the same task again")
         flags = iter(process.stdout)
@@ -173,7 +173,7 @@ Result = t.TypeVar("Result")
 
 def _map_concurrently(pool: concurrent.futures.Executor, function: t.Callable[[Item], Result],
                       items: t.Iterable[Item]) -> list[Result]:
-    """Call a function for each item, concurrently; the first error cancels the remaining calls."""
+    """Return the results of concurrent calls, in order; after an error, start no further calls."""
     futures = [pool.submit(function, item) for item in items]
     try:
         return [future.result() for future in futures]

@@ -30,7 +30,7 @@ from .failure_reasons import (
     NOT_STARTED,
     ORDER,
     OTHER,
-    PULL,
+    PULL_REASONS,
     REJECTED,
     REPLICA_FAILURE,
     RUNNING,
@@ -102,7 +102,7 @@ class Cause:
 
     @property
     def is_rejection(self) -> bool:
-        """Whether the kubelet rejected the pod at its admission."""
+        """Whether the kubelet's own admission rejected the pod."""
         return self.kind == REJECTED
 
     def as_fatal(self) -> Cause:
@@ -382,7 +382,7 @@ def _causes_in_container(subject: _Subject, spec: Json, status: Json,
         return []
     reason, message = waiting_reason(status)
     if reason not in (*NORMAL_START, "CrashLoopBackOff"):
-        if reason in PULL and re.fullmatch(r'(Back-off pulling image "[^"]*")?', message):
+        if reason in PULL_REASONS and re.fullmatch(r'(Back-off pulling image "[^"]*")?', message):
             # Before Kubernetes 1.32, only the Event contains the reason.
             message = next((symptom.message for symptom in event_symptoms(events)
                             if "Failed to pull image" in symptom.message), message)

@@ -34,16 +34,18 @@ class Row(t.NamedTuple):
     """A failure reason: the pattern of its symptoms, and its meaning."""
 
     kind: str
-    #: Regular expression for "reason: message"; its groups are values of the suggestion. The text
-    #: is untrusted, so the search must take linear time. A test checks that for each row.
+    #: Regular expression for "reason: message"; its named groups fill placeholders of the
+    #: suggestion. The text is untrusted, so the search must take linear time. A test checks each
+    #: row.
     pattern: str
     fatal: Fatal
     #: Advice to the user, with each command on a line of its own. {kubectl} includes the namespace,
-    #: {cluster} does not; {pod}, {node}, {container}, {memory} (the limit) and others describe the
-    #: pod.
+    #: {cluster} does not; the other placeholders describe the pod, such as {node} and {memory} (the
+    #: limit).
     suggestion: str
     #: Minimum count of the Event.
     min_count: int = 1
+    #: Whether the container's log may show the cause.
     has_log: bool = False
 
 
@@ -64,8 +66,8 @@ REPLICA_FAILURE = (
     Row("service-account", r"^(?=.*error looking up service account ).*serviceaccount "
                            r"\"(?P<name>[^\"]{1,253})\" not found",
         Fatal.YES,
-        "correct serviceAccountName in the template, or create it:\n{kubectl} create "
-        "serviceaccount {name}"),
+        "correct serviceAccountName in the template, or create the ServiceAccount:\n{kubectl} "
+        "create serviceaccount {name}"),
     Row("admission", r"violates PodSecurity", Fatal.YES,
         "add what the message names to securityContext in the template, or have the namespace's "
         "PodSecurity level changed"),
@@ -102,8 +104,8 @@ UNSCHEDULABLE = (
     Row("unschedulable",
         r"node\(s\) (had no available volume zone|didn't match PersistentVolume's node affinity"
         r"|exceed max volume count|unavailable due to PersistentVolumeClaim)", Fatal.NO,
-        "check where its volume is, because no node there takes the pod:\n{kubectl} describe pvc "
-        "{claims}"),
+        "check in which zone or on which node the volume is: no node there can run the "
+        "pod:\n{kubectl} describe pvc {claims}"),
     Row("unschedulable", r"Insufficient cpu", Fatal.NO,
         "add nodes, lower resources.requests.cpu ({cpu}){or_delete_first}"),
     Row("unschedulable", r"Insufficient memory", Fatal.NO,
@@ -118,12 +120,12 @@ UNSCHEDULABLE = (
     # required labels, unless the taint is that of the control plane.
     Row("unschedulable", r"^(?=.*taint(?! {node-role)).*node affinity/selector", Fatal.NO,
         "check whether the nodes with the labels that the template requires ({selector}) have a "
-        "taint that it does not tolerate:\n"
+        "taint that the template does not tolerate:\n"
         "{cluster} describe nodes | grep -E '^(Name|Taints):'\nif no node has these labels:\n"
         "{cluster} get nodes --show-labels"),
     Row("unschedulable", r"node affinity/selector|requested node name", Fatal.NO,
-        "correct nodeSelector or nodeAffinity ({selector}), which match no node, or label one:\n"
-        "{cluster} get nodes --show-labels"),
+        "correct nodeSelector or nodeAffinity ({selector}), which match no node, or label a "
+        "node:\n{cluster} get nodes --show-labels"),
     Row("unschedulable", r"affinity rules|topology spread", Fatal.NO,
         "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which rule out every "
         "node; or add nodes; or remove old pods first: max_surge=0 max_unavailable=1"),
@@ -137,16 +139,18 @@ UNSCHEDULABLE = (
     Row("unschedulable", r"", Fatal.NO, "{kubectl} describe pod {pod}"),
 )
 
-#: The kubelet cannot create or start a container: its waiting reason, or an earlier Event. Failed
-#: pulls are fatal here; the driver grants them failure_grace for a successful retry.
-PULL = ("ErrImagePull", "ImagePullBackOff")
+#: Waiting reasons of a failed pull.
+PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
 _PULL = r"^(?=.*(?:ErrImagePull|ImagePullBackOff|Failed to pull image)).*"
 #: The message of runc in RunContainerError and StartError (containerd) or CreateContainerError
 #: (CRI-O).
-_EXEC = (r"(?=.*no command specified|(?=.*exec: ).*"
-         r"(?:not found|no such file or directory|permission denied))")
-_COMMAND = "compare command and args in the template with what is in the image"
-_START = "correct what the message names: command, volumeMounts or securityContext in the template"
+_EXEC_FAILURE = (r"(?=.*no command specified|(?=.*exec: ).*"
+                 r"(?:not found|no such file or directory|permission denied))")
+_CHECK_COMMAND = "compare command and args in the template with what is in the image"
+_CORRECT_TEMPLATE = ("correct what the message names: command, volumeMounts or securityContext in "
+                     "the template")
+#: The kubelet cannot create or start a container. The symptom is its waiting reason or an earlier
+#: Event. Failed pulls are fatal here; the driver waits failure_grace for a successful retry.
 NOT_STARTED = (
     Row("image-name", r"InvalidImageName|Failed to apply default image tag", Fatal.YES,
         "correct the image name: lower case, one tag or digest, no empty part"),
@@ -158,8 +162,8 @@ NOT_STARTED = (
         "wait, or pull with an account or from a mirror: the registry limits the rate of pulls"),
     Row("image", _PULL + r"(connection refused|no such host|i/o timeout|network is "
                          r"unreachable|x509|connection reset)", Fatal.YES,
-        "check the registry name in the image, then DNS, proxy and certificates on node {node}, "
-        "which cannot reach it"),
+        "check the registry name in the image, then DNS, proxy and certificates on node {node}: it "
+        "cannot reach the registry"),
     Row("image", _PULL + r"(unauthorized|denied|authori[sz]ation|403 Forbidden|401 Unauthorized|no "
                          r"basic auth)", Fatal.YES,
         "check image and tag; if they are right, the registry needs imagePullSecrets in the "
@@ -176,22 +180,23 @@ NOT_STARTED = (
     Row("configuration",
         r"couldn't find key (?P<key>\S{1,253}) in (?P<what>Secret|ConfigMap) [^\s/]{1,253}"
         r"/(?P<name>[^\s/]{1,253})$", Fatal.YES,
-        "add the key {key} to the {what} {name}, or correct it in the template"),
+        "add the key {key} to the {what} {name}, or correct the key in the template"),
     Row("configuration", r"references non-existent \w{1,253} key", Fatal.YES,
-        "add that key, or correct it in the template"),
+        "add that key, or correct the key in the template"),
     Row("configuration", r"runAsNonRoot", Fatal.YES,
-        "set securityContext.runAsUser in the template, or build the image with another USER than "
+        "set securityContext.runAsUser in the template, or build the image with a USER other than "
         "root"),
     Row("configuration", r"^CreateContainerConfigError", Fatal.YES,
         "correct the template as the message says"),
-    Row("command", "^" + _EXEC, Fatal.YES, _COMMAND),
-    Row("command", r"^RunContainerError|^Failed: Error: .*runc create failed", Fatal.YES, _START),
+    Row("command", "^" + _EXEC_FAILURE, Fatal.YES, _CHECK_COMMAND),
+    Row("command", r"^RunContainerError|^Failed: Error: .*runc create failed", Fatal.YES,
+        _CORRECT_TEMPLATE),
     Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.ON_REPEAT,
         "look at lifecycle.postStart in the template",
         has_log=True),
-    # A volume is detached from a failed node after six minutes, and a storage server may recover.
-    # The excluded messages come from a kubelet whose cache does not contain the pod yet, and
-    # disappear at its next attempt.
+    # Not fatal: a volume is detached from a failed node after six minutes, and a storage server may
+    # recover. The excluded messages come from a kubelet whose cache does not contain the pod yet;
+    # its next attempt succeeds.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1"),
@@ -215,16 +220,17 @@ _LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.ON_REPEAT,
                 "starts slowly, give it a startupProbe:\n{logs}", has_log=True)
 #: A container has terminated: its exit code, or a probe that exceeded its failureThreshold.
 TERMINATED = (
-    Row("command", rf"^(StartError|ContainerCannotRun): {_EXEC}", Fatal.YES, _COMMAND),
-    Row("command", r"^(StartError|ContainerCannotRun)", Fatal.YES, _START),
+    Row("command", rf"^(StartError|ContainerCannotRun): {_EXEC_FAILURE}", Fatal.YES,
+        _CHECK_COMMAND),
+    Row("command", r"^(StartError|ContainerCannotRun)", Fatal.YES, _CORRECT_TEMPLATE),
     Row("memory", r"^OOMKilled", Fatal.ON_REPEAT,
         "raise resources.limits.memory of container {container} ({memory}), or find out what uses "
         "that much", has_log=True),
     _STARTUP,
     _LIVENESS,
     Row("crash", r"exit code 0\b", Fatal.ON_REPEAT,
-        "run its process in the foreground, because it exits without an error: check command and "
-        "args; its log:\n{logs}", has_log=True),
+        "run the container's process in the foreground, because it exits without an error: check "
+        "command and args; its log:\n{logs}", has_log=True),
     Row("crash", r"exit code 12[67]\b", Fatal.ON_REPEAT,
         "compare command and args with what is in the image: a shell could not find or execute "
         "a command; its log:\n{logs}", has_log=True),
@@ -232,8 +238,8 @@ TERMINATED = (
         "check whether a probe killed it, or the node because of a lack of memory:\n{cluster} "
         "describe node {node}", has_log=True),
     Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", Fatal.ON_REPEAT,
-        "check whether the image was built for another processor, which is a common reason; its "
-        "log:\n{logs}", has_log=True),
+        "check whether the image was built for another architecture, a common reason; the "
+        "container's log:\n{logs}", has_log=True),
     Row("crash", r"", Fatal.ON_REPEAT, "see its log:\n{logs}", has_log=True),
 )
 
@@ -246,7 +252,7 @@ RUNNING = (
         has_log=True),
 )
 
-#: The kubelet rejects a pod at its admission, after the pod was bound to the node. The controller
+#: The kubelet's own admission rejects a pod that is already bound to the node. The controller
 #: replaces the pod at once; run/deadlines.py limits the number of such replacements.
 REJECTED = "refused-by-node"
 EVICTED, NODE = "evicted", "node"
@@ -257,13 +263,13 @@ LOST = (
         r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)",
         Fatal.NO,
         "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, "
-        "or see:\n"
+        "or find out what the node lacks:\n"
         "{cluster} describe node {node}"),
     Row(NODE,
         r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated"
         r"|DeletionBy(TaintManager|PodGC))", Fatal.NO,
         "{cluster} describe node {node}\nits pods are replaced 5 minutes after it was lost, unless "
-        "it comes back"),
+        "it recovers"),
     Row(REJECTED,
         r"^(OutOf|Sysctl|AppArmor|NodeAffinity|NodeName|NodePorts|PodOS|TopologyAffinity"
         r"|UnexpectedAdmission|Unsupported)"
@@ -295,7 +301,8 @@ def advice_after_waiting(suggestion: str) -> str:
     return suggestion.removeprefix(_WAIT_FIRST)
 
 
-#: Kinds of causes that only a soak detects: a deleted pod, a lost readiness, additional warnings.
+#: Kinds of causes that only a soak detects: a deleted pod, a pod that lost its readiness, new
+#: warnings.
 DELETED, UNREADY, WARNED = "gone", "unready", "warnings"
 #: All kinds, most specific first.
 ORDER = [*dict.fromkeys(

@@ -142,7 +142,7 @@ UNREACHABLE_CAUSE = UNREACHABLE_REGISTRY.partition(": ")[2]
 PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {UNREACHABLE_REGISTRY}'),
                event("Failed", "Error: ErrImagePull"), event("Failed", "Error: ImagePullBackOff")]
 NO_REGISTRY = ("check the registry name in the image, then DNS, proxy and certificates on node "
-               "real-1, which cannot reach it")
+               "real-1: it cannot reach the registry")
 NOT_FOUND = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference '
              '"shop/web:v9": shop/web:v9: not found')
 DENIED = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference '
@@ -219,13 +219,13 @@ CASES = {
         ("web", False)),
     "segmentation fault": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 139 (SIGSEGV), restarted 2 times",
-        "check whether the image was built for another processor, which is a common reason; its "
-        f"log:\n{LOGS} --previous",
+        "check whether the image was built for another architecture, a common reason; the "
+        f"container's log:\n{LOGS} --previous",
         [(crash_loop(139, restarts=2)[0], [])], "F", ("web", True)),
     "exit code 0": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 0, restarted 2 times",
-        "run its process in the foreground, because it exits without an error: check command and "
-        f"args; its log:\n{LOGS} --previous",
+        "run the container's process in the foreground, because it exits without an error: check "
+        f"command and args; its log:\n{LOGS} --previous",
         [(pod(terminated_container(0, "Completed")), []),
          (crash_loop(0, "Completed", restarts=2)[0], [])], "NF",
         ("web", True)),
@@ -272,7 +272,7 @@ CASES = {
     "missing key of a Secret": Case(
         "configuration",
         f"{WEB}CreateContainerConfigError: couldn't find key password in Secret shop/db",
-        "add the key password to the Secret db, or correct it in the template",
+        "add the key password to the Secret db, or correct the key in the template",
         [(pod(waiting_container("CreateContainerConfigError",
                                 "couldn't find key password in Secret shop/db")),
           [])], "F"),
@@ -372,8 +372,8 @@ CASES = {
         "unschedulable",
         "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node "
         "affinity/selector",
-        "correct nodeSelector or nodeAffinity (disk=fast), which match no node, or label "
-        "one:\nkubectl get nodes --show-labels",
+        "correct nodeSelector or nodeAffinity (disk=fast), which match no node, or label a "
+        "node:\nkubectl get nodes --show-labels",
         [(unschedulable("0/2 nodes are available: 1 node(s) didn't match Pod's node "
                         "affinity/selector, 1 node(s) had untolerated "
                         "taint {node-role.kubernetes.io/control-plane: }."), []),
@@ -404,7 +404,7 @@ CASES = {
         "node(s) didn't "
         "match Pod's node affinity/selector",
         "check whether the nodes with the labels that the template requires (disk=fast) have a "
-        "taint that it does not tolerate:\n"
+        "taint that the template does not tolerate:\n"
         "kubectl describe nodes | grep -E '^(Name|Taints):'\nif no node has these labels:\nkubectl "
         "get nodes --show-labels",
         [(unschedulable("0/5 nodes are available: 4 node(s) didn't match Pod's node "
@@ -469,8 +469,8 @@ CASES = {
         'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: error looking up '
         'service account '
         'shop/nope: serviceaccount "nope" not found',
-        "correct serviceAccountName in the template, or create it:\nkubectl -n shop create "
-        "serviceaccount nope",
+        "correct serviceAccountName in the template, or create the ServiceAccount:\nkubectl -n "
+        "shop create serviceaccount nope",
         ['pods "foo-" is forbidden: error looking up service account shop/nope: serviceaccount '
          '"nope" not found'], "F"),
     "ValidatingAdmissionPolicy denies the pod": Case(
@@ -524,7 +524,7 @@ CASES = {
     "node lost": Case(
         "node", "pod foo-1: NodeNotReady: node real-1 has stopped responding",
         "kubectl describe node real-1\nits pods are replaced 5 minutes after it was lost, unless "
-        "it comes back",
+        "it recovers",
         [(pod(container(ready=True, running={}),
               metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"}, reason="NodeLost",
               message="Node real-1 which was running pod foo-1 is unresponsive"), []),
@@ -535,7 +535,7 @@ CASES = {
         "pod foo-1: Evicted: The node was low on resource: memory. Threshold quantity: 100Mi, "
         "available: 50Mi",
         "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, "
-        "or see:\n"
+        "or find out what the node lacks:\n"
         "kubectl describe node real-1",
         [(pod(container(running={}), conditions=[*conditions(), {
             "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet",
@@ -613,12 +613,12 @@ OTHER_MESSAGES = {
         pod(waiting_container("CreateContainerConfigError",
                               "secret references non-existent secret key: x")),
         "configuration",
-        "add that key, or correct it in the template"),
+        "add that key, or correct the key in the template"),
     "image that runs as root": (
         pod(waiting_container("CreateContainerConfigError",
                               "container has runAsNonRoot and image will run as root")),
         "configuration",
-        "set securityContext.runAsUser in the template, or build the image with another USER than "
+        "set securityContext.runAsUser in the template, or build the image with a USER other than "
         "root"),
     "unknown configuration error": (
         pod(waiting_container("CreateContainerConfigError",
@@ -661,8 +661,8 @@ OTHER_MESSAGES = {
     "volume in another zone": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node "
                       "affinity."), "unschedulable",
-        "check where its volume is, because no node there takes the pod:\nkubectl -n shop describe "
-        "pvc db"),
+        "check in which zone or on which node the volume is: no node there can run the "
+        "pod:\nkubectl -n shop describe pvc db"),
     "host port in use": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't have free ports for the requested "
                       "pod ports."), "unschedulable",

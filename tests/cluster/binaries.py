@@ -45,8 +45,8 @@ REAL_NODE_PROGRAMS = ("kubelet", "kube-proxy", "web")
 """Programs that a cluster with a real node runs instead of KWOK."""
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""Programs that an older Kubernetes replaces (folder kubernetes-1.N); the other programs are those
-of the newest Kubernetes.
+"""Programs that a cluster of an older version builds from kubernetes-1.N; all other programs are
+those of the newest version.
 """
 
 OLDER = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
@@ -108,7 +108,9 @@ def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str
 def _module(name: str, kubernetes: str) -> str:
     """Return the folder of the program's go.mod. Raises ClusterError."""
     if kubernetes not in VERSIONS:
-        raise ClusterError(f"there is no Kubernetes {kubernetes!r} here, but {', '.join(VERSIONS)}")
+        raise ClusterError(
+            f"Kubernetes {kubernetes!r} is not available; versions: {', '.join(VERSIONS)}"
+        )
     return (
         f"kubernetes-{kubernetes}"
         if kubernetes != NEWEST and name in CONTROL_PLANE
@@ -121,7 +123,7 @@ def _prebuilt(name: str) -> Path | None:
     if not assets:
         return None
     if not Path(assets).is_dir():
-        raise ClusterError(f"KUBEBUILDER_ASSETS names no folder: {assets}")
+        raise ClusterError(f"KUBEBUILDER_ASSETS is not a folder: {assets}")
     path = Path(assets).resolve() / name
     return path if os.access(path, os.X_OK) else None
 

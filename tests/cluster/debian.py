@@ -29,9 +29,9 @@ def hindrance(what: str, needed: Mapping[str, str]) -> str:
     """Return why a missing program cannot be installed, or ""."""
     lacking = missing(needed)
     if lacking and not shutil.which("apt-get"):
-        return f"{what} needs {', '.join(lacking)}, and apt-get is missing to install it"
+        return f"{what} needs {', '.join(lacking)}, which cannot be installed without apt-get"
     if lacking and os.geteuid() != 0:
-        return f"{what} needs {', '.join(lacking)}, and only root can install it"
+        return f"{what} needs {', '.join(lacking)}, which only root can install"
     return ""
 
 

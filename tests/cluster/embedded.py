@@ -61,7 +61,7 @@ def up(
     Admission plugins (in addition to the defaults), enabled feature gates and the Kubernetes
     version cannot be changed later. The default version is BATON_KUBERNETES, or else the newest
     version. With KUBECONFIG in the environment, return the cluster of KUBECONFIG if its API server
-    answers. Raises ClusterError after all processes have been stopped.
+    answers. Raises ClusterError; after a failed start, no process of the cluster runs.
     """
     cluster = find(name)
     version = kubernetes or os.environ.get(VERSION, "")
@@ -103,7 +103,7 @@ class Cluster:
     def __init__(self, name: str) -> None:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name):
             raise ClusterError(
-                f"a cluster's name consists of a-z, 0-9 and -, at most 42 of them, not {name!r}"
+                f"a cluster name has at most 42 characters: a-z, 0-9 and -, not {name!r}"
             )
         self.name = name
         self._folder = clusters() / name
@@ -148,7 +148,9 @@ class Cluster:
         began = time.monotonic()
         kubernetes = kubernetes or binaries.NEWEST
         if with_real_node and kubernetes != binaries.NEWEST:
-            raise ClusterError(f"a real node is of Kubernetes {binaries.NEWEST}, not {kubernetes}")
+            raise ClusterError(
+                f"a real node requires Kubernetes {binaries.NEWEST}, not {kubernetes}"
+            )
         with self._locked():
             state = State.load(self._folder)
             if state and (
@@ -158,7 +160,7 @@ class Cluster:
             ):
                 raise ClusterError(
                     f"cluster {self.name} has {difference}, which cannot be changed: "
-                    "end it first with `down`"
+                    "stop the cluster with `down` first"
                 )
             is_as_requested = (
                 state is not None and state.controller_manager_qps == controller_manager_qps
@@ -356,14 +358,14 @@ def _api(state: State) -> Api:
 
 
 def _groups(state: State) -> tuple[tuple[Component, ...], ...]:
-    """Return the components of this cluster; the components of a tuple start in parallel."""
+    """Return the components in start order; the components of an inner tuple start in parallel."""
     return CONTROL_PLANE + (real_node.COMPONENTS if state.settings.network else FAKE_KUBELETS)
 
 
 def _component(state: State, name: str) -> Component:
     components = {component.name: component for group in _groups(state) for component in group}
     if name not in components:
-        raise ClusterError(f"there is no component {name}, but {', '.join(components)}")
+        raise ClusterError(f"there is no component {name}; components: {', '.join(components)}")
     return components[name]
 
 

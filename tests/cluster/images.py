@@ -32,7 +32,7 @@ def archive(program: Path, images: Iterable[Image]) -> bytes:
     """Return an OCI image layout as a tar file; all images share one layer with the program."""
     blobs: dict[str, bytes] = {}
 
-    def stored(kind: str, content: bytes) -> dict[str, Any]:
+    def store_blob(kind: str, content: bytes) -> dict[str, Any]:
         digest = hashlib.sha256(content).hexdigest()
         blobs[f"blobs/sha256/{digest}"] = content
         return {
@@ -45,7 +45,7 @@ def archive(program: Path, images: Iterable[Image]) -> bytes:
         "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
     }
-    layer = stored("layer.v1.tar", _tar({program.name: program.read_bytes()}))
+    layer = store_blob("layer.v1.tar", _tar({program.name: program.read_bytes()}))
     manifests = []
     for image in images:
         settings = {
@@ -53,16 +53,20 @@ def archive(program: Path, images: Iterable[Image]) -> bytes:
             "Env": [f"{key}={value}" for key, value in image.environment.items()],
         }
         root = {"type": "layers", "diff_ids": [layer["digest"]]}
-        config = stored(
+        config = store_blob(
             "config.v1+json", json.dumps({**target, "config": settings, "rootfs": root}).encode()
         )
         manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json"}
-        listed = stored(
+        descriptor = store_blob(
             "manifest.v1+json",
             json.dumps({**manifest, "config": config, "layers": [layer]}).encode(),
         )
         manifests.append(
-            {**listed, "platform": target, "annotations": {"io.containerd.image.name": image.name}}
+            {
+                **descriptor,
+                "platform": target,
+                "annotations": {"io.containerd.image.name": image.name},
+            }
         )
     return _tar(
         {

@@ -37,7 +37,10 @@ def hindrance(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> 
     if os.geteuid() != 0:
         return f"{what} needs root"
     if not os.access(CGROUPS / "memory", os.W_OK):
-        return f"{what} needs writable control groups of version 1, and {CGROUPS}/memory is not"
+        return (
+            f"{what} needs writable control groups of version 1, "
+            f"but {CGROUPS}/memory is missing or read-only"
+        )
     if why := debian.hindrance(what, needed):
         return why
     try:
@@ -69,7 +72,8 @@ def check(folder: Path) -> None:
         )
     if folder.is_relative_to("/run") or folder.is_relative_to("/var"):
         raise ClusterError(
-            f"the files of a real node would be hidden from it at {folder}: set XDG_CACHE_HOME"
+            f"a real node cannot use files in {folder}, since other folders are mounted there in "
+            "the node: set XDG_CACHE_HOME"
         )
 
 
@@ -102,4 +106,4 @@ def remove_control_groups(name: str) -> None:
                     os.rmdir(folder)
         return not any(top.exists() for top in control_groups(name))
 
-    wait_for(f"the end of the control groups {name}", are_gone)
+    wait_for(f"the removal of the control groups {name}", are_gone)

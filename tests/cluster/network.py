@@ -20,7 +20,7 @@ NETWORKS = 100
 
 @dataclass(frozen=True)
 class Network:
-    """Addresses of a cluster whose pods and Services programs on this machine can reach
+    """Addresses of a cluster. Programs on this machine can connect to its pods and Services
     directly.
     """
 

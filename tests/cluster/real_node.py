@@ -282,7 +282,7 @@ def _kube_proxy_configuration(settings: Settings) -> dict[str, Any]:
         "kind": "KubeProxyConfiguration",
         "clientConnection": {"kubeconfig": str(settings.kubeconfig)},
         "clusterCIDR": _network(settings).pods,
-        "conntrack": {"maxPerCore": 0, "min": 0},  # a setting of the whole machine
+        "conntrack": {"maxPerCore": 0, "min": 0},  # 0: retain the setting of the whole machine
         "healthzBindAddress": f"{_network(settings).node}:10256",
         "hostnameOverride": NAME,
         "mode": "nftables",

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Start, watch and end the components of a cluster. The caller holds the cluster's lock."""
+"""Start, check and stop the components of a cluster. The caller holds the cluster's lock."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _await_health(state: State, component: Component) -> None:
         word = health(state, component)
         if word == "stopped":
             raise ClusterError(
-                f"{component.name} died at its start; the end of its log:\n{last_lines(log)}"
+                f"{component.name} exited during startup; the end of its log:\n{last_lines(log)}"
             )
         return word == "healthy"
 

@@ -18,7 +18,9 @@ from typing import NoReturn
 HERE = Path(__file__).resolve().parent
 
 TIMEOUT = 90
-"""Seconds to wait for a component: usually 3, but many more while a compiler runs."""
+"""Seconds to wait for a component. A start usually takes 3 s, but much longer while a compiler
+runs.
+"""
 
 PROGRESS_INTERVAL = 8
 """Seconds between two progress lines."""
@@ -74,8 +76,8 @@ def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> No
     while not done():
         now = time.monotonic()
         if now > began + TIMEOUT:
-            end = f"; the end of its log:\n{last_lines(log)}" if log else ""
-            raise ClusterError(f"{what} did not become ready in {TIMEOUT} s{end}")
+            end = f"; the end of the log:\n{last_lines(log)}" if log else ""
+            raise ClusterError(f"timed out after {TIMEOUT} s waiting for {what}{end}")
         if now > reported + PROGRESS_INTERVAL:
             reported = now
             say(f"waiting for {what}: {now - began:.0f} s")

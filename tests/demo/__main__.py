@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Show `make demo`: update a ReplicationController, kill and resume an update, roll back an update.
+"""Run `make demo`: update a ReplicationController, kill and resume an update, roll back an update.
 
 The demo checks its own output: the exit code is 0 only if each step has the expected result, and
 130 after Ctrl-C.
@@ -59,10 +59,10 @@ def main() -> int:
     stop = " ".join([*prefix, *CLUSTER, "down", *NAME])
     if code:
         note("All processes of Ansible have been stopped.")
-        note(f"The cluster still runs. To stop it: {stop}" if kubeconfig
+        note(f"The cluster is still running. To stop it: {stop}" if kubeconfig
              else "No cluster is running.")
     else:
-        heading(f"That was it, in {time.monotonic() - began:.0f} s. The cluster still runs")
+        heading(f"The demo took {time.monotonic() - began:.0f} s. The cluster is still running")
         _print_next_commands(kubeconfig, stop)
     return code
 

@@ -14,7 +14,7 @@ MAX_WIDTH = 110
 
 
 class UnexpectedResult(Exception):
-    """The demo had another result than expected; the text describes the expectation."""
+    """A result differs from the expectation, which the text describes."""
 
 
 def expect(condition: object, what: str) -> None:

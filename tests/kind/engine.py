@@ -52,7 +52,9 @@ def hindrance() -> str:
     if reason := machine.hindrance(LABEL, NEEDED):
         return reason
     free = int(_number("/proc/meminfo", r"MemAvailable: *(\d+)")) / 2**20
-    return f"{LABEL} needs {MEMORY} GiB of memory, and {free:.1f} are free" if free < MEMORY else ""
+    if free >= MEMORY:
+        return ""
+    return f"{LABEL} needs {MEMORY} GiB of memory, but only {free:.1f} GiB are free"
 
 
 def install() -> None:
@@ -65,7 +67,7 @@ def install() -> None:
 def run(command: list[str], node: Path, image: str, environment: Mapping[str, str]) -> int:
     """Run the command with an engine that contains the image, and return the exit code.
 
-    node: the file system of the image. Raises ClusterError.
+    node: tar file with the root file system of the image. Raises ClusterError.
     """
     with locked(cache() / "kind" / f"{NAME}.lock", "the Docker engine of this checkout"):
         machine.remove_control_groups(NAME)  # of a killed engine
@@ -85,7 +87,9 @@ def run(command: list[str], node: Path, image: str, environment: Mapping[str, st
 
 
 def isolation_prefix(*namespaces: str) -> list[str]:
-    """Return a command prefix whose mounts and processes end with the command or this program."""
+    """Return a prefix that runs a command in new namespaces. The kernel removes their mounts and
+    processes when the command or this program exits.
+    """
     setpriv, unshare = (machine.system_program(name) for name in ("setpriv", "unshare"))
     return [
         setpriv,

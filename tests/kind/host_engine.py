@@ -22,29 +22,29 @@ def hindrance() -> str:
     Pull the node image if it is missing.
     """
     for command in ("docker version", "kind version"):
-        if not _answers(command):
-            return f"no Docker engine with kind here: `{command}` does not answer"
+        if not _succeeds(command):
+            return f"this machine has no Docker engine with kind: `{command}` fails"
     image = os.environ.get(IMAGE) or _default_image()
     if (
         image
-        and not _answers(f"docker image inspect {image}")
-        and not _answers(f"docker pull {image}", seconds=900)
+        and not _succeeds(f"docker image inspect {image}")
+        and not _succeeds(f"docker pull {image}", seconds=900)
     ):
         return (
-            f"the node image {image} is not here and cannot be pulled; {IMAGE} may name another one"
+            f"the node image {image} is missing and cannot be pulled; {IMAGE} selects another one"
         )
     return ""
 
 
 def _default_image() -> str:
-    """Return kind's default node image, which only its binary contains, or ""."""
+    """Return kind's default node image, or "". No command prints the name, so search the binary."""
     kind = Path(shutil.which("kind") or os.devnull)
     match = re.search(rb"kindest/node:v[0-9.]+@sha256:[0-9a-f]{64}", kind.read_bytes())
     return match[0].decode() if match else ""
 
 
-def _answers(command: str, seconds: int = 30) -> bool:
-    """Return whether the command succeeds."""
+def _succeeds(command: str, seconds: int = 30) -> bool:
+    """Return whether the command exits with code 0 within the timeout."""
     try:
         subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=seconds)
     except (OSError, subprocess.SubprocessError):

@@ -44,12 +44,14 @@ WEB = [
         )
     ),
 ]
-"""Images of tests and molecule scenarios; all contain the web server of the real node."""
+"""Images of tests and molecule scenarios; all contain the test web server that
+tests/cluster/real_node.py also uses.
+"""
 
 
 def provide(programs: dict[str, Path]) -> Path:
-    """Return the path of the node's file system as a tar file; build the file if its inputs have
-    changed. Raises ClusterError.
+    """Return the path of a tar file with the node's root file system; rebuild the file if its
+    inputs have changed. Raises ClusterError.
     """
     digest = hashlib.sha256("".join(map(str, programs.values())).encode())
     for file in (HERE / "node-image", Path(__file__)):
@@ -72,7 +74,7 @@ def _build(folder: Path, programs: dict[str, Path]) -> None:
         (folder / part).mkdir(parents=True)
     for name in ("kubelet", "kubeadm", "kubectl"):
         (folder / "bin" / name).symlink_to(programs[name])
-    files = _files_of_kind()
+    files = _kind_base_image_files()
     for name, content in _images(programs, files).items():
         (folder / "images" / f"{name}.tar").write_bytes(content)
     for path, value in KERNEL.items():
@@ -84,12 +86,12 @@ def _build(folder: Path, programs: dict[str, Path]) -> None:
         str(files),
         KUBERNETES,
     ]
-    subtask.run("building the image of a kind node, once", command)
+    subtask.run("building the kind node image (first use only; cached afterwards)", command)
 
 
-def _files_of_kind() -> Path:
-    """Return the folder with the files of the node image in kind's Go module."""
-    listed = subprocess.run(
+def _kind_base_image_files() -> Path:
+    """Return the folder of kind's Go module with the files of its base image."""
+    module = subprocess.run(
         [str(go_toolchain.find_go()), "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind"],
         cwd=CLUSTER / "kind",
         env=binaries.environment(),
@@ -97,18 +99,20 @@ def _files_of_kind() -> Path:
         capture_output=True,
         text=True,
     )
-    return Path(listed.stdout.strip()) / "images/base/files"
+    return Path(module.stdout.strip()) / "images/base/files"
 
 
 def _images(programs: dict[str, Path], files: Path) -> dict[str, bytes]:
-    """Return image archives by name: the control plane, and the web server (sandbox and tests)."""
-    listed = subprocess.run(
+    """Return image archives by name: one per control-plane component, and `web` with all images of
+    the web server (the sandbox image and WEB).
+    """
+    required = subprocess.run(
         [str(programs["kubeadm"]), "config", "images", "list", "--kubernetes-version", KUBERNETES],
         check=True,
         capture_output=True,
         text=True,
     ).stdout.split()
-    names = {Path(image.partition(":")[0]).name: image for image in listed}
+    names = {Path(image.partition(":")[0]).name: image for image in required}
     (sandbox,) = re.findall(
         r'sandbox_image = "(.*)"', (files / "etc/containerd/config.toml").read_text("utf-8")
     )

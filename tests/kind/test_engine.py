@@ -58,7 +58,7 @@ def contents() -> list[list[str]]:
 @pytest.mark.parametrize(
     "signal_number", [signal.SIGTERM, signal.SIGKILL], ids=lambda signal_number: signal_number.name
 )
-def test_killed_engine_leaves_no_processes_and_files(signal_number):
+def test_killed_engine_leaves_no_processes_or_files(signal_number):
     if not host_engine.hindrance():
         pytest.skip("THE MACHINE HAS AN ENGINE, so no private engine is created")
     before, mark = contents(), uuid.uuid4().hex

@@ -51,7 +51,7 @@ INTERVAL = "500ms"
 """Scrape interval."""
 
 FAILING_METRICS = {"errors": "success_rate", "slow": "latency"}
-"""Bad version: the metric of the analysis that fails."""
+"""Metric of the analysis that fails, by bad version."""
 
 
 def image(version: str) -> str:
@@ -136,7 +136,9 @@ class Canary:
         return self.all_answers[-1].sent - self.all_answers[0].sent if self.all_answers else 0
 
     def count(self, traffic: Traffic) -> None:
-        """Assign the answers during the playbook; a terminating pod still receives requests."""
+        """Assign the answers during the playbook; after a rollback, include the answers of the
+        terminating pod.
+        """
         during_playbook = traffic.between(self.began, self.ended)
         self.requests = len(during_playbook)
         self.lost = sum(not answer.version for answer in during_playbook)

@@ -31,7 +31,7 @@ class Measurement(t.NamedTuple):
 
 TRAFFIC = pytest.StashKey[list[Measurement]]()
 CANARIES = pytest.StashKey[list[Canary]]()
-"""Measurements of the test session; of the canaries, the longest series."""
+"""Measurements of the test session. For canaries, only the test with the most rollouts counts."""
 
 
 def table(measurements: list[Measurement]) -> list[str]:

@@ -50,7 +50,7 @@ class Kind:
     """A kind of controller."""
 
     name: str
-    #: Path of the API group, and the resource.
+    #: Path of the API group, such as /apis/apps/v1, and the resource.
     group: str
     resource: str
     spec: Json = dataclasses.field(default_factory=dict)

@@ -3,7 +3,7 @@
 
 """Test that an analysis of real Prometheus metrics stops bad versions at one pod.
 
-docs/how-to/analysis.md explains the settings. This test writes the table on that page:
+docs/how-to/analysis.md explains the settings. To write the measured table to that page:
 
     WRITE_TRAFFIC=1 make test-node
 """

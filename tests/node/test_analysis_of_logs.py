@@ -13,7 +13,7 @@ from objects import eventually, manifest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
-#: A line every 50 ms, of which 1 % are errors, or 20 %.
+#: A line every 50 ms; 1% or 20% of the lines are errors.
 GOOD, BAD = ({"LOG_MS": "50", "LOG_ERRORS": errors} for errors in ("1", "20"))
 BY_MINUTE, BY_LINE = {"max_increase": 100}, {"per": "line", "max": 0.1, "name": "share"}
 WINDOW = 10

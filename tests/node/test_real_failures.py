@@ -208,7 +208,7 @@ def fail_rollout(row: Row, kubeconfig: str) -> Outcome:
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, request):
-    """Start the rollouts of the selected tests, and provide the future outcome by row."""
+    """Start the rollouts of the selected tests, and provide a Future with the outcome by row."""
     rows = [
         item.callspec.params["row"]
         for item in request.session.items

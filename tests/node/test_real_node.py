@@ -71,7 +71,7 @@ def output(*argv: str) -> str:
 
 
 def test_real_node_changes_no_settings_of_the_machine_and_is_removed_completely():
-    """The test kills the node while its pods run, and another cluster runs on the machine."""
+    """The test kills the node while its pods run; other clusters may run on the machine."""
     name = f"node-test-{os.getpid()}"
     before = machine_state()
     with embedded.up(name, with_real_node=True) as cluster:

@@ -20,7 +20,7 @@ from objects import uids
 from rollouts import CASES, V1, Shop
 from traffic import Traffic, reasons, versions
 
-BEFORE = 2.0
+MARGIN = 2.0
 """Seconds of traffic before and after the rollout."""
 
 
@@ -39,14 +39,14 @@ def share_of_v2(answers):
 def test_no_request_fails_during_a_rollout(case, cluster, namespace, request):
     row, shop = case.row, Shop(cluster, namespace, case.kind, case.row.container)
     with Traffic(shop.open()) as traffic:
-        time.sleep(BEFORE)
+        time.sleep(MARGIN)
         # kubectl orphans the pods when it renames a controller
         with namespace.observer(allow_orphan=lambda pod: row.tool != "rolling_update") as observer:
             began = time.time()
             row.rollout(shop)
             shop.wait_for_pods_of(row.final_image)
             ended = time.time()
-        time.sleep(BEFORE)
+        time.sleep(MARGIN)
     request.config.stash[record.TRAFFIC].append(
         record.Measurement(case, traffic.answers, ended - began)
     )

@@ -24,13 +24,15 @@ from objects import eventually
 SCRIPT = Path(__file__).parent / "traffic.js"
 
 RATE = 200
-"""Default requests per second on new connections, and again on persistent connections."""
+"""Default requests per second, once on new connections and once on persistent connections."""
 
 TIMEOUT = 3.0
 """Request timeout in seconds. TCP retransmits a lost packet after one second."""
 
 SETTLE = 1.5
-"""Seconds until kube-proxy has observed a terminated pod; it writes its rules once per second."""
+"""Seconds until kube-proxy has observed a terminated pod; kube-proxy writes its rules once per
+second.
+"""
 
 CONNECTIONS = ("new", "persistent")
 RATES = dict.fromkeys(CONNECTIONS, RATE)

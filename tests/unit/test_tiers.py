@@ -35,13 +35,13 @@ def runner(monkeypatch):
 
 
 @pytest.mark.parametrize("programs, cached, image, message", [
-    ({}, "", "", "`docker version` does not answer"),
-    ({"docker": DOCKER}, "", "", "`kind version` does not answer"),
+    ({}, "", "", "`docker version` fails"),
+    ({"docker": DOCKER}, "", "", "`kind version` fails"),
     ({"docker": DOCKER, "kind": KIND}, "", "",
-     f"the node image {DEFAULT} is not here and cannot be pulled"),
+     f"the node image {DEFAULT} is missing and cannot be pulled"),
     ({"docker": DOCKER, "kind": KIND}, DEFAULT, "", ""),
     ({"docker": DOCKER, "kind": KIND}, DEFAULT, "local/node:1",
-     "the node image local/node:1 is not here"),
+     "the node image local/node:1 is missing"),
     ({"docker": DOCKER, "kind": KIND}, "local/node:1", "local/node:1", ""),
 ])
 def test_the_missing_program_or_image_of_kind_is_named(
@@ -63,7 +63,7 @@ def test_the_missing_program_or_image_of_kind_is_named(
 
 @pytest.mark.parametrize("image, memory, why", [
     ("", 2**23, ""),
-    ("", 2**21, "needs 4 GiB of memory, and 2.0 are free"),
+    ("", 2**21, "needs 4 GiB of memory, but only 2.0 GiB are free"),
     # another engine is not tried
     ("local/node:1", 2**23, "lacks the image local/node:1, which BATON_KIND_IMAGE names"),
 ])

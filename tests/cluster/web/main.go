@@ -4,8 +4,9 @@
 // The only program in the images of the real node: a web server that answers with its version. `web pause` is the pause
 // container of a pod, and process 1 of the node.
 //
-// After SIGTERM, the server continues to serve for DRAIN_MS, since kube-proxy sends requests until it has observed the
-// termination, asks clients to close persistent connections, and completes the open requests. With DRAIN_MS=0 it exits at once.
+// After SIGTERM, the server continues to serve for DRAIN_MS, because kube-proxy sends requests until it has observed the
+// termination. Meanwhile the server asks clients to close persistent connections; then it completes the open requests and exits.
+// With DRAIN_MS=0, it exits immediately.
 //
 // With LOG_MS, the server logs a line per interval; LOG_ERRORS is the percentage of errors.
 //

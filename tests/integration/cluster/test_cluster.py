@@ -167,7 +167,7 @@ def test_clusters_run_in_parallel(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_up_leaves_no_processes_and_files(interrupt: signal.Signals) -> None:
+def test_interrupted_up_leaves_no_processes_or_files(interrupt: signal.Signals) -> None:
     """The signal arrives while the API server starts."""
     name = f"{NAME}-i"
     process = start_tool("up", "--name", name)
@@ -183,14 +183,15 @@ def test_interrupted_up_leaves_no_processes_and_files(interrupt: signal.Signals)
 def test_failed_up_shows_the_log_and_removes_the_cluster(tmp_path: Path) -> None:
     """A component exits at its start. The error contains the end of the component's log."""
     broken = tmp_path / "kube-apiserver"
-    broken.write_text("#!/bin/sh\necho no licence to serve\nexit 1\n", encoding="utf-8")
+    broken.write_text("#!/bin/sh\necho no license to serve\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)
 
     code, _out, err = run_tool("up", "--name", f"{NAME}-f", KUBEBUILDER_ASSETS=str(tmp_path))
 
     assert code == 1
     assert (
-        err == "error: kube-apiserver died at its start; the end of its log:\nno licence to serve\n"
+        err
+        == "error: kube-apiserver exited during startup; the end of its log:\nno license to serve\n"
     )
     assert_removed(f"{NAME}-f")
 
@@ -273,21 +274,21 @@ def test_external_cluster_is_only_checked(cluster: Cluster, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "named",
+    "cluster_entry",
     [
         {"certificate-authority": "ca.crt"},
         {"certificate-authority-data": "dHJ1c3QgbWU=", "certificate-authority": "another.crt"},
     ],
 )
 def test_external_certificate_authority_is_available_as_a_file(
-    tmp_path: Path, named: dict[str, str]
+    tmp_path: Path, cluster_entry: dict[str, str]
 ) -> None:
     """Inline data, as in the kubeconfig of kind, is written to a temporary file."""
     (tmp_path / "ca.crt").write_text("trust me", "utf-8")
     config = {
         "current-context": "mine",
         "contexts": [{"name": "mine", "context": {"cluster": "mine"}}],
-        "clusters": [{"name": "mine", "cluster": named}],
+        "clusters": [{"name": "mine", "cluster": cluster_entry}],
     }
     (tmp_path / "config").write_text(json.dumps(config), "utf-8")
 
@@ -300,31 +301,31 @@ def test_external_certificate_authority_is_available_as_a_file(
 
 
 @pytest.mark.parametrize(
-    "arguments, sentence",
+    "arguments, message",
     [
-        (["up", "--name", "../x"], "a cluster's name consists of"),
+        (["up", "--name", "../x"], "a cluster name has at most 42 characters"),
         (["stop", "--name", "missing", "etcd"], "there is no cluster missing"),
         (["kubeconfig", "--name", "missing"], "there is no cluster missing"),
         (
             ["up", "--name", "missing", "--kubernetes", "1.4"],
-            "there is no Kubernetes '1.4' here, but ",
+            "Kubernetes '1.4' is not available; versions: ",
         ),
         (
             ["up", "--name", "missing", "--kubernetes", "1.24", "--real-node"],
-            f"a real node is of Kubernetes {binaries.NEWEST}",
+            f"a real node requires Kubernetes {binaries.NEWEST}",
         ),
     ],
 )
-def test_error_is_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_error_is_one_line(arguments: list[str], message: str) -> None:
     """The exit code is 1, without a traceback."""
     code, out, err = run_tool(*arguments)
 
     assert (code, out) == (1, "")
-    assert err.startswith(f"error: {sentence}")
+    assert err.startswith(f"error: {message}")
     assert err.count("\n") == 1
 
 
-def test_reused_pid_is_never_signalled() -> None:
+def test_reused_pid_is_never_signaled() -> None:
     """A process with the same pid but another start time is unrelated."""
     with subprocess.Popen(["sleep", "60"]) as unrelated:
         Process(unrelated.pid, started=1).end(signal.SIGKILL)
@@ -508,12 +509,14 @@ def test_crash_loop_alternates_between_back_off_and_running(
             iter(status.get("initContainerStatuses") or status.get("containerStatuses", ())), {}
         )
 
-    def reached(state: str) -> dict[str, Any]:
+    def wait_for_state(state: str) -> dict[str, Any]:
         return eventually(
             lambda: state in container_status().get("state", {}) and container_status()
         )
 
-    crashed, restarted, crashed_again = reached("waiting"), reached("running"), reached("waiting")
+    crashed, restarted, crashed_again = (
+        wait_for_state(state) for state in ("waiting", "running", "waiting")
+    )
 
     assert crashed_again["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert crashed_again["restartCount"] == restarted["restartCount"] == crashed["restartCount"] + 1
@@ -569,7 +572,7 @@ def test_container_with_a_missing_command_is_restarted(
 ) -> None:
     """The waiting reason alternates, and both states contain the message."""
 
-    def reached(reason: str) -> dict[str, Any]:
+    def wait_for_reason(reason: str) -> dict[str, Any]:
         return eventually(
             lambda: (
                 waiting_reason(pods("nocommand")) == reason and first_container(pods("nocommand"))
@@ -577,9 +580,9 @@ def test_container_with_a_missing_command_is_restarted(
         )
 
     failed, backed_off, _failed_again = (
-        reached("RunContainerError"),
-        reached("CrashLoopBackOff"),
-        reached("RunContainerError"),
+        wait_for_reason("RunContainerError"),
+        wait_for_reason("CrashLoopBackOff"),
+        wait_for_reason("RunContainerError"),
     )
 
     message = failed["state"]["waiting"]["message"]

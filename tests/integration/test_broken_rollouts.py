@@ -775,7 +775,7 @@ def marks_of(row: Row) -> list[pytest.MarkDecorator]:
     return [pytest.mark.since(row.since, "this failure does not exist"), *marks]
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(14)
 @pytest.mark.parametrize(
     "row", [pytest.param(row, marks=marks_of(row), id=row.cause) for row in ROWS]
 )

@@ -84,7 +84,7 @@ def actions(result):
     return [step["action"] for step in result["steps"]]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", ALL_STRATEGIES.values(), ids=ALL_STRATEGIES)
 def test_update_of_the_image_and_no_write_in_a_rerun(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
@@ -230,6 +230,7 @@ def test_failed_update_is_rolled_back_automatically(namespace, nodes):
     assert versions(namespace) == ["v1"] * SIZE
 
 
+@pytest.mark.full
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before, pods = namespace.daemon_set()["metadata"]["resourceVersion"], uids_by_node(namespace)

@@ -181,6 +181,7 @@ def kill_and_resume(namespace, simulator, number, after):
     return True
 
 
+@pytest.mark.sample(1)
 @pytest.mark.long  # the next test is a sample
 @pytest.mark.parametrize("after", [False, True])
 def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(
@@ -435,6 +436,7 @@ def test_pods_survive_the_deletion_of_the_config_during_the_migration(
     assert len(project.pods()) == 2 and before & uids(project.pods())
 
 
+@pytest.mark.full
 def test_fields_without_counterpart_are_reported_before_the_first_write(
     project, simulator
 ):
@@ -559,6 +561,7 @@ def test_replication_controller_of_another_owner_gets_no_pods(project, simulator
     assert project.rc("foo-1")["spec"] == controller["spec"]
 
 
+@pytest.mark.full
 def test_missing_kind_option_is_reported(project, simulator):
     simulator.make(1)
     with project.as_administrator(), pytest.raises(RolloutError) as caught:
@@ -583,6 +586,7 @@ def test_missing_permission_is_named(namespace):
         assert "patch, delete on deploymentconfigs (apps.openshift.io)" in caught.value.why
 
 
+@pytest.mark.full
 def test_missing_api_of_openshift_is_reported(namespace):
     openshift.uninstall_crd(namespace)
     with namespace.as_administrator(), pytest.raises(RolloutError) as caught:

@@ -67,11 +67,13 @@ def test_missing_namespace_is_reported(namespace):
     assert administrator_error.value.why == "there is no namespace missing"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("state", ["rolled_back", "restarted"])
 def test_missing_controller_is_an_error_in_other_states(namespace, state):
     assert "no such ReplicationController" in refused_task(namespace, state=state).what
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("params, sentence", [
     (dict(image="myimage:v2", container="nope"),
      "there is no container nope in the template of foo; it has: web"),
@@ -88,6 +90,7 @@ def test_invalid_template_is_refused(namespace, params, sentence):
     assert refused_task(namespace, **params).what == sentence
 
 
+@pytest.mark.full
 def test_ambiguous_container_is_an_error(namespace):
     body = manifest(1)
     body["spec"]["template"]["spec"]["containers"].append({"name": "side", "image": "myimage:v1"})
@@ -154,6 +157,7 @@ def test_another_update_in_progress_is_refused(namespace):
             and "state=rolled_back" in error.next_command)
 
 
+@pytest.mark.full
 def test_unrelated_controller_with_the_successor_name_is_refused(namespace):
     namespace.make_primary(1)
     namespace.make_primary(1, name="bar")
@@ -175,6 +179,7 @@ def test_successor_of_a_deleted_primary_is_refused(namespace):
     assert "does not belong to this update" in refused_task(namespace, image="myimage:v2").what
 
 
+@pytest.mark.full
 def test_controller_with_an_owner_is_refused(namespace):
     owner = namespace.create("configmaps", {"metadata": {"name": "config"}})
     reference = {"apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "name": "foo",
@@ -187,6 +192,7 @@ def test_controller_with_an_owner_is_refused(namespace):
     assert error.what == "it is controlled by DeploymentConfig/foo, which would undo every step"
 
 
+@pytest.mark.full
 def test_update_of_the_successor_is_refused(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):

@@ -46,7 +46,7 @@ def successor_annotations(partner, uid, desired="3"):
     }
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("params",
                          [{"state": "rolled_back"}, {"image": "myimage:v1"},
                           {"image": "myimage:v2"}],
@@ -80,6 +80,7 @@ def test_controller_with_forged_annotations_is_not_used_as_successor(namespace, 
     assert after["status"]["replicas"] == 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("key", [object_meta.PARTNER, object_meta.KUBECTL_SOURCE])
 def test_controller_that_claims_to_be_a_successor_does_not_block_an_update(namespace, key):
     uid = namespace.make_primary(2)["metadata"]["uid"]
@@ -180,7 +181,7 @@ UNREADABLE = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x"
               '{"next":"../secrets/db"}']
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("text", UNREADABLE, ids=range(len(UNREADABLE)))
 def test_unreadable_annotations_only_affect_their_controller(namespace, text):
     namespace.make_primary(1)

@@ -49,6 +49,7 @@ def managers_of(item):
     return {entry["manager"] for entry in item["metadata"]["managedFields"]}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind, task, resources", [
     (RC, {"image": "myimage:v2"},
      {"replicationcontrollers", "pods", "controllerrevisions", "horizontalpodautoscalers"}),
@@ -91,6 +92,7 @@ def make(namespace, kind):
      DEPLOYMENT: namespace.make_deployment}[kind](2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind, number", [(RC, 5), (RC, 11), (DEPLOYMENT, 1)],
                          ids=["sizes", "handover", "Deployment"])
 def test_update_begun_with_the_former_field_manager_completes(namespace, monkeypatch, kind, number):
@@ -133,6 +135,7 @@ def apply(namespace, kind, image, has_selector=True, **query):
     return ""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind, version, has_selector",
                          [(RC, "v1", False), (DEPLOYMENT, "apps/v1", True)])
 def test_apply_of_the_old_manifest_conflicts(
@@ -190,6 +193,7 @@ def test_gitops_controller_is_reported_once_before_the_first_write(namespace):
     assert not namespace.roll(image="myimage:v2")["warnings"], "nothing to change"
 
 
+@pytest.mark.full
 def test_flux_is_recognized_by_its_field_manager(namespace):
     """Flux is recognized in managedFields, not by a label."""
     namespace.make_deployment(1)
@@ -207,6 +211,7 @@ def test_flux_is_recognized_by_its_field_manager(namespace):
             and "which replaces all pods" in warning)
 
 
+@pytest.mark.full
 def test_migration_warns_that_a_gitops_controller_recreates_the_controller(namespace):
     namespace.allow(role("baton-migration"), "baton-migration")
     namespace.make_primary(1, annotations=ARGO)

@@ -311,7 +311,7 @@ def is_orphaned_by(title):
     return is_orphaned
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("title", ACTIONS)
 def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title):
     """The update completes, and pods that the action does not delete survive."""

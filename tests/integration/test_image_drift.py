@@ -135,6 +135,7 @@ def test_with_fail_the_update_is_rolled_back(namespace, kind):
     eventually(lambda: images(namespace) == {"myimage:v1"}, "the pods of before")
 
 
+@pytest.mark.full
 def test_with_fail_and_stop_the_update_stays_where_it_is(namespace):
     namespace.make_primary(6)
     registry = Registry(namespace, (A, B))
@@ -180,6 +181,7 @@ def test_init_containers_and_added_containers_are_compared(namespace, container)
     assert f"container {container}: " in warning
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("options", [{}, {"image_drift": "fail"}])
 def test_a_tag_that_does_not_move_is_no_incident(namespace, options):
     namespace.make_primary(4)
@@ -191,6 +193,7 @@ def test_a_tag_that_does_not_move_is_no_incident(namespace, options):
     assert result["rollout"]["phase"] == "complete"
 
 
+@pytest.mark.full
 def test_with_ignore_no_pods_are_listed_for_it(namespace):
     namespace.make_primary(2)
     registry = Registry(namespace, (A, B))
@@ -211,6 +214,7 @@ def test_a_soak_ends_with_the_comparison(namespace):
     assert len(moved(result["warnings"])) == 1 and result["rollout"]["phase"] == "paused"
 
 
+@pytest.mark.full
 def test_check_mode_compares_nothing(namespace):
     namespace.make_primary(2)
 
@@ -231,6 +235,7 @@ def test_a_missing_permission_is_an_error_only_with_fail(namespace):
     assert namespace.roll(image="myimage:v2", next_name="bar")["changed"]
 
 
+@pytest.mark.full
 def test_a_hostile_status_is_escaped(namespace):
     namespace.make_primary(2)
     registry = Registry(namespace, ("\x1b[31m" + "x" * 5000, B))

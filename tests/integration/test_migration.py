@@ -80,6 +80,7 @@ def test_deployment_updates_after_the_migration(migratable):
     assert {pod["spec"]["containers"][0]["image"] for pod in migratable.pods()} == {"myimage:v2"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.long  # tests/faults runs a sample in `make test`
 @pytest.mark.parametrize("after", [False, True])
 def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(migratable, after):
@@ -200,6 +201,7 @@ def test_rollback_of_a_migration_restores_the_replication_controller(migratable,
         migratable.roll(**ROLL_BACK)
 
 
+@pytest.mark.full
 def test_label_selectors_match_those_of_the_api_server(namespace):
     labels = namespace.make_primary(0)["metadata"]["labels"]
     for selector in SELECTORS:
@@ -250,6 +252,7 @@ def test_migration_resumes_after_changes_of_other_clients(migratable, title):
     assert len(before & uids(owned)) >= 2 - max_deleted
 
 
+@pytest.mark.full
 def test_unsupported_controller_is_refused_before_the_first_write(migratable):
     migratable.make_primary(2)
     migratable.roll(image="myimage:v2", pause_at="1")

@@ -114,6 +114,7 @@ def test_a_name_in_each_listed_namespace(namespace, second, ansible_environment)
     assert not leases(namespace) and not leases(second)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kinds", [["ReplicationController"], ["Deployment", "StatefulSet"]])
 def test_namespaces_by_label(namespace, second, labelled, ansible_environment, kinds):
     """A namespace without a matching controller is left out."""
@@ -177,6 +178,7 @@ def test_a_failure_in_one_namespace_keeps_the_others_from_being_started(
     assert f"namespace={namespace.name}" in result["failure"]["next_command"]
 
 
+@pytest.mark.full
 def test_a_namespace_without_permission_is_named_before_the_first_change(
         cluster, namespace, ansible_environment):
     forbidden = Namespace(cluster.kubeconfig, "not-allowed")
@@ -201,6 +203,7 @@ def test_without_permission_to_list_namespaces_the_error_names_the_role(
     assert "baton-namespaces" in result["msg"] and "cannot list resource" in result["msg"]
 
 
+@pytest.mark.full
 def test_a_selector_without_a_namespace_is_an_error(namespace, labelled, ansible_environment):
     result, _lines = task(
         ansible_environment, succeeds=False, names=["foo"],

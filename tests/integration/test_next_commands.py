@@ -177,6 +177,7 @@ def test_completed_update_is_rolled_back(namespace, terminal):
     assert terminal.succeeds(number)["rollout"]["phase"] == "complete"
 
 
+@pytest.mark.full
 def test_command_names_the_controller_to_update(namespace, terminal):
     """The task names the temporary successor, or the former primary."""
     namespace.make_primary(2)
@@ -222,6 +223,7 @@ def test_update_with_a_deleted_primary_is_completed(namespace, terminal):
     assert namespace.rcs() == ["foo"] and images(namespace) == ["v2", "v2"]
 
 
+@pytest.mark.full
 def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
     namespace.make_deployment(1)
     namespace.patch_deployment({"spec": {"paused": True}})

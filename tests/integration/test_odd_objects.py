@@ -91,6 +91,7 @@ def test_full_annotations_of_a_deployment_are_refused_before_the_first_write(
             and namespace.deployment()["spec"] == before)
 
 
+@pytest.mark.full
 def test_2_kilobytes_are_enough_for_the_annotations_of_a_deployment(namespace):
     namespace.make_deployment(1)
     note = "x" * (MAX_ANNOTATIONS_SIZE - 2048)
@@ -123,6 +124,7 @@ TEXT = ("Grüße, 世界, مرحبا, \U0001f680, e\u0301, \u2028, \"quoted\", b
         "line\nend")
 
 
+@pytest.mark.full
 def test_text_in_several_scripts_is_retained(namespace):
     """The text is in annotations and the environment of foo, and in the desired template."""
     body = manifest(2, annotations={"example.com/note": TEXT})

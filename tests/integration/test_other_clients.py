@@ -279,7 +279,7 @@ def size_after(title, moment):
     return 0 if (title, moment) == ("scale foo to 0", DELETED) else REPLICAS
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("title, moment",
                          [(title, moment) for title, (_action, moments) in ACTIONS.items()
                           for moment in moments])

@@ -67,6 +67,7 @@ def test_too_small_quota_is_a_warning_and_the_cause_of_the_failure(namespace):
     assert result["changed"] and namespace.rcs() == ["foo"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", [{"minAvailable": 3}, {"maxUnavailable": "25%"}])
 def test_budget_overrides_max_unavailable(namespace, spec):
     namespace.make_primary(4)
@@ -78,6 +79,7 @@ def test_budget_overrides_max_unavailable(namespace, spec):
     assert observer.min_ready >= 3 and namespace.rcs() == ["foo"]
 
 
+@pytest.mark.full
 def test_max_unavailable_is_used_without_a_budget(namespace):
     """Negative control of the previous test."""
     namespace.make_primary(4)

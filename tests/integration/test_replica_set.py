@@ -51,6 +51,7 @@ def remove(namespace, name="foo"):
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("replicas",
                          [0, 3, pytest.param(100,
                                              marks=pytest.mark.fake_nodes("100 pods, soon ready"))])
@@ -121,6 +122,7 @@ def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, then
     assert (9 if "next_name" in params else 13) <= number < MAX_WRITES
 
 
+@pytest.mark.full
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     before = namespace.make_replica_set(REPLICAS)
     planned = namespace.check(kind="ReplicaSet", image="myimage:v2")
@@ -157,6 +159,7 @@ def test_replica_set_of_a_deployment_is_refused(namespace):
         update(namespace, name=name, image="myimage:v2")
 
 
+@pytest.mark.full
 def test_match_expressions_need_next_name(namespace):
     body = manifest(1)
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["foo"]}]}

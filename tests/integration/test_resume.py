@@ -204,6 +204,7 @@ def test_rerun_of_a_killed_restart_replaces_each_pod_once(namespace):
     assert len(observer.new_pods) == 3 and namespace.rcs() == ["foo"]
 
 
+@pytest.mark.full
 def test_completed_update_is_not_rolled_back(namespace):
     namespace.make_primary(2)
     namespace.roll(image="myimage:v2")
@@ -228,6 +229,7 @@ def test_update_completes_after_another_client_changed_the_sizes(namespace):
     assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
 
 
+@pytest.mark.full
 def test_annotations_removed_from_one_controller_are_restored(namespace):
     namespace.make_primary(4)
     for controller in ("foo", "successor"):

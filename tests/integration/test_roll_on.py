@@ -158,6 +158,7 @@ def test_data_that_changes_during_a_pause(namespace, kind):
     assert checksums(namespace, kind)["secret/shop-db"] != finished["secret/shop-db"]
 
 
+@pytest.mark.full
 def test_a_missing_object_is_named_before_the_first_change(namespace):
     configure(namespace, "ReplicationController")
     before = namespace.rc()
@@ -172,6 +173,7 @@ def test_a_missing_object_is_named_before_the_first_change(namespace):
     assert after["metadata"].get("annotations") == before["metadata"].get("annotations")
 
 
+@pytest.mark.full
 def test_a_missing_permission_names_the_rule(namespace):
     namespace.create("secrets", {"metadata": {"name": "shop-db"}, "data": {}})
     namespace.make_primary(1)

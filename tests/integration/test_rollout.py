@@ -58,6 +58,7 @@ def test_update_needs_at_most_two_requests_per_pod(namespace, params, max_reques
     assert sum(result["requests"].values()) <= max_requests
 
 
+@pytest.mark.full
 def test_repeated_updates_between_two_versions(namespace):
     """The successors of all updates have different names."""
     namespace.make_primary(3)
@@ -130,6 +131,7 @@ def test_definition_in_a_file_replaces_the_controller(namespace, tmp_path):
     assert not namespace.roll(src=str(file))["changed"]
 
 
+@pytest.mark.full
 def test_definition_without_a_name_gets_a_generated_name(namespace):
     namespace.make_primary(2)
     definition = manifest(image="myimage:v2")

@@ -63,7 +63,7 @@ def set_image(namespace, image):
         {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_update_of_the_image_and_no_write_in_a_rerun(namespace, spec):
     before = namespace.make_stateful_set(3, **spec)
@@ -83,7 +83,7 @@ def test_update_of_the_image_and_no_write_in_a_rerun(namespace, spec):
     assert not rerun["changed"] and set(rerun["requests"]) == {"GET"}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
     """The number of created pods is not checked, since the controller manager may delete a new pod.
@@ -112,7 +112,7 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
     assert strategy(namespace) == before["spec"]["updateStrategy"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_rollback_from_a_pause(namespace, spec):
     before = namespace.make_stateful_set(3, **spec)
@@ -325,6 +325,7 @@ def test_on_delete_replaced_pod_below_the_partition_keeps_the_old_template(names
 # Killed tasks, and changes of other clients
 
 
+@pytest.mark.sample(1)
 @pytest.mark.long  # tests/faults runs a sample in `make test`
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace, spec):
@@ -461,6 +462,7 @@ def test_scaling_during_a_pause_keeps_new_pods_new(namespace, replicas, expected
     assert versions(namespace) == ["v2"] * replicas
 
 
+@pytest.mark.full
 def test_restart_replaces_all_pods_once(namespace):
     namespace.make_stateful_set(3)
     before = uids(namespace.pods())
@@ -531,6 +533,7 @@ def test_preflight_warnings_are_shown(namespace):
     assert any("No container of StatefulSet foo has a readinessProbe" in line for line in lines)
 
 
+@pytest.mark.full
 def test_changed_volume_claims_of_a_definition_are_reported(namespace):
     claim = {"metadata": {"name": "data"},
              "spec": {"accessModes": ["ReadWriteOnce"],

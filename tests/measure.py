@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Pronouns and participles: an "each" or a "found" does not name the object.
+#: Pronouns and participles: "each" or "found" does not name an object.
 BANNED = frozenset([
     "it", "its", "one", "each", "those", "these", "this", "that", "other", "others", "there",
     "here",

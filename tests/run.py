@@ -48,15 +48,16 @@ from external import external_kubeconfig  # noqa: E402
 # takes minutes the first time, without progress under molecule and pytest
 BUILD = "python tests/cluster build"
 
-# A third of a test's time is spent waiting for the cluster, or for Ansible's processes to start.
+# More workers than CPUs: for a third of its time, a test waits for the cluster, or for Ansible's
+# processes to start.
 WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 3 // 2)} --dist worksteal"
 
-#: Tests of the embedded cluster alone, and of `make demo`: tiers of their own.
+#: Tests of the embedded cluster, and of `make demo`; both have a separate tier.
 CLUSTER, DEMO = "tests/integration/cluster", "tests/integration/test_demo.py"
 
 BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
-#: Files with behaviour only visible on a real kubelet: the tier's tests and cluster, and the
-#: modules that read a kubelet's words.
+#: Files with behavior only visible on a real kubelet: the tier's tests and cluster, and the
+#: modules that parse a kubelet's messages.
 NODE_FILES = ("tests/node", "tests/cluster", "plugins/module_utils/analysis/pod_logs.py",
               "plugins/module_utils/explain/failure_reasons.py")
 
@@ -65,7 +66,8 @@ BROWSER = "chromium"
 #: For each tier with files, the digest of the files when the tier last passed.
 VERIFIED = ROOT / "tests" / "verified.json"
 
-#: Held while the output of a tier is printed; set when no further command may begin.
+#: PRINTING is held while the output of a tier is printed; STOPPED is set when no further command
+#: may start.
 PRINTING, STOPPED = threading.Lock(), threading.Event()
 
 PYTEST = "pytest -q --tb=short --maxfail=5"
@@ -73,7 +75,7 @@ PYTEST = "pytest -q --tb=short --maxfail=5"
 LONG = f"{PYTEST} -o timeout=1800"
 
 UNIT = f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=180 tests/unit"
-#: The floor of branch coverage, in percent, of the code that the unit tests import.
+#: Minimum branch coverage, in percent, of the code that the unit tests import.
 COVERAGE = ("--cov ansible_collections.baton.kubernetes.plugins --cov-branch "
             "--cov-report term:skip-covered --cov-fail-under 95")
 INTEGRATION = (f"{PYTEST} {WORKERS} --durations 20 tests/integration --ignore {CLUSTER} --ignore "
@@ -109,8 +111,8 @@ class Result:
 
 
 def no_kind() -> str:
-    """Return why kind cannot have a cluster here, or ""; missing parts that can be built do not
-    count.
+    """Return why kind cannot create a cluster on this machine, or ""; ignore missing parts that can
+    be built.
     """
     reason = host_engine.hindrance()
     engine_reason = reason and engine.hindrance()
@@ -118,17 +120,16 @@ def no_kind() -> str:
 
 
 def no_real_node() -> str:
-    """Return why pods cannot be containers here, or ""; packages that can be installed do not
-    count.
+    """Return why this machine cannot run a real node, or ""; ignore packages that can be installed.
     """
-    return ("KUBECONFIG names the cluster, and its nodes are not ours to kill"
+    return ("KUBECONFIG names the cluster, and the tests must not kill its nodes"
             if external_kubeconfig()
             else machine.hindrance())
 
 
 def no_browser() -> str:
-    """Return why the report cannot be rendered here, or ""; packages that can be installed do not
-    count.
+    """Return why this machine cannot render the report, or ""; ignore packages that can be
+    installed.
     """
     return debian.hindrance("a browser", {BROWSER: BROWSER})
 
@@ -169,8 +170,8 @@ TIERS = {
                     f"env FORGERIES=3000 {LONG} tests/unit/test_forgery.py"], minutes=120),
     "manifests-sample": Tier([BUILD, "python tests/manifests --sample"]),
     "manifests": Tier([BUILD, "python tests/manifests"], minutes=60),
-    # Every fourth seed plays fleets: none here, as long as a failure of seed 4 is not explained
-    # (docs/internals/faults.md).
+    # Every fourth seed runs a fleet. The sample has no fleet, since a failure with seed 4 is not
+    # explained yet (docs/internals/faults.md).
     "histories-sample": Tier([BUILD, "python tests/histories --seeds 1-3"]),
     "histories": Tier([BUILD, "python tests/histories --simulated 500 --seeds 1-20",
                        "python tests/histories --kinds StatefulSet DaemonSet --seeds 1-48",
@@ -205,7 +206,8 @@ CHANGE = ("lint", "unit-sample", "browser", "sanity-sample", "packaging", "integ
           "cluster", "demo", "faults-sample",
           "manifests-sample", "histories-sample", "releases-sample", "versions-sample",
           "node-sample", "molecule", "kind")
-#: The tiers of `make test-all`: the whole of each sample, and mutants of the latest changes.
+#: The tiers of `make test-all`: the full tier instead of each sample, and mutants of the latest
+#: changes.
 ALL = (*(name.removesuffix("-sample") for name in CHANGE), "mutation")
 
 
@@ -230,7 +232,7 @@ def verified() -> dict[str, str]:
 
 
 def is_unchanged(name: str) -> bool:
-    """Return whether a tier has files and these are unchanged since the tier last passed."""
+    """Return whether a tier has files, and they have not changed since the tier last passed."""
     return (bool(TIERS[name].files)
             and verified().get(name.removesuffix("-sample")) == digest(TIERS[name]))
 
@@ -245,13 +247,13 @@ def record(name: str) -> None:
 
 
 def run(name: str, output: IO[str] | None = None) -> Result:
-    """Run all commands of one tier, also after a failure, and print to a file or to the terminal.
+    """Run all commands of one tier, even after a failure, and print to a file or to the terminal.
     """
     tier = TIERS[name]
     if reason := tier.missing():
         print(f"== {name}: SKIPPED, {reason}", flush=True, file=output)
-        demanded = tier.in_ci and os.environ.get("CI") == "true"
-        return Result("FAILED" if demanded else "SKIPPED", 0, reason)
+        is_required = tier.in_ci and os.environ.get("CI") == "true"
+        return Result("FAILED" if is_required else "SKIPPED", 0, reason)
 
     print(f"== {name}", flush=True, file=output)
     start = time.monotonic()
@@ -282,7 +284,7 @@ def run_each(names: Sequence[str]) -> dict[str, Result]:
         futures = {name: pool.submit(run_aside, name) for name in aside}
         try:
             while concurrent.futures.wait(futures.values(), timeout=1).not_done:
-                pass  # a signal is noticed between two waits
+                pass  # Python handles a signal between two waits
             results |= {name: future.result() for name, future in futures.items()}
         except BaseException:  # Ctrl-C
             STOPPED.set()
@@ -294,7 +296,8 @@ def run_each(names: Sequence[str]) -> dict[str, Result]:
 
 
 def succeeds(command: str, minutes: float, output: IO[str] | None = None) -> bool:
-    """Run a command in the root of the repository, and end all processes after the given minutes.
+    """Return whether a command succeeds in the root of the repository; stop its processes after
+    the given minutes.
     """
     if STOPPED.is_set():
         return False
@@ -303,18 +306,17 @@ def succeeds(command: str, minutes: float, output: IO[str] | None = None) -> boo
     with subprocess.Popen(shlex.split(command), cwd=ROOT, start_new_session=True, stdout=output,
                           stderr=errors) as process:
         try:
-            return waited(process, minutes * 60) == 0
+            return wait_for_exit(process, minutes * 60) == 0
         except subprocess.TimeoutExpired:
-            print(f"== ended after {minutes} minutes: {command}", flush=True, file=output)
+            print(f"== stopped after {minutes} minutes: {command}", flush=True, file=output)
             return False
-        finally:  # also on Ctrl-C, which another session does not receive
+        finally:  # also on Ctrl-C, which processes in another session do not receive
             if process.poll() is None:
                 end(process)
 
 
-def waited(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Return the exit code of a process; None where the run has been stopped. Raises
-    TimeoutExpired.
+def wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """Return the exit code of a process; None if the run has been stopped. Raises TimeoutExpired.
     """
     deadline = time.monotonic() + seconds
     while not STOPPED.is_set():
@@ -327,7 +329,9 @@ def waited(process: subprocess.Popen[bytes], seconds: float) -> int | None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all children: by SIGTERM, to take the cluster down, then by SIGKILL."""
+    """Stop a process and its children: by SIGTERM, so that they can stop their cluster, and after
+    20 s by SIGKILL.
+    """
     os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(20)
@@ -336,7 +340,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def hash_seed() -> str:
-    """Return the seed of Python's hashes: provided or random."""
+    """Return the seed of Python's hashes from the environment, or a random seed."""
     provided = os.environ.get("PYTHONHASHSEED", "")
     return provided if provided.isdecimal() else str(random.randrange(1, 2**32))
 
@@ -358,11 +362,12 @@ def main(names: list[str]) -> int:
         if result.outcome == "FAILED":
             print(f"to repeat: PYTHONHASHSEED={seed} make test-{name}")
     for name in unchanged:
-        print(f"{name:17}NOT RUN          its files are as they were when it last passed; `make "
+        print(f"{name:17}NOT RUN          its files have not changed since it last passed; `make "
               f"test-{name}` runs it")
     if is_change:
         rest = [name.removesuffix("-sample") for name in names if name.endswith("-sample")]
-        print(f"NOT RUN: the other points of {', '.join(rest)}; `make test-all` runs everything")
+        print(f"NOT RUN: most of {', '.join(rest)}, which ran as a sample; `make test-all` runs "
+              "everything")
 
     outcomes = [result.outcome for result in results.values()]
     passed, failed, skipped = (outcomes.count(outcome)

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install a tool with its pinned requirements into an environment of its own, once per lock file.
+"""Install a tool with its pinned requirements into a separate environment, once per lock file.
 
-Such a tool needs other versions of packages than .venv has.
+These tools require other package versions than those in .venv.
 """
 
 from __future__ import annotations

@@ -63,15 +63,15 @@ def run(chosen: list[Series], kubeconfig: str, workers: int,
     """
     tallies: dict[Series, Tally] = {}
 
-    def try_it(world: World, numbered: tuple[int, Series]) -> None:
-        place, series = numbered
+    def run_series(world: World, numbered_series: tuple[int, Series]) -> None:
+        number, series = numbered_series
         began = time.monotonic()
-        tallies[series] = series.run(world, is_sample, place)
+        tallies[series] = series.run(world, is_sample, number)
         say(f"[{len(tallies)}/{len(chosen)}] {report.line(series, tallies[series])}, "
             f"{time.monotonic() - began:.0f} s")
 
     run_jobs(enumerate(chosen), workers, lambda number: World(kubeconfig, f"faults-{number}"),
-             try_it)
+             run_series)
     return tallies
 
 

@@ -154,7 +154,7 @@ def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[
 
 
 def _module_of(params: Json) -> tuple[str, Json]:
-    """Return the name of the module in the parameters, and the options."""
+    """Return the module (`module`, or else rolling_update) and its options."""
     options = dict(params)
     return options.pop("module", "rolling_update"), options
 

@@ -123,7 +123,7 @@ def complete_update(world: World) -> None:
 
 
 def normalize_restart(end: Json | str) -> Json | str:
-    """Replace the hashes in an end state, which differ if a rerun starts another restart."""
+    """Replace the hashes in an end state; a rerun that starts another restart has other hashes."""
     return json.loads(re.sub(r"\b[0-9a-f]{10}\b", "HASH", json.dumps(end)))
 
 
@@ -164,7 +164,7 @@ def pause_deployment(world: World) -> None:
 
 def deployment_flow(name: str, task: Json, back: Json,
                     begin: Callable[[World], None] = create_deployment) -> Flow:
-    """Return a flow with an additional pod: the Deployment controller ignores terminating pods."""
+    """Return a flow with a surge of 2: the Deployment controller ignores terminating pods."""
     return Flow(name, begin, task, back, pause_deployment, surge=2)
 
 
@@ -211,7 +211,7 @@ def create_stuck_stateful_set(world: World) -> None:
 
 def stateful_set_flow(name: str, task: Json, back: Json,
                       begin: Callable[[World], None] = create_stateful_set) -> Flow:
-    """Return a flow with an unready pod: the old pod is deleted before its replacement is
+    """Return a flow that allows one unready pod: the old pod is deleted before its replacement is
     created.
     """
     return Flow(name, begin, task, back, pause_stateful_set, surge=0, missing=1)
@@ -246,7 +246,7 @@ def pause_daemon_set(world: World) -> None:
 
 def daemon_set_flow(name: str, task: Json, back: Json,
                     begin: Callable[[World], None] = create_daemon_set) -> Flow:
-    """Return a flow with an unready pod: the old pod is deleted before its replacement is
+    """Return a flow that allows one unready pod: the old pod is deleted before its replacement is
     created.
     """
     return Flow(name, begin, task, back, pause_daemon_set, surge=0, missing=1)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define faults: functions that handle a request of the client instead of the API server.
+"""Define faults: functions that handle a client's request in place of the API server.
 
 A script selects the nth request, or all requests from the nth on. To add a fault, write a function,
 and append a row to FAULTS or WATCH_FAULTS.
@@ -40,7 +40,7 @@ class Script:
     def __init__(
         self, number: int, applies: Applies, fault: Fault, is_permanent: bool = False
     ) -> None:
-        self._number, self._applies, self._fault, self._for_good = (
+        self._number, self._applies, self._fault, self._is_permanent = (
             number,
             applies,
             fault,
@@ -58,7 +58,7 @@ class Script:
         with self._lock:
             self.count += 1
             is_triggered = self.count == self._number or (
-                self._for_good and self.count > self._number
+                self._is_permanent and self.count > self._number
             )
             self.hit = self.hit or is_triggered
         return self._fault if is_triggered else None
@@ -79,7 +79,7 @@ class WatchScript:
         self._is_over = True
         return lambda exchange: exchange.stream(self._fault(exchange, self))
 
-    def until(self, exchange: Exchange) -> Iterator[tuple[bytes, bool]]:
+    def events(self, exchange: Exchange) -> Iterator[tuple[bytes, bool]]:
         """Yield each event, and whether it is the nth event."""
         for number, line in enumerate(exchange.events(), 1):
             is_nth = number == self.number
@@ -179,7 +179,7 @@ def reset_after(exchange: Exchange) -> None:
 
 def truncated(exchange: Exchange) -> None:
     """Forward the request, and send half of the response body."""
-    exchange.reply(exchange.forward(), only=0.5)
+    exchange.reply(exchange.forward(), body_share=0.5)
 
 
 def delayed(exchange: Exchange) -> None:
@@ -211,7 +211,7 @@ def refused_permanently(exchange: Exchange) -> None:
 
 def expire(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
     """Send an error with status 410 instead of the event, as for an expired resourceVersion."""
-    for line, is_nth in script.until(exchange):
+    for line, is_nth in script.events(exchange):
         if is_nth:
             yield _event("ERROR", GONE)
             return
@@ -219,8 +219,8 @@ def expire(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
 
 
 def close(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """End the watch instead of the event."""
-    for line, is_nth in script.until(exchange):
+    """End the watch instead of sending the event."""
+    for line, is_nth in script.events(exchange):
         if is_nth:
             return
         yield line
@@ -228,7 +228,7 @@ def close(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
 
 def break_line(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
     """Reset the connection in the middle of the event."""
-    for line, is_nth in script.until(exchange):
+    for line, is_nth in script.events(exchange):
         if is_nth:
             yield line[: len(line) // 2]
             exchange.reset()
@@ -238,21 +238,21 @@ def break_line(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
 
 def stall(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
     """Send no events from the nth on, without closing the connection."""
-    for line, _is_nth in script.until(exchange):
+    for line, _is_nth in script.events(exchange):
         if not script.hit:
             yield line
 
 
 def double(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
     """Send each event from the nth on twice, followed by a bookmark."""
-    for line, _is_nth in script.until(exchange):
+    for line, _is_nth in script.events(exchange):
         yield line
         if script.hit:
             version = json.loads(line)["object"]["metadata"]["resourceVersion"]
-            mark = {"kind": "ReplicationController", "apiVersion": "v1",
-                    "metadata": {"resourceVersion": version}}
+            bookmark = {"kind": "ReplicationController", "apiVersion": "v1",
+                        "metadata": {"resourceVersion": version}}
             yield line
-            yield _event("BOOKMARK", mark)
+            yield _event("BOOKMARK", bookmark)
 
 
 def _event(kind: str, response: Json) -> bytes:
@@ -271,7 +271,7 @@ def any_write(exchange: Exchange) -> bool:
 
 
 def any_step(exchange: Exchange) -> bool:
-    """Return whether the request is a write, but not of an Event."""
+    """Return whether the request is a write, except of an Event."""
     return exchange.is_write and not exchange.path.endswith("/events")
 
 

@@ -25,7 +25,8 @@ Json = dict[str, Any]
 PROGRAM = "kubectl-1.17"
 
 FLOW = Flow("kubectl rolling-update", create_new, UPDATE)
-"""kubectl labels the pods of foo at the first update only."""
+"""The flow starts with create_new, since kubectl labels the pods of foo only at the first update.
+"""
 
 
 def series() -> list[Series]:
@@ -40,7 +41,7 @@ def series() -> list[Series]:
 
 
 def crash(path: Path) -> Series:
-    """Return the series of kubectl, which ignores the random hash of kubectl."""
+    """Return the series of kubectl. Comparisons ignore kubectl's random hashes."""
     client = kubectl(path)
     reference: Json = {}
 

@@ -3,8 +3,8 @@
 
 """List all series, longest first, so that the workers finish at about the same time.
 
-Faults at reads and Events are injected in one flow only. In the flows with next_name, a Deployment
-or a StatefulSet, which have the same reads, faults are injected at other writes only.
+Faults at reads and Events are injected in one flow only. The flows with next_name, a Deployment or
+a StatefulSet have the same reads, so faults are injected only at their writes, except of Events.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from series import References, Series, crash, disturb, disturb_watch
 
 
 def at_steps_only(kind: Kind) -> Kind | None:
-    """Return the fault with a filter for writes without Events; None if it applies to reads."""
+    """Return the fault limited to writes, except of Events; None if the fault applies to reads."""
     if kind.applies not in (any_write, any_change, any_json_patch):
         return None
     return dataclasses.replace(kind,

@@ -67,18 +67,18 @@ class Exchange(BaseHTTPRequestHandler):
         response = self._send(self.body if body is None else body)
         return Answer(response.status, response.getheaders(), response.read())
 
-    def reply(self, answer: Answer, *more: tuple[str, str], only: float = 1) -> None:
-        """Send a response to the client; with `only`, a part of the body, and close the
-        connection.
+    def reply(self, answer: Answer, *headers: tuple[str, str], body_share: float = 1) -> None:
+        """Send a response with additional headers to the client. With a `body_share` below 1, send
+        only this part of the body, and close the connection.
         """
         self.send_response(answer.status)
-        for key, value in (*answer.headers, *more):
-            if key.lower() not in _HOP_BY_HOP or (key, value) in more:
+        for key, value in (*answer.headers, *headers):
+            if key.lower() not in _HOP_BY_HOP or (key, value) in headers:
                 self.send_header(key, value)
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
-        self.wfile.write(answer.body[: int(len(answer.body) * only)])
-        self.close_connection = self.close_connection or only < 1
+        self.wfile.write(answer.body[: int(len(answer.body) * body_share)])
+        self.close_connection = self.close_connection or body_share < 1
 
     def reset(self) -> None:
         """Reset the connection (RST)."""
@@ -111,7 +111,7 @@ class Exchange(BaseHTTPRequestHandler):
         with proxy.track(self), contextlib.closing(self._upstream):
             super().__init__(connection, address, None)  # type: ignore[arg-type]
 
-    def _any(self) -> None:
+    def _handle_request(self) -> None:
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         script = self.proxy.script
         fault = script(self) if script else None
@@ -122,7 +122,7 @@ class Exchange(BaseHTTPRequestHandler):
         else:
             self.reply(self.forward())
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _any
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _handle_request
 
     def _send(self, body: bytes) -> http.client.HTTPResponse:
         headers = {key: value
@@ -153,8 +153,8 @@ class Proxy:
     def __init__(self, kubeconfig: str) -> None:
         """Prepare a proxy to the server of the kubeconfig.
 
-        The proxy adds the administrator's token to requests of clients that send no token over
-        HTTP.
+        The proxy adds the administrator's token to requests without a token, since some clients
+        send no token over HTTP.
         """
         config = json.loads(Path(kubeconfig).read_text("utf-8"))
         cluster = config["clusters"][0]["cluster"]

@@ -25,11 +25,12 @@ from world import ObservationLost, World
 Json = dict[str, Any]
 
 MAX_SECONDS = 60.0
-"""Maximum seconds of a task with a fault."""
+"""Maximum duration of a task with a fault, in seconds."""
 
 
 SAMPLE_PLACES = 16
-"""The sample selects one of the first places of each series, a different place in each series."""
+"""The sample runs one of the first places of each series, a different place in consecutive series.
+"""
 
 
 @dataclass
@@ -111,18 +112,20 @@ class Series:
         return f"{self.kind}: {self.name}"
 
     def run(self, world: World, is_sample: bool = False, number: int = 0) -> Tally:
-        """Run every point, or for a sample one point."""
+        """Run every point; for a sample, the point with this number modulo SAMPLE_PLACES, or the
+        first point if the task ends earlier.
+        """
         tally = Tally()
         start = number % SAMPLE_PLACES
         for place in itertools.islice(self.places(), start,
                                       start + 1) if is_sample else self.places():
-            outcome = self._tried(world, place)
+            outcome = self._attempt_with_retries(world, place)
             if outcome is None:
                 break
             tally.add(self.describe(place), outcome)
         return tally if tally.points or not start else self.run(world, is_sample)
 
-    def _tried(self, world: World, place: Any) -> Outcome | None:
+    def _attempt_with_retries(self, world: World, place: Any) -> Outcome | None:
         """Run a point, up to three times if the observation was lost on a busy machine."""
         for _number in range(3):
             try:
@@ -149,7 +152,7 @@ def crash(flow: Flow, references: References, client: Client = module,
         broken = ([] if killed.was_killed
                   else [f"not killed, but ended by {killed.code}: {killed.last_output}"])
         if is_reversed:
-            broken += goes_back(world, flow, end, end_of_rollback)
+            broken += check_rollback(world, flow, end, end_of_rollback)
         else:
             broken += check_resume(world, flow, end, client)
         return Outcome(broken + world.judge.violations())
@@ -161,7 +164,7 @@ def crash(flow: Flow, references: References, client: Client = module,
 
 
 def kills() -> Iterator[tuple[int, bool]]:
-    """Before and after each write: (1, False), (1, True), (2, False) ..."""
+    """Return the places before and after each write: (1, False), (1, True), (2, False) ..."""
     return ((number, late) for number in itertools.count(1) for late in (False, True))
 
 
@@ -174,7 +177,9 @@ def at_write(place: tuple[int, bool]) -> str:
 
 
 def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client) -> Ended | None:
-    """Kill the flow's task at a write; None if it has fewer. Events count in one flow only."""
+    """Kill the flow's task at a write; return None if the task has fewer writes. Writes of Events
+    count only in HANDOVER.
+    """
     number, late = place
     world.clear()
     flow.begin(world)
@@ -196,14 +201,15 @@ def check_resume(world: World, flow: Flow, end: Any, client: Client = module) ->
     return differences(flow, world.end_state(), end)
 
 
-def goes_back(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> list[str]:
+def check_rollback(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> list[str]:
     """Check that the opposite task undoes the update, or is refused and the task can be resumed."""
     ended = world.run(flow.back)
     if ended.is_well:
         # before the successor is created, no object records the update's template
         return [difference for difference in differences(flow, world.end_state(), end_of_rollback)
                 if "/last/from/web is None" not in difference]
-    return (([] if ended.result.get("failure") else [f"no error of ours: {ended.last_output}"])
+    return (([] if ended.result.get("failure")
+             else [f"not an error of the module: {ended.last_output}"])
             + check_resume(world, flow, end))
 
 
@@ -237,7 +243,7 @@ def check_error(ended: Ended) -> list[str]:
 
 
 PERMANENT_FAULT_STARTS = (1, 5, 9, 13, 17)
-"""Requests at which permanent faults begin; a run takes up to 30 s."""
+"""Requests at which permanent faults begin: only these, since a run takes up to 30 s."""
 
 
 def disturb(flow: Flow, references: References, kind: Kind, is_permanent: bool = False) -> Series:
@@ -245,7 +251,7 @@ def disturb(flow: Flow, references: References, kind: Kind, is_permanent: bool =
 
     def attempt(world: World, number: int) -> Outcome | None:
         script = Script(number, kind.applies, kind.fault, is_permanent)
-        return disturbed(world, flow, references, script)
+        return run_with_fault(world, flow, references, script)
 
     what = "one request and all later ones" if is_permanent else "one request"
     places = (lambda: PERMANENT_FAULT_STARTS) if is_permanent else from_one
@@ -257,16 +263,17 @@ def disturb_watch(flow: Flow, references: References, name: str) -> Series:
     """Return a series with a fault at the nth event of the watch."""
 
     def attempt(world: World, number: int) -> Outcome | None:
-        return disturbed(world, flow, references, WatchScript(number, injected.WATCH_FAULTS[name]))
+        script = WatchScript(number, injected.WATCH_FAULTS[name])
+        return run_with_fault(world, flow, references, script)
 
     return Series(f"one request: {flow.name}", name, from_one, attempt,
                   lambda number: f"at event {number}")
 
 
-def disturbed(world: World, flow: Flow, references: References,
-              script: Script | WatchScript) -> Outcome | None:
-    """Run a task with a fault. It must succeed, or fail in time with a correct error and a
-    rerun.
+def run_with_fault(world: World, flow: Flow, references: References,
+                   script: Script | WatchScript) -> Outcome | None:
+    """Run a task with a fault. The task must succeed within MAX_SECONDS, or fail with a complete
+    error, after which a rerun must succeed.
     """
     end = references.end(world, flow)
     world.clear()

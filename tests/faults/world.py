@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A namespace with other controllers, a proxy, and a judge that observes the guarantees.
+"""A namespace with other controllers, a proxy, and a judge that watches for violations of the
+guarantees.
 
-The judge extends the observer of tests/integration, and uses only the names of the annotations of
-the collection.
+The judge extends the observer of tests/integration, and imports nothing from the collection but the
+names of its annotations and labels.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ OTHER_CONTROLLERS = {
     "other": {"app": "foo", "owner": "other"},
     "similar": {"app": "foo-2", object_meta.DEPLOYMENT_LABEL: "0123456789"},
 }
-"""Controllers of another user with similar labels, and one pod each."""
+"""Another user's controllers, with similar labels and one pod each."""
 
 
 class ObservationLost(Exception):
-    """The watch of the judge was interrupted, so the point is invalid."""
+    """The watch of the judge was interrupted, so the result of this point (series.py) is invalid.
+    """
 
 
 class Judge(Observer):
@@ -49,7 +51,7 @@ class Judge(Observer):
         self._versions: Json = {}
         self._expected: set[str] = set()
         #: Events after which neither foo nor a successor of foo existed.
-        self.times_without_foo: list[str] = []
+        self.events_without_foo: list[str] = []
 
     def begin(self, replicas: int, expected: set[str], surge: int, missing: int = 0) -> None:
         """Start the observation in an idle namespace.
@@ -75,7 +77,7 @@ class Judge(Observer):
             self.min_ready, self.max_pods = len(ready), len(pods)
             self.orphans.clear()
         self.controllers_deleted.clear()
-        self.times_without_foo.clear()
+        self.events_without_foo.clear()
 
     def violations(self) -> list[str]:
         """Return a description of each violation. Raises ObservationLost."""
@@ -88,8 +90,8 @@ class Judge(Observer):
             broken.append(f"floor broken: {self.min_ready} ready instead of {self._floor}")
         if self.max_pods > self._ceiling:
             broken.append(f"ceiling broken: {self.max_pods} pods instead of {self._ceiling}")
-        if self.times_without_foo:
-            broken.append(f"foo deleted: {self.times_without_foo[0]}")
+        if self.events_without_foo:
+            broken.append(f"foo deleted: {self.events_without_foo[0]}")
         if self.orphans:
             broken.append(f"without a controller: {', '.join(sorted(self.orphans))}")
         if self.restarts:
@@ -127,13 +129,15 @@ class Judge(Observer):
         self._controllers.pop(name, None)
         if kind != "DELETED":
             self._controllers[name] = item
-        if self._expected and not any(map(self._describes_primary, self._controllers.values())):
-            self.times_without_foo.append(
+        if self._expected and not any(map(self._continues_foo, self._controllers.values())):
+            self.events_without_foo.append(
                 f"{name} {kind.lower()}, remaining: "
                 f"{', '.join(sorted(self._controllers))}")
 
-    def _describes_primary(self, item: Json) -> bool:
-        """Return whether the controller is foo, its replacement, or a successor of foo."""
+    def _continues_foo(self, item: Json) -> bool:
+        """Return whether the controller is one of the expected ones, or its annotations name foo as
+        its partner.
+        """
         annotations = item["metadata"].get("annotations") or {}
         partner = (annotations.get(object_meta.PARTNER)
                    or annotations.get(object_meta.KUBECTL_SOURCE, "").partition(":")[0])

@@ -35,9 +35,10 @@ LOCK = HERE / "requirements.lock"
 #: Mutants that no test can kill, since their behavior is the same.
 EQUIVALENT = HERE / "equivalent.txt"
 MODULES = "plugins/module_utils"
-#: Mutants of one file at most, and seconds for the tests of one mutant.
+#: Maximum number of mutants per file, and maximum duration of one mutant's tests in seconds.
 MAX_MUTANTS, MAX_SECONDS = 40, 300
-#: Mutants without a meaning: a type annotation is no code, and a decorator is part of a definition.
+#: Operators without useful mutants: `|` is mutated in type annotations, which are not executed, and
+#: a decorator is part of a definition.
 MEANINGLESS = ["core/RemoveDecorator", "core/ReplaceBinaryOperator_BitOr_.*"]
 PYTEST = "pytest -q -x -p no:cacheprovider -m 'not full and not long and not browser'"
 
@@ -50,7 +51,7 @@ class Mutant(NamedTuple):
 
     @property
     def is_finding(self) -> bool:
-        """Return whether the mutant has survived and behaves differently from the code."""
+        """Return whether the mutant has survived and is not listed in equivalent.txt."""
         lines = [line for line in self.diff.splitlines()
                  if line[:1] in "-+" and line[:3] not in ("---", "+++")]
         return (self.outcome == "survived"
@@ -62,10 +63,10 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", default="", metavar="COMMIT",
                         help="mutate the lines that differ from this commit (default: the newest "
-                             "one that is a day old)")
+                             "commit that is at least a day old)")
     parser.add_argument("--whole", action="store_true", help="mutate all lines of the files")
     parser.add_argument("--limit", type=int, default=MAX_MUTANTS, metavar="N",
-                        help=f"mutants of a file at most (default: {MAX_MUTANTS})")
+                        help=f"maximum number of mutants per file (default: {MAX_MUTANTS})")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), metavar="SEED")
     parser.add_argument("files", nargs="*", metavar="FILE",
                         help=f"files of {MODULES} (default: all that have changed)")
@@ -87,7 +88,7 @@ def main() -> int:
 
 
 def commit_of_yesterday() -> str:
-    """Return the newest commit that is a day old, or the first commit."""
+    """Return the newest commit that is at least a day old, or the first commit."""
     for selected in (["--before=1.day.ago"], ["--max-parents=0"]):
         listed = subprocess.run(["git", "rev-list", "-1", *selected, "HEAD"], cwd=ROOT, check=True,
                                 capture_output=True, text=True).stdout.strip()
@@ -105,7 +106,7 @@ def changed_files(base: str) -> list[str]:
 
 
 def copy_of_repository(place: Path) -> Path:
-    """Clone the repository, with the programs of .venv and a link to the clone's collection."""
+    """Clone the repository, and link the clone as the collection in its .venv."""
     copy = place / "kubernetes"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(copy)], check=True)
     collections = copy / ".venv" / "collections" / "ansible_collections" / "baton"
@@ -115,7 +116,7 @@ def copy_of_repository(place: Path) -> Path:
 
 
 def tests_of(file: str, copy: Path) -> list[str]:
-    """Return the unit tests of a file: the tests of the same name first, then its package's."""
+    """Return the unit tests of a file: first the test file of the same name, then the package."""
     part = Path(file).relative_to(MODULES)
     package = Path("tests/unit", *part.parts[:2 if part.parts[0] == "flows" else 1])
     candidates = [Path("tests/unit", part.parent, f"test_{part.name}"),

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The permissions of each feature, from the rules that the flows themselves check.
+"""Define the permissions of each feature, from the rules that the flows themselves check.
 
 Features without a check before the first write, such as causes, have their rules here.
 """
@@ -25,7 +25,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.request imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "permissions"
-#: The kinds that an update replaces the pods of.
+#: Kinds whose pods an update replaces.
 UPDATED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET,
            Kind.DAEMON_SET)
 HEADER = """\
@@ -36,7 +36,7 @@ HEADER = """\
 #
 #     kubectl -n NAMESPACE apply -f docs/reference/permissions/{name}.yaml
 """
-#: The namespace of a ServiceAccount is needed in a ClusterRoleBinding alone.
+#: Only a ClusterRoleBinding requires the namespace of a ServiceAccount.
 IN_CLUSTER = "# Change the namespace of the subject to that of your ServiceAccount.\n"
 
 
@@ -47,9 +47,9 @@ class Feature:
     name: str
     title: str
     rules: tuple[Rule, ...]
-    #: Whether the rules are sufficient; else they add to those of an update.
+    #: Whether the rules are sufficient without those of an update.
     is_whole: bool = True
-    #: Whether the rules are about objects without a namespace.
+    #: Whether the rules are about cluster-scoped objects.
     is_cluster_wide: bool = False
 
     @property
@@ -73,7 +73,7 @@ class Feature:
 
     @property
     def manifest(self) -> dict[str, t.Any]:
-        """Return the objects as one list: ansible-test accepts no file of several documents."""
+        """Return the objects as one List: ansible-test rejects files with several documents."""
         return {"apiVersion": "v1", "kind": "List", "items": self.documents}
 
     @property
@@ -87,7 +87,7 @@ class Feature:
 
 
 def merged(rules: t.Iterable[Rule]) -> list[Rule]:
-    """Return the rules with one rule for each resource, in the order of the first mention."""
+    """Return the rules merged into one rule per resource, in the order of the first occurrence."""
     verbs: dict[tuple[str, str], dict[str, None]] = {}
     for group, resource, granted in rules:
         verbs.setdefault((group, resource), {}).update(dict.fromkeys(granted))

@@ -147,7 +147,7 @@ def test_a_hanging_command_is_ended_with_all_children(runner, monkeypatch, tmp_p
 
     assert not runner.succeeds("bash hang", minutes=0.01)
 
-    assert "ended after 0.01 minutes: bash hang" in capsys.readouterr().out
+    assert "stopped after 0.01 minutes: bash hang" in capsys.readouterr().out
     child = int((tmp_path / "child").read_text("utf-8"))
     assert (not Path(f"/proc/{child}").exists()
             or Path(f"/proc/{child}/stat").read_text("utf-8").split()[2] == "Z")

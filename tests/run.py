@@ -13,6 +13,9 @@ cannot run the tier either.
 and prints NOT RUN otherwise. VERIFIED stores the digest of the files; a passing tier updates the
 digest, which is then committed.
 
+`make test-all` takes hours, and resumes: a tier that has passed with the same files on this machine
+is not run again, and printed as PASSED BEFORE. FRESH=1 runs each tier.
+
 Each run draws the seed of Python's hashes, which decides the order of sets, or takes
 PYTHONHASHSEED. The summary shows a command with the seed to repeat a failing tier.
 """
@@ -43,6 +46,7 @@ import debian  # noqa: E402
 import engine  # noqa: E402
 import host_engine  # noqa: E402
 import machine  # noqa: E402
+import workspace  # noqa: E402
 from external import external_kubeconfig  # noqa: E402
 
 # takes minutes the first time, without progress under molecule and pytest
@@ -50,7 +54,7 @@ BUILD = "python tests/cluster build"
 
 # More workers than CPUs: for a third of its time, a test waits for the cluster, or for Ansible's
 # processes to start.
-WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 3 // 2)} --dist worksteal"
+WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 2)} --dist worksteal"
 
 #: Tests of the embedded cluster, and of `make demo`; both have a separate tier.
 CLUSTER, DEMO = "tests/integration/cluster", "tests/integration/test_demo.py"
@@ -181,9 +185,10 @@ TIERS = {
                       minutes=120),
     "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-8"]),
     "releases": Tier([BUILD, "python tests/releases --seeds 1-160",
-                      f"env RELEASES=2000 {LONG} -o timeout=3600 tests/unit/release"],
+                      f"env RELEASES=334 {LONG} -o timeout=3600 tests/unit/release"],
                      minutes=120),
-    "versions-sample": Tier([BUILD, "python tests/versions --sample"]),
+    "versions-sample": Tier([BUILD, "python tests/versions --sample"],
+                            takes_one_processor=True),
     "versions": Tier([BUILD, "python tests/versions"], minutes=60),
     "node-sample": Tier(
         [BUILD_NODE, f"{LONG} tests/node"], missing=no_real_node, in_ci=False,
@@ -237,6 +242,14 @@ def is_unchanged(name: str) -> bool:
             and verified().get(name.removesuffix("-sample")) == digest(TIERS[name]))
 
 
+def passed_before() -> Path:
+    """Return the file with the time of each tier that has passed with the files of the repository,
+    except prose.
+    """
+    everything = Tier([], files=(".", ":!*.md", ":!changelogs", f":!{VERIFIED.relative_to(ROOT)}"))
+    return workspace.cache() / "passed" / f"{digest(everything)}.json"
+
+
 def record(name: str) -> None:
     """Write the digest of a tier that has passed; the file is committed with the change."""
     if TIERS[name].files and not is_unchanged(name):
@@ -244,6 +257,14 @@ def record(name: str) -> None:
         VERIFIED.write_text(json.dumps(digests, indent=2, sort_keys=True) + "\n", "utf-8")
         print(f"== {name}: passed with changed files; commit {VERIFIED.relative_to(ROOT)}",
               flush=True)
+
+
+def remember(name: str, file: Path) -> None:
+    """Store the time at which a tier has passed, for `make test-all`."""
+    with PRINTING:
+        times = json.loads(file.read_text("utf-8")) if file.exists() else {}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({**times, name: time.strftime("%F %H:%M")}), "utf-8")
 
 
 def run(name: str, output: IO[str] | None = None) -> Result:
@@ -256,10 +277,11 @@ def run(name: str, output: IO[str] | None = None) -> Result:
         return Result("FAILED" if is_required else "SKIPPED", 0, reason)
 
     print(f"== {name}", flush=True, file=output)
-    start = time.monotonic()
+    start, before = time.monotonic(), passed_before()
     failed = [command for command in tier.commands if not succeeds(command, tier.minutes, output)]
     if not failed:
         record(name)
+        remember(name, before)
     return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
 
 
@@ -348,12 +370,14 @@ def hash_seed() -> str:
 def main(names: list[str]) -> int:
     """Run the named tiers, or those of --change or --all; print the table and return the exit code.
     """
-    is_change = names == ["--change"]
-    names = list(CHANGE if is_change else ALL if names == ["--all"] else names)
+    is_change, is_all = names == ["--change"], names == ["--all"]
+    names = list(CHANGE if is_change else ALL if is_all else names)
     unchanged = list(filter(is_unchanged, names)) if is_change else []
+    before = passed_before() if is_all and not os.environ.get("FRESH") else None
+    times = json.loads(before.read_text("utf-8")) if before and before.exists() else {}
     seed = os.environ["PYTHONHASHSEED"] = hash_seed()  # for all processes of all tiers
     print(f"== PYTHONHASHSEED={seed}", flush=True)
-    results = run_each([name for name in names if name not in unchanged])
+    results = run_each([name for name in names if name not in unchanged and name not in times])
 
     print(f"\n{'tier':17}{'result':9}{'seconds':>7}")
     for name, result in results.items():
@@ -364,6 +388,9 @@ def main(names: list[str]) -> int:
     for name in unchanged:
         print(f"{name:17}NOT RUN          its files have not changed since it last passed; `make "
               f"test-{name}` runs it")
+    for name in names:
+        if name in times:
+            print(f"{name:17}PASSED BEFORE    {times[name]}, with the same files; FRESH=1 runs it")
     if is_change:
         rest = [name.removesuffix("-sample") for name in names if name.endswith("-sample")]
         print(f"NOT RUN: most of {', '.join(rest)}, which ran as a sample; `make test-all` runs "

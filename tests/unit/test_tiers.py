@@ -26,7 +26,8 @@ KIND = f"#!/bin/sh\nexit 0\n# The program has it somewhere: {DEFAULT}.\n"
 
 
 @pytest.fixture
-def runner(monkeypatch):
+def runner(monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     spec = importlib.util.spec_from_file_location("tiers", ROOT / "tests" / "run.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)  # for dataclasses
@@ -109,6 +110,27 @@ def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tiers, tmp_p
     assert tiers_run() == [("unit", "passed"), ("node-sample", "NOT RUN")]
     (tmp_path / "node.py").write_text("2\n", encoding="utf-8")
     assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
+
+
+def test_make_test_all_resumes_while_no_file_but_prose_changes(two_tiers, tmp_path, monkeypatch,
+                                                               capsys):
+    monkeypatch.setattr(two_tiers, "ALL", ("unit", "node-sample"))
+    monkeypatch.setitem(two_tiers.TIERS, "node-sample", two_tiers.Tier(["test -e second"]))
+
+    def tiers_run(**environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        two_tiers.main(["--all"])
+        return re.findall(r"^([a-z-]+) +(passed|FAILED|PASSED BEFORE)", capsys.readouterr().out,
+                          re.MULTILINE)
+
+    assert tiers_run() == [("unit", "passed"), ("node-sample", "FAILED")]
+    (tmp_path / "README.md").write_text("prose\n", encoding="utf-8")
+    assert tiers_run() == [("node-sample", "FAILED"), ("unit", "PASSED BEFORE")]
+    (tmp_path / "second").touch()
+    assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
+    assert tiers_run() == [("unit", "PASSED BEFORE"), ("node-sample", "PASSED BEFORE")]
+    assert tiers_run(FRESH="1") == [("unit", "passed"), ("node-sample", "passed")]
 
 
 def test_a_failed_tier_runs_again(two_tiers, tmp_path, monkeypatch):

@@ -12,20 +12,24 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import threading
+import time
 from pathlib import Path
 
+import binaries
 import pytest
 import yaml
 from objects import manifest, role
 
 ROOT = Path(__file__).parents[2]
 #: awx.md and many-clusters.md have separate tests, which need other programs or clusters.
-PAGES = ["README.md", "docs/concepts/how-it-works.md", "docs/how-to/recovery.md",
-         "docs/how-to/migrate.md", "docs/reference/permissions.md",
+PAGES = ["README.md", "docs/tutorial/first-update.md", "docs/concepts/how-it-works.md",
+         "docs/how-to/recovery.md", "docs/how-to/migrate.md", "docs/reference/permissions.md",
          "roles/image_bump/README.md", "roles/rollback/README.md"]
 #: Controllers in the examples.
 NAMES = ("foo", "shop")
@@ -40,22 +44,32 @@ TESTED_ELSEWHERE = {
     "ansible-galaxy collection install .": "tests/packaging installs the built collection",
     "pip install kubernetes": "requirements.txt is installed in .venv",
     "pip install drawsvg": "tests/requirements.txt is installed in .venv",
-    "ansible-playbook baton.kubernetes.regions -i clusters.yml": "test_many_clusters.py, because "
-                                                                 "it needs several clusters",
 }
 #: Address in an example, which is replaced by the address of a test server.
 ADDRESS = "https://shop.example.com"
 #: Only `make test-all` executes the examples of the other pages.
-FIRST_PAGE = "README.md"
+FIRST_PAGES = ("README.md", "docs/tutorial/first-update.md")
+#: Commands of README.md for a new namespace, which are executed together.
+FIRST_STEPS = re.compile(r"^## Five minutes on your own cluster\n.*?```console\n(.*?)```",
+                         re.DOTALL | re.MULTILINE)
+#: Maximum duration of these commands in seconds.
+MAX_SECONDS = 300
 #: Commands with placeholders or for other clusters, which are not executed.
 NOT_EXECUTABLE = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
+
+
+def first_steps():
+    """Return each command of FIRST_STEPS with the lines of its output that README.md shows."""
+    (block,) = FIRST_STEPS.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    steps = (step.splitlines() for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:])
+    return [(command, output) for command, *output in steps]
 
 
 def commands():
     """Return each command once, with an id of the first page that contains the command."""
     pages = {}
     for page in PAGES:
-        for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
+        for line in FIRST_STEPS.sub("", (ROOT / page).read_text(encoding="utf-8")).splitlines():
             if (match := COMMAND.match(line)) and not NOT_EXECUTABLE.search(match[1]):
                 pages.setdefault(match[1].strip(), page)
     return [pytest.param(command, id=f"{page}-{number}", marks=marks_of(page))
@@ -74,7 +88,7 @@ def playbooks():
 
 
 def marks_of(page):
-    return () if page == FIRST_PAGE else pytest.mark.full
+    return () if page in FIRST_PAGES else pytest.mark.full
 
 
 def commands_of_readme():
@@ -172,12 +186,36 @@ def test_documented_playbook_succeeds(namespace, run_example, tmp_path, plays):
             or "baton.kubernetes.rollback" in text), "one controller has a new image"
 
 
+@pytest.mark.full
+def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_environment):
+    program = shutil.which("kubectl") or binaries.provide(["kubectl"])["kubectl"]
+    environment = {**plain_environment, "KUBECONFIG": cluster.kubeconfig,
+                   "PATH": f"{Path(program).parent}{os.pathsep}{plain_environment['PATH']}"}
+    began = time.monotonic()
+    for command, output in first_steps():
+        run = subprocess.run(shlex.split(command), env=environment, capture_output=True, text=True,
+                             timeout=MAX_SECONDS, check=False)
+        shown = without_hashes(run.stdout + run.stderr)
+
+        assert run.returncode == 0, f"{command}\n{shown}"
+        for line in output:
+            assert without_hashes(line) in shown.splitlines(), f"{command}\n{shown}"
+
+    assert len(first_steps()) >= 7 and time.monotonic() - began < MAX_SECONDS
+
+
+def without_hashes(text):
+    """Replace the hashes of ReplicaSets, which differ between clusters."""
+    return re.sub(r"\b(web-)[0-9a-z]{8,10}\b", r"\1HASH", text)
+
+
 def test_documentation_has_examples():
     assert len(commands()) >= 8 and len(list(playbooks())) >= 2
 
 
 def test_each_command_of_the_readme_has_a_test():
     run_example = {values[0] for values in (command.values for command in commands())}
+    run_example |= {command for command, _output in first_steps()}
     lines = commands_of_readme()
     missing = [line
                for line in lines if line not in run_example

@@ -13,6 +13,7 @@ ansible-core and ansible-lint.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,8 @@ def build(folder: Path, repository: str) -> Path:
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, tree / name)
         if repository:
+            readme = tree / "README.md"
+            readme.write_text(absolute_links(readme.read_text("utf-8"), repository), "utf-8")
             with (tree / "galaxy.yml").open("a", encoding="utf-8") as file:
                 file.write(f"repository: {repository}\n")
         environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": place}
@@ -78,6 +81,13 @@ def build(folder: Path, repository: str) -> Path:
                        env=environment, check=True)
     galaxy = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
     return folder / "{namespace}-{name}-{version}.tar.gz".format(**galaxy)
+
+
+def absolute_links(text: str, repository: str) -> str:
+    """Return Markdown with absolute links, since Galaxy and Automation Hub show README alone."""
+    base = repository.removesuffix(".git")
+    text = re.sub(r"!\[([^\]]*)\]\((?!https?:|#)", rf"![\1]({base}/raw/HEAD/", text)
+    return re.sub(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)", rf"[\1]({base}/blob/HEAD/", text)
 
 
 def complaints(file: Path) -> list[str]:
@@ -95,6 +105,15 @@ def complaints(file: Path) -> list[str]:
               for name in sorted(parts)),
             *(f"{name} is missing" for name in sorted(missing)),
             *([f"{size} bytes, more than {LARGEST}"] if size > LARGEST else [])]
+
+
+def relative_links(file: Path) -> list[str]:
+    """Return the links of the archive's README that would not work on Galaxy."""
+    with tarfile.open(file) as archive:
+        readme = archive.extractfile("README.md")
+        assert readme
+        links = re.findall(r"\]\((?!https?:|#)([^)]+)", readme.read().decode())
+    return [f"README.md links to {link}, which does not work on Galaxy" for link in links]
 
 
 def imported(python: Path, file: Path) -> list[str]:
@@ -132,7 +151,8 @@ def main(only_build: bool) -> int:
         return 0
     python = tool_environment.python("galaxy-importer", LOCK)
     with tempfile.TemporaryDirectory(prefix="baton-packaging-") as place:
-        imports = imported(python, file if repository else build(Path(place), STAND_IN))
+        addressed = file if repository else build(Path(place), STAND_IN)
+        imports = [*relative_links(addressed), *imported(python, addressed)]
     faults = [*complaints(file), *imports,
               *environments.faults(python.parent / "ansible-builder", file)]
     for line in faults:

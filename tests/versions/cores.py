@@ -86,7 +86,7 @@ def installed(folder: Path) -> Iterator[dict[str, str]]:
     """Provide the environment of Ansible commands, with the collection installed by the commands of
     README.
     """
-    (block,) = re.findall(r"## Use it\n.*?\n\n((?:    [^\n]*\n)+)",
+    (block,) = re.findall(r"## Install\n.*?\n\n((?:    [^\n]*\n)+)",
                           (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     with (tempfile.TemporaryDirectory(prefix="baton-collections-") as place,
           ansible_environment(folder / "bin", Path(place)) as variables):

@@ -68,8 +68,8 @@ def test_rows_of_the_client_driven_planner_are_documented():
 
 def test_rows_of_the_handover_are_documented():
     row = re.compile(r'^ *(?:# |""")?(\|(?: (?:[^|]+ )?\|){4})', re.MULTILINE)
-    page = (ROOT / "docs/concepts/how-it-works.md").read_text(encoding="utf-8")
-    section = page.partition("\n## The handover\n")[2].partition("\n## ")[0]
+    page = (ROOT / "docs/concepts/handover.md").read_text(encoding="utf-8")
+    section = page.partition("\n## ")[0]
     source = (ROOT / "plugins/module_utils/flows/handover.py").read_text(encoding="utf-8")
     decided, documented = row.findall(source), row.findall(section)
 
@@ -77,16 +77,15 @@ def test_rows_of_the_handover_are_documented():
             and documented[0] == "| primary | successor | condition | step |" and len(decided) > 10)
 
 
-@pytest.mark.parametrize("section, planners", [
-    ("Server-driven updates", ["server_driven", "controller_revisions"]),
-    ("Deployments", ["deployment"]),
-    ("StatefulSets", ["statefulset"]),
-    ("DaemonSets", ["daemonset"]),
+@pytest.mark.parametrize("page, planners", [
+    ("server-driven", ["server_driven", "controller_revisions"]),
+    ("deployments", ["deployment"]),
+    ("statefulsets", ["statefulset"]),
+    ("daemonsets", ["daemonset"]),
 ])
-def test_rows_of_the_server_driven_planners_are_documented(section, planners):
+def test_rows_of_the_server_driven_planners_are_documented(page, planners):
     row = re.compile(r"^ *(?:# )?(\|(?: [^|-][^|]* \|){3})$", re.MULTILINE)
-    page = (ROOT / "docs/concepts/how-it-works.md").read_text(encoding="utf-8")
-    documented = row.findall(page.partition(f"\n## {section}\n")[2].partition("\n## ")[0])
+    documented = row.findall((ROOT / f"docs/concepts/{page}.md").read_text(encoding="utf-8"))
     decided = [line for planner in planners for line in row.findall(
         (ROOT / f"plugins/module_utils/flows/{planner}/planner.py").read_text(encoding="utf-8"))]
     head = "| record | condition | step |"

@@ -155,7 +155,7 @@ class Memory:
     """The cache of a run between two observations, which saves requests to the API server.
 
     A task that resumes without the cache makes the same decisions, or asks the user for the
-    settings, the size and the successor of the update. docs/concepts/how-it-works.md compares
+    settings, the size and the successor of the update. docs/internals/design.md compares
     both cases, field by field.
     """
 

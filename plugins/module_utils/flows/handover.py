@@ -15,7 +15,7 @@ has a priority class that does not exist, and the API server rejects every pod o
 
 A task that resumes after a kill decides from the two controllers, the takeover annotation, and the
 owners of the pods. The rows above the code are the rows of the table in
-docs/concepts/how-it-works.md. The migration to a Deployment reparents pods with the same functions.
+docs/concepts/handover.md. The migration to a Deployment reparents pods with the same functions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Match templates with requests, by the table in docs/concepts/how-it-works.md."""
+"""Match templates with requests, by the table in docs/internals/forged-annotations.md."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def controller(image="mirror/myimage:v2", **metadata):
 def test_rows_of_the_function_equal_the_documented_table():
     rows = rows_of("plugins/module_utils/flows/provenance.py")
 
-    assert rows == rows_of("docs/concepts/how-it-works.md") and len(rows) == len(Match)
+    assert rows == rows_of("docs/internals/forged-annotations.md") and len(rows) == len(Match)
 
 
 @pytest.mark.parametrize("is_equal, is_recorded, is_confirmed",
                          list(itertools.product([True, False], repeat=3)))
 def test_match_equals_the_documented_row(is_equal, is_recorded, is_confirmed):
     facts = ["yes" if fact else "no" for fact in (is_equal, is_recorded, is_confirmed)]
-    (expected,) = (cells[3] for cells in rows_of("docs/concepts/how-it-works.md")
+    (expected,) = (cells[3] for cells in rows_of("docs/internals/forged-annotations.md")
                    if all(cell in (fact, "any") for cell, fact in zip(cells, facts, strict=False)))
     present = DESIRED if is_equal else template("mirror/myimage:v2")
     match = provenance.match(UPDATE, present, DESIRED, is_recorded=is_recorded,

@@ -128,7 +128,7 @@ def test_documentation_lists_the_memory_of_a_run():
     clock = {"now", "who", "seconds", "server_time"}
     fields = {field.name for cache in (Memory, ClientDrivenCaches, DaemonSetCaches)
               for field in dataclasses.fields(cache)} - clock - {"_caches"}
-    page = (Path(__file__).parents[3] / "docs" / "concepts" / "how-it-works.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "internals" / "design.md").read_text("utf-8")
     section = page.partition("## What a run knows")[2].partition("\n## ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
     assert set(re.findall(r"`(\w+)`", " ".join(cells))) == fields

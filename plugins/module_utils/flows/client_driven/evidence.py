@@ -4,7 +4,8 @@
 
 """Collect the evidence that a template is the result of a request. Pure.
 
-flows/provenance.py decides. docs/concepts/how-it-works.md lists the evidence for each controller.
+flows/provenance.py decides. docs/internals/forged-annotations.md lists the evidence for each
+controller.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ state is kept between two calls: the record of the update (recorded.py) and the 
 show the state. Each kind has its own settings, for example the settings of a pause.
 
 The comments above the conditions are the rows of the table in
-docs/concepts/how-it-works.md. A row applies only if no earlier row
+docs/concepts/server-driven.md. A row applies only if no earlier row
 applies. A kind overrides some of the rows.
 """
 

@@ -15,9 +15,9 @@ attributes:
     description: Supports the C(async) keyword.
     support: full
   check_mode:
-    description: Can run in check mode, and then predicts the changes without making them.
+    description: Predicts the changes without making them.
   diff_mode:
-    description: Shows the pod template before and after in diff mode.
+    description: Shows the pod template before and after.
   idempotent:
     description: Changes nothing if it runs again with the same options.
 """
@@ -27,8 +27,7 @@ options: {}
 attributes:
   action_group:
     description: Use C(group/baton.kubernetes.kubernetes) in C(module_defaults) to set the
-      connection options of all modules of this collection and of C(kubernetes.core), which have
-      the same names.
+      connection of the modules of this collection and of C(kubernetes.core).
     support: full
     membership:
       - baton.kubernetes.kubernetes

@@ -12,122 +12,76 @@ class ModuleDocFragment:
 options:
   kubeconfig:
     description:
-      - Path of a kubeconfig file, or its content as a dictionary or as text (YAML or JSON,
-        optionally in base64).
-      - With a local connection, a relative path is also searched in C(files/) of the role and the
-        playbook, and the file may be encrypted with Ansible Vault. It is decrypted only in memory.
-      - The timeout of an exec credential plugin is 60 seconds, or the task's C(timeout) if that is
-        shorter.
-      - By default, and without O(host) and credentials, the task uses the ServiceAccount of its pod
-        if it runs in a cluster, or else the file in E(KUBECONFIG), or else C(~/.kube/config).
-      - Can also be set with the environment variable E(K8S_AUTH_KUBECONFIG).
+      - Path of a kubeconfig file, or its content as a dictionary or as text (YAML, JSON, base64).
+        The file may be encrypted with Ansible Vault.
+      - By default, the ServiceAccount of the pod if the task runs in a cluster without O(host) and
+        credentials, or else the file in E(KUBECONFIG), or else C(~/.kube/config).
     type: raw
   context:
-    description:
-      - Name of the context in the kubeconfig to use. By default, the kubeconfig's current context.
-      - Can also be set with the environment variable E(K8S_AUTH_CONTEXT).
+    description: Name of the context in the kubeconfig. By default, the current context.
     type: str
   host:
-    description:
-      - URL of the API server, such as V(https://api.example.com:6443). By default, the URL in the
-        kubeconfig.
-      - Can also be set with the environment variable E(K8S_AUTH_HOST).
+    description: URL of the API server. By default, the URL in the kubeconfig.
     type: str
   api_key:
-    description:
-      - Bearer token to authenticate with.
-      - Can also be set with the environment variable E(K8S_AUTH_API_KEY).
+    description: Bearer token.
     type: str
   username:
-    description:
-      - User name for HTTP basic authentication. The API server itself does not support this, but a
-        proxy in front of it may.
-      - Can also be set with the environment variable E(K8S_AUTH_USERNAME).
+    description: User name for HTTP basic authentication, at a proxy in front of the API server.
     type: str
   password:
-    description:
-      - Password for HTTP basic authentication with O(username).
-      - Can also be set with the environment variable E(K8S_AUTH_PASSWORD).
+    description: Password for HTTP basic authentication.
     type: str
   client_cert:
-    description:
-      - Path of the client certificate to authenticate with, in PEM format.
-      - Can also be set with the environment variable E(K8S_AUTH_CERT_FILE).
+    description: Path of the client certificate, in PEM format.
     type: path
     aliases: [cert_file]
   client_key:
-    description:
-      - Path of the private key that belongs to O(client_cert), in PEM format.
-      - Can also be set with the environment variable E(K8S_AUTH_KEY_FILE).
+    description: Path of the private key of O(client_cert), in PEM format.
     type: path
     aliases: [key_file]
   ca_cert:
-    description:
-      - Path of the certificate authority (CA) bundle to verify the API server's certificate with,
-        in PEM format.
-      - Can also be set with the environment variable E(K8S_AUTH_SSL_CA_CERT).
+    description: Path of the CA bundle of the API server, in PEM format.
     type: path
     aliases: [ssl_ca_cert]
   validate_certs:
-    description:
-      - Whether to verify the API server's certificate. By default, the setting of the kubeconfig,
-        or else V(true).
-      - Can also be set with the environment variable E(K8S_AUTH_VERIFY_SSL).
+    description: Whether to verify the API server's certificate. By default, as in the kubeconfig,
+      or else V(true).
     type: bool
     aliases: [verify_ssl]
   proxy:
-    description:
-      - URL of an HTTP proxy to connect through. By default, the proxy in the kubeconfig, or else in
-        E(HTTPS_PROXY) and similar environment variables.
-      - Can also be set with the environment variable E(K8S_AUTH_PROXY).
+    description: URL of an HTTP proxy. By default, the proxy of the kubeconfig, or else of
+      E(HTTPS_PROXY).
     type: str
   no_proxy:
-    description:
-      - Comma-separated list of hosts, domains and networks to connect to without a proxy.
-      - Can also be set with the environment variable E(K8S_AUTH_NO_PROXY).
+    description: Comma-separated hosts, domains and networks to connect to without a proxy.
     type: str
   proxy_headers:
-    description:
-      - Headers for the proxy, which are sent only to the proxy, when a connection is established.
-      - The user name and the password in the URL of a proxy are sent without this option.
+    description: Headers for the proxy. Credentials in the URL of a proxy need no header.
     type: dict
     suboptions:
       proxy_basic_auth:
-        description:
-          - User name and password for the proxy, as V(user:password). By default, the credentials
-            in its URL.
-          - Can also be set with the environment variable
-            E(K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH).
+        description: Credentials for the proxy, as V(user:password).
         type: str
       basic_auth:
-        description:
-          - User name and password for a proxy that expects them in the header C(Authorization).
-          - Can also be set with the environment variable E(K8S_AUTH_PROXY_HEADERS_BASIC_AUTH).
+        description: Credentials for a proxy that reads the header C(Authorization).
         type: str
       user_agent:
-        description:
-          - The user agent for the proxy. By default, V(baton.kubernetes/VERSION), as for the API
-            server.
-          - Can also be set with the environment variable E(K8S_AUTH_PROXY_HEADERS_USER_AGENT).
+        description: User agent. By default, V(baton.kubernetes/VERSION).
         type: str
   persist_config:
-    description:
-      - Whether to write a refreshed token of an OIDC provider to the kubeconfig file. The next task
-        needs it if each refresh token can be used only once.
-      - Can also be set with the environment variable E(K8S_AUTH_PERSIST_CONFIG).
+    description: Whether to write a refreshed OIDC token to the kubeconfig file.
     type: bool
   impersonate_user:
-    description:
-      - Name of the user to impersonate.
-      - Can also be set with the environment variable E(K8S_AUTH_IMPERSONATE_USER).
+    description: User to impersonate.
     type: str
   impersonate_groups:
-    description:
-      - Names of the groups to impersonate a member of.
-      - Can also be set with the environment variable E(K8S_AUTH_IMPERSONATE_GROUPS), as a
-        comma-separated list.
+    description: Groups to impersonate.
     type: list
     elements: str
+notes:
+  - Each connection option can be set by an environment variable, C(K8S_AUTH_) and the name or alias
+    of the option in capitals, such as E(K8S_AUTH_KUBECONFIG) or E(K8S_AUTH_VERIFY_SSL).
 requirements:
   - python >= 3.9
   - kubernetes >= 24.2.0 (the Python package)

@@ -5,20 +5,16 @@
 
 DOCUMENTATION = r"""
 module: rolling_update
-short_description: Roll a ReplicationController, ReplicaSet, Deployment, StatefulSet or DaemonSet to
-  another template, resumably
+short_description: Update a ReplicationController, ReplicaSet, Deployment, StatefulSet or DaemonSet
+  pod by pod, resumably
 version_added: 0.1.0
 description:
-  - Replaces the pods of a ReplicationController, a ReplicaSet, a Deployment, a StatefulSet or a
-    DaemonSet step by step with pods that run another image or template, without losing a pod, a
-    request or the controller itself.
-  - The task may be killed at any moment. Run it again to resume the update from its current state.
-  - Nothing has to be installed in the cluster. The state of the update is stored in annotations on
-    the controllers themselves.
-  - If nothing is to be changed, the task waits until all pods of the controller are available, as
-    C(kubectl rollout status) does, and fails if they never are.
-  - In these options, I(the controller) is the one that you name, and I(its successor) is the one
-    that owns the new pods while an update is in progress.
+  - Replaces the pods of a controller step by step with pods of another image or template, without
+    losing a pod, a request or the controller itself.
+  - The task may be killed at any moment. Run it again to resume the update from its current state,
+    which is stored in annotations of the controllers. Nothing has to be installed in the cluster.
+  - If nothing is to be changed, the task waits until all pods are available, as C(kubectl rollout
+    status) does, and fails if they never are.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -28,480 +24,310 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: RV(steps) are planned by the same code, on a simulated cluster that starts in the state
-      of the real one.
+    details: RV(steps) and RV(msg) are those of the update, on a simulated cluster in the state of
+      the real one.
   diff_mode:
     support: full
   idempotent:
     support: partial
-    details: O(state=restarted) replaces all pods each time it is requested.
+    details: O(state=restarted) replaces all pods each time.
 options:
   # What to change
   name:
-    description:
-      - Name of the controller to roll. Give exactly one of O(name), O(names) and
-        O(label_selectors).
+    description: Name of the controller. Exactly one of O(name), O(names) and selectors
+      (O(label_selectors), O(field_selectors)) is required.
     type: str
   names:
     description:
-      - Names of several controllers to roll, started in this order, at most O(concurrency) at a
-        time.
-      - All of them are looked at before the first one is started. A name that does not exist, or
-        that may not be updated, fails before anything is changed; with the default of
-        O(max_failures), none of the others is started then.
+      - Names of several controllers, in the order of their updates.
+      - A name that does not exist, or may not be updated, fails before the first change. With the
+        default of O(max_failures), no controller is updated then.
     type: list
     elements: str
   label_selectors:
     description:
-      - Label selectors in the syntax of C(kubectl -l). Every controller of O(kind), or of one of
-        O(kinds), in O(namespace) that matches all of them is rolled. Without O(kind) and O(kinds),
-        only ReplicationControllers are.
-      - With O(image) but no O(container), controllers that do not run an image from the same
-        repository are skipped. With O(state=rolled_back), controllers that have no update in
-        progress are skipped.
+      - Label selectors in the syntax of C(kubectl -l). All controllers of O(kind) or O(kinds) that
+        match all selectors are updated. A controller that an owner controls is skipped.
+      - With O(image) but no O(container), a controller without an image of the same repository is
+        skipped. With O(container) or O(images), a controller without that container fails before
+        the first change. With O(state=rolled_back), a controller without an update in progress is
+        skipped.
     type: list
     elements: str
   field_selectors:
-    description:
-      - Field selectors in the syntax of C(kubectl --field-selector), such as
-        V(metadata.name!=canary), instead of O(label_selectors) or together with them. Which fields
-        there are depends on the kind; all have C(metadata.name).
+    description: Field selectors in the syntax of C(kubectl --field-selector), such as
+      V(metadata.name!=canary), alone or with O(label_selectors).
     type: list
     elements: str
   namespaces:
-    description:
-      - Several namespaces, at most 100, instead of O(namespace). With O(names), the task is for
-        each of the names in each of the namespaces; with O(label_selectors), for all controllers in
-        them that match, of which each namespace must have at least one.
-      - O(concurrency), O(max_failures) and O(order_annotation) count across all namespaces. Each
-        controller has its Lease in its own namespace, and needs the same permissions there.
+    description: Several namespaces, at most 100, instead of O(namespace). Each must have the
+      O(names), or at least one controller that matches the selectors.
     type: list
     elements: str
   namespace_selectors:
-    description:
-      - Label selectors of namespaces in the syntax of C(kubectl -l), instead of O(namespaces). The
-        task is for all namespaces that match all of them, at most 100, except those that are being
-        deleted. Needs list on namespaces, which takes a ClusterRole. With O(label_selectors), a
-        namespace without a matching controller is left out.
+    description: Label selectors of namespaces, instead of O(namespaces), for at most 100
+      namespaces. Namespaces without a matching controller are skipped. Needs list on namespaces.
     type: list
     elements: str
   namespace:
-    description:
-      - Namespace of the controllers.
-      - By default, the namespace of the context, or in a pod that of the pod, or else V(default),
-        as with C(kubectl).
+    description: Namespace of the controllers. By default, as with C(kubectl), the namespace of the
+      context, or of the pod that the task runs in, or else V(default).
     type: str
   kind:
     description:
-      - The kind of the controllers.
-      - By default, V(ReplicationController); with O(name), if there is no ReplicationController of
-        that name, the kind of the only other object that has it.
-      - V(ReplicaSet) is for ReplicaSets that do not belong to a Deployment. The selector of a
-        ReplicaSet cannot be changed, so without O(next_name) the present selector has to match the
-        new pods.
-      - V(Deployment) leaves the scaling to the Deployment controller in the cluster. This module
-        changes the template, watches, explains what goes wrong, rolls back, and pauses exactly at
-        O(pause_at). O(next_name) and O(update_period) cannot be used with it.
-      - V(StatefulSet) leaves the replacing to the StatefulSet controller in the cluster, one pod at
-        a time from the highest number down. This module changes the template, pauses exactly at
-        O(pause_at) by the partition, which is restored at the end, watches, explains, and rolls
-        back, also a StatefulSet that is stuck with a pod that never becomes ready. O(next_name),
-        O(update_period) and O(max_surge) cannot be used with it.
-      - V(DaemonSet) leaves the replacing to the DaemonSet controller in the cluster, node by node;
-        its size is the number of nodes that take a pod of it. Up to O(pause_at), the controller
-        replaces no pods by itself (C(OnDelete)), and this module deletes as many old pods, one
-        after the other, within O(max_unavailable). O(nodes) says which of them are first.
-        O(next_name) and O(update_period) cannot be used with it.
-      - One of V(ReplicationController), V(ReplicaSet), V(Deployment), V(StatefulSet) and
-        V(DaemonSet), in any case, or C(kubectl)'s short name for it, V(rc), V(rs), V(deploy),
-        V(sts) or V(ds). For OpenShift's DeploymentConfig, there is
-        M(baton.kubernetes.migrate_to_deployment).
+      - Kind of the controllers, V(ReplicationController), V(ReplicaSet), V(Deployment),
+        V(StatefulSet) or V(DaemonSet), in any case, or its short name V(rc), V(rs), V(deploy),
+        V(sts) or V(ds). For a DeploymentConfig, see M(baton.kubernetes.migrate_to_deployment).
+      - By default, V(ReplicationController); with O(name), if there is none of that name, the kind
+        of the only other controller with the name.
+      - The Deployment, StatefulSet or DaemonSet controller in the cluster replaces the pods, and
+        the task controls it by the template and the update strategy, which is restored at the end.
+        A ReplicationController or a ReplicaSet (without a Deployment) is scaled by the task itself.
     type: str
   kinds:
-    description:
-      - Several kinds to choose from by O(label_selectors), instead of O(kind). The controllers of
-        the first kind are started first, unless O(order_annotation) says otherwise.
-      - ReplicaSets that belong to a Deployment are left out. An option that cannot be used with one
-        of the kinds is refused.
+    description: Several kinds instead of O(kind), with selectors, in the order of their updates.
     type: list
     elements: str
   api_version:
-    description:
-      - The API version of O(kind), such as V(apps/v1), for tasks that also suit
-        C(kubernetes.core.k8s). It follows from O(kind), so it can be left out; any other version is
-        refused.
+    description: API version of O(kind), for tasks that also suit C(kubernetes.core.k8s). Any other
+      version is an error.
     type: str
   state:
     description:
-      - V(updated) brings the pods to the template that the task asks for. An interrupted update is
+      - V(updated) updates the pods to the requested image or template. An interrupted update is
         resumed, even if it was being rolled back.
-      - V(rolled_back) undoes the update in progress, including an interrupted one; with
-        O(to_revision=previous), also an update that has ended. Options that say what the pods
-        should become are ignored, so you can repeat the same task with only O(state) changed.
-      - V(restarted) replaces all pods with new ones from the same template.
+      - V(rolled_back) rolls back the update in progress; with O(to_revision), also a completed
+        update. Options for the desired pods are ignored, so the same task can be repeated with only
+        O(state) changed.
+      - V(restarted) replaces all pods with new pods of the same template.
     type: str
     choices: [updated, rolled_back, restarted]
     default: updated
   image:
-    description:
-      - The new image. Give exactly one of O(image), O(images), O(template), O(definition) and
-        O(src) to say what changes, or none of them, but O(roll_on).
+    description: The new image. At most one of O(image), O(images), O(template), O(definition) and
+      O(src) is allowed; without O(roll_on), one is required.
     type: str
   container:
-    description:
-      - Name of the container that gets O(image).
-      - By default, it is the only container that currently runs an image from the same repository,
-        or else the only init container that does, or else, where the controller is chosen by name,
-        the only container of the pod. The task fails if that leaves more than one to choose from.
+    description: Name of the container for O(image). By default, the only container with an image of
+      the same repository (or else the only such init container), or else, without selectors, the
+      only container.
     type: str
   images:
-    description:
-      - New images as a dictionary from container name to image, to change several containers at
-        once. Init containers can be included.
+    description: New images by the name of the container or init container.
     type: dict
   template:
-    description:
-      - A partial pod template, which the API server merges into the current one (strategic merge
-        patch).
-      - Not the path of a Jinja file, as in C(kubernetes.core.k8s). Give one as O(definition), with
-        the lookup P(ansible.builtin.template#lookup).
-      - A list with entries that such a merge cannot tell apart (two ports of one number) replaces
-        the current one.
+    description: A partial pod template, which is merged into the current template as by C(kubectl
+      patch) (strategic merge patch). For a Jinja file, use O(definition) with the lookup
+      P(ansible.builtin.template#lookup).
     type: dict
   definition:
     description:
-      - A complete manifest of the new controller, as text or as a dictionary, like the file that
-        C(kubectl rolling-update -f) took.
-      - The name in the manifest is used as O(next_name). If it has no name, the controller keeps
-        its own.
-      - The number of replicas in the manifest is ignored; the update keeps the current size.
-      - With O(kind=Deployment), O(kind=StatefulSet) or O(kind=DaemonSet), the manifest must be one
-        of the same kind and name, and only its pod template is used.
+      - A complete manifest of the controller, as text or as a dictionary. The number of replicas
+        is ignored.
+      - For a ReplicationController or a ReplicaSet, another name in the manifest is the
+        O(next_name). For other kinds, only the pod template is used, and kind and name must be
+        those of the controller.
     type: raw
     aliases: [resource_definition]
   src:
-    description:
-      - Path of a YAML or JSON file that contains a O(definition), on the machine where the task
-        runs, or its URL (C(http), C(https) or C(ftp)).
-      - With a local connection, a relative path is looked for in C(files/) of the role or the
-        playbook as well, and the file may be encrypted with Ansible Vault. It is decrypted in
-        memory only.
+    description: Path or URL of a YAML or JSON file with a O(definition). With a local connection,
+      the path is also searched in C(files/) of the role and the playbook, and the file may be
+      encrypted with Ansible Vault.
     type: path
   roll_on:
     description:
-      - ConfigMaps and Secrets whose data the pods read, such as V(configmap/shop) or
-        V(secret/shop-db). The pods are replaced when that data has changed, because the pod
-        template gets an annotation with a checksum of each of them, as Helm charts do. Alone, or
-        with an option that changes the template.
-      - V(auto) is all of them that the pod template names in C(env), C(envFrom), C(volumes) and
-        projected volumes. Others can be listed next to it. At most 100 in all.
-      - The first task with this option replaces all pods, since no checksum says which data they
-        have read. Data that changes during the update, or during a pause, is for the next task.
-      - An object that does not exist fails before anything is changed, unless the pod template
-        calls it optional.
-      - A checksum does not reveal the data of a Secret. Its key is the C(metadata.uid) of the
-        Secret, which only those can see who may read it; a Secret that was deleted and created
-        again has another checksum.
-      - O(state=rolled_back) restores the pod template with its checksums, but no data. Needs get on
-        configmaps and secrets.
+      - ConfigMaps and Secrets, as V(configmap/NAME) and V(secret/NAME), at most 100. The pods are
+        replaced if their data has changed. Can be combined with an option for the template.
+      - V(auto) selects the objects that the pod template reads in C(env), C(envFrom) and volumes.
+      - The first task with this option replaces all pods, because nothing records the data that
+        they have read. If data changes during an update, the task that finishes the update warns,
+        and the next task replaces the pods again.
+      - O(state=rolled_back) restores no data. Needs get on configmaps and secrets.
     type: list
     elements: str
   to_revision:
     description:
-      - Number of the revision to return to with O(state=rolled_back). This also works when no
-        update is in progress. Revisions are listed by M(baton.kubernetes.rolling_update_info). The
-        template gets a new number when it comes back into use.
-      - V(previous) undoes the last update, whether it is still in progress or not. If it has ended,
-        this returns to the newest revision whose template is not the current one. It does so only
-        once. If the same task is run again, or if the last update was rolled back already, nothing
-        changes until there is another update, by any client; a return to a revision by its number
-        counts as one.
-      - For a ReplicationController or a ReplicaSet, this is an update to the template of that
-        revision. An update in progress to any other template is rolled back first.
-      - By default, O(state=rolled_back) undoes the update in progress.
+      - Revision to restore with O(state=rolled_back), even after a completed update. V(previous)
+        undoes the last update; a second run changes nothing.
+        M(baton.kubernetes.rolling_update_info) lists the revisions.
+      - By default, only an update in progress is rolled back.
     type: str
   next_name:
-    description:
-      - Name for the successor, which then replaces the controller for good. The controller is
-        deleted at the end of the update.
-      - By default, the successor is temporary. Its name is the controller's name with a hash added,
-        and at the end of the update it hands its pods over to the controller and is deleted.
+    description: New name for a ReplicationController or a ReplicaSet. The successor replaces the
+      controller, which is deleted at the end of the update. By default, the controller keeps its
+      name.
     type: str
   # How fast
   max_surge:
     description:
-      - How many replicas may exist above the current size during the update, as a number or as a
-        percentage of that size (rounded up). Pods that are terminating do not count, unless
-        O(pod_replacement_policy=TerminationComplete).
-      - V(1) by default. A Deployment's own update strategy is used instead if neither this nor
-        O(max_unavailable) is given; if one of them is, the strategy is restored after the update.
-      - For a DaemonSet, that is so too, and V(0) is the default if O(max_unavailable) is given,
-        because the API server takes only one of them. It cannot be used with O(pause_at), nor if
-        the pods use ports of their node (C(hostPort)).
+      - Maximum number of pods above the desired number, as a number or a percentage (rounded up).
+      - By default, V(1), or the update strategy of a Deployment or a DaemonSet if
+        O(max_unavailable) is not set either. Not for a StatefulSet, nor for a DaemonSet with
+        O(pause_at).
     type: str
   max_unavailable:
     description:
-      - How many replicas below the current size may be unavailable during the update, as a number
-        or as a percentage of that size (rounded down).
-      - V(0) by default. For a Deployment, that default only applies if O(max_surge) is given;
-        otherwise the Deployment's own update strategy is used.
-      - For a StatefulSet, the default is its own C(maxUnavailable), or V(1). More than one pod at a
-        time is only possible where the cluster has the feature gate C(MaxUnavailableStatefulSet).
-      - For a DaemonSet, percentages are rounded up, as its controller does, and the default is its
-        own update strategy. Pods that are not available for other reasons count as well.
+      - Maximum number of unavailable pods below the desired number, as a number or a percentage
+        (rounded down, for a DaemonSet up).
+      - By default, V(0), or the update strategy of a Deployment or a DaemonSet if O(max_surge) is
+        not set either. For a StatefulSet, its C(maxUnavailable) or V(1); more than V(1) needs the
+        feature gate C(MaxUnavailableStatefulSet).
     type: str
   pod_replacement_policy:
     description:
-      - When a new pod may come in place of an old one.
-      - With V(TerminationStarted), as soon as the old one begins to terminate. If pods take long to
-        terminate, there can be as many terminating pods as new ones for that time.
-      - With V(TerminationComplete), once the old one has terminated. Terminating pods count towards
-        the size and O(max_surge), so a cluster at its quota has room for each new pod. The update
-        ends once all old pods have terminated. Pods within their grace period are waited for, even
-        if that is longer than O(progress_deadline).
-      - For a ReplicationController and a ReplicaSet. Pods of a StatefulSet are always replaced when
-        they have terminated, and so are those of a DaemonSet without a surge; with a surge,
-        V(TerminationComplete) is refused. For a Deployment it is refused too, because the cluster
-        takes the steps. Where the cluster has the feature gate C(DeploymentPodReplacementPolicy),
-        set C(spec.podReplacementPolicy) of the Deployment.
-      - V(TerminationComplete) needs list on pods.
+      - Whether a pod is created when an old pod begins to terminate (V(TerminationStarted)), or
+        when an old pod has terminated (V(TerminationComplete)), for example because a quota has no
+        room for terminating pods.
+      - V(TerminationComplete) is for a ReplicationController or a ReplicaSet, and needs list on
+        pods. The pods of a StatefulSet, and of a DaemonSet without a surge, are always replaced in
+        that way. A Deployment has its own C(spec.podReplacementPolicy).
     type: str
     choices: [TerminationStarted, TerminationComplete]
     default: TerminationStarted
   min_ready_seconds:
-    description:
-      - Seconds for which a new pod must have been ready before it counts as available. By default,
-        the value that the controller already has.
-      - Applied when an update begins, and kept on the controller afterwards.
+    description: Seconds that a new pod must be ready before it is available. Changes
+      C(minReadySeconds) of the controller, whose value is the default.
     type: str
   update_period:
-    description:
-      - Seconds to pause between one round of scaling and the next. By default, the next round
-        starts as soon as the new pods are available.
+    description: Seconds between two steps of a ReplicationController or a ReplicaSet.
     type: str
     default: "0"
   # Canary
   pause_at:
     description:
-      - End the task successfully once this many pods are new, as a number or as a percentage of the
-        controller's size (rounded up). Use it for a canary. By default, the update runs to its end.
-      - To resume, run the same task with a higher value or without this option. To roll back, run
-        it with O(state=rolled_back).
-      - At V(100%), all pods are new, but the handover has not begun.
-      - The new pods of a Deployment count as soon as they are ready, regardless of
-        O(min_ready_seconds).
-      - The pods of a DaemonSet are updated in the order of the names of their nodes; those that are
-        not ready, once no more pods may be missing. A pod that dies, or whose node is new, is a new
-        one.
+      - Number or percentage (rounded up) of new pods at which the task ends successfully, as a
+        canary. By default, the update runs to its end.
+      - To resume, run the same task with a higher value or without this option. To roll back, use
+        O(state=rolled_back). If at least as many pods are new already, no further pod is
+        updated.
+      - At V(100%), all pods are new, but the update can still be rolled back at once.
+      - Nothing limits how long the update stays paused. For a deadline with a rollback, see the
+        role P(baton.kubernetes.image_bump#role).
     type: str
   soak:
     description:
-      - Watch the new pods for this long, at each pause before the task ends and once more before
-        the last steps of the update, as long as going back is cheap. In seconds, or with units,
-        such as V(90s), V(10m) or V(1h30m). Not at all by default.
-      - The task fails, and O(on_failure) applies, if a new pod restarts, loses its readiness, is
-        killed for memory, is evicted, or is deleted, or if more warnings (Events) are seen about
-        new pods than about old ones.
-      - If the task is killed, run it again. The time since the soak began counts if nothing has
-        happened to the new pods since, as far as they say it themselves; otherwise it counts from
-        the last thing that has happened. One that has passed at a pause is not repeated, unless
-        there are new pods that are younger than that.
-      - Nothing is watched with O(state=rolled_back). Needs list and watch on pods.
+      - How long to watch the new pods, at each pause and once all pods are new. The task fails, and
+        O(on_failure) applies, if a new pod restarts, becomes unready, is evicted or deleted, or has
+        more warnings than the old pods. By default, new pods are not watched.
+      - A soak that has passed is not repeated by the same task, and a task that was killed resumes
+        it. Not for rollbacks. Needs list and watch on pods.
     type: str
   nodes:
-    description:
-      - Which pods of a DaemonSet are the first up to O(pause_at), as the labels of their nodes (a
-        label selector, such as V(node-role.kubernetes.io/edge)). If O(pause_at) is more than there
-        are such nodes, pods on others follow.
-      - Only with O(kind=DaemonSet) and O(pause_at). The task needs to list nodes, which takes a
-        ClusterRole.
+    description: Label selector of the nodes on which O(pause_at) replaces the pods of a DaemonSet
+      first. Needs list on nodes.
     type: str
   image_drift:
     description:
-      - What to do if a tag has moved, so that the new pods run different versions of one image.
-        The C(imageID)s of all containers of the new pods are compared when there are two new pods,
-        when half of all are new, and before a pause or the last steps of the update. Pods of a
-        canary still count when the update is resumed later.
-      - V(warn) adds a warning that says which pods run which version. With V(fail), the task fails,
-        and O(on_failure) applies; that needs list on pods. V(ignore) does not compare them.
-      - Images that are named by a digest cannot move, and are not compared. Nothing is compared
-        with O(state=rolled_back) and with O(wait=false).
+      - What to do if the tag of an image has moved, so that the new pods run different digests.
+        V(warn) warns, with the pods of each digest; with V(fail), which needs list on pods, the
+        task fails, and O(on_failure) applies.
+      - Not for rollbacks, and not with O(wait=false).
     type: str
     choices: [warn, fail, ignore]
     default: warn
   # Waiting and failure
   wait:
     description:
-      - Whether to wait until the update has ended. With V(false), the task ends as soon as the
-        controller in the cluster replaces the pods, and RV(rollout.phase) is V(progressing).
-      - A later task, the same one without this option, follows the update in progress to its end,
-        and restores settings (O(max_surge)) that it has changed.
-      - Only for one Deployment, StatefulSet or DaemonSet (O(name)), which the cluster updates by
-        itself. Not with O(pause_at), O(soak) and O(on_failure=rollback), nor for the rollback of a
-        StatefulSet or a DaemonSet, all of which the task does itself. A HorizontalPodAutoscaler is
-        not frozen.
+      - With V(false), the task ends as soon as the cluster replaces the pods of a Deployment,
+        StatefulSet or DaemonSet, and RV(rollout.phase) is V(progressing). Only with O(name).
+      - The same task without this option follows the update to its end, and restores the update
+        strategy. Not with O(pause_at), O(soak) and O(on_failure=rollback), nor for the rollback of
+        a StatefulSet or a DaemonSet.
     type: bool
     default: true
   progress_deadline:
-    description:
-      - Seconds without progress after which the task fails. Progress is a step taken, or another
-        pod that becomes available, or, with O(pod_replacement_policy=TerminationComplete), another
-        pod that has terminated.
-      - Nothing is undone. Run the task again to resume, or run it with O(state=rolled_back) to roll
-        back.
+    description: Seconds without progress, such as another available pod, after which the task
+      fails, and O(on_failure) applies. A O(soak) does not count.
     type: str
     default: "600"
   timeout:
-    description:
-      - Seconds after which the task fails, however much progress it makes. No limit by default, but
-        O(progress_deadline) always applies.
+    description: Seconds for the whole task, including O(soak), after which the task fails, and
+      O(on_failure) applies. By default, only O(progress_deadline) applies.
     type: str
     aliases: [wait_timeout]
   failure_grace:
-    description:
-      - Seconds for which a problem that waiting cannot cure must persist before the task fails, for
-        example an image that cannot be pulled, a container that keeps crashing, or a missing
-        ConfigMap.
-      - Pods that their nodes reject are not waited for that long, because they are replaced without
-        end. After three for each that is missing the task fails, and the successor makes no more of
-        them.
-      - Problems that may pass, such as a lack of room on the nodes or a failing readiness probe,
-        are shown while the task waits, and only count towards O(progress_deadline).
+    description: Seconds that a cause which waiting cannot solve, such as a missing image or a
+      crashing container, must last before the task fails, and O(on_failure) applies.
     type: str
     default: "10"
   on_failure:
-    description:
-      - What to do if the new pods do not become available, whether the task gives up because of
-        O(failure_grace), O(progress_deadline) or O(timeout), or if they do not pass O(soak).
-      - V(stop) leaves the update where it is, so that it can be resumed. V(rollback) undoes it. The
-        task fails in both cases.
-      - Nothing is undone once the handover has begun, because all new pods were available by then.
-      - Nothing is undone either if the task had nothing to change and only waited for pods that are
-        not available.
+    description: What to do if the new pods do not become available or do not pass O(soak).
+      V(stop) leaves the update in progress, and the same task resumes it. V(rollback) rolls back,
+      unless the task had nothing to update or the last steps of the update have begun. The task
+      fails in either case.
     type: str
     choices: [stop, rollback]
     default: stop
   # Several controllers
   concurrency:
-    description:
-      - How many controllers to roll at the same time, with O(names) or O(label_selectors).
+    description: Maximum number of controllers that are updated at the same time.
     type: int
     default: 5
   max_failures:
-    description:
-      - With O(names) or O(label_selectors), how many controllers may fail without keeping the
-        others from being started, as a number or as a percentage of all of them (rounded down).
-        Once more than that have failed, no further ones are started, and those already started run
-        to their end. By default, the first failure is one too many; with V(1), the second.
-      - Controllers that are refused before the first one is started count as well.
-      - The task fails if any controller fails, regardless of this option.
+    description: Number or percentage of controllers that may fail before no further controller is
+      started. By default, none is started after the first failure. The task fails if any controller
+      fails.
     type: str
     default: "0"
   order_annotation:
-    description:
-      - Key of an annotation that gives each controller its place in the order, with O(names) or
-        O(label_selectors). Controllers whose value is a number come first, then those with any
-        other text, then those without the annotation. Ties are in the order of O(namespaces), or
-        sorted by namespace, and in a namespace in the order of O(kinds), and of O(names) or sorted
-        by name.
-      - This is the order in which controllers are started. Unless O(concurrency) is 1, one may
-        start before the previous one has finished.
+    description: Annotation whose value determines the order of the updates, numbers first.
     type: str
   # Advanced
   deployment_label_key:
-    description:
-      - Key of the label that distinguishes the old pods from the new ones. Not used with
-        O(kind=Deployment), O(kind=StatefulSet) and O(kind=DaemonSet), where the cluster adds a
-        label of its own.
+    description: Key of the label that distinguishes the new pods of a ReplicationController or a
+      ReplicaSet from the old pods.
     type: str
     default: kubernetes.io/deployment
   revision_history_limit:
-    description:
-      - How many previous templates of a ReplicationController or a ReplicaSet to keep, so that
-        O(to_revision) can return to them. Each is stored in a ControllerRevision (C(apps/v1)). The
-        oldest are deleted first. With V(0), previous templates are not kept.
-      - If the task is not allowed to write ControllerRevisions, it warns and continues
-        without them.
-      - The history of a Deployment, a StatefulSet or a DaemonSet is kept by the cluster, up to its
-        own C(revisionHistoryLimit).
+    description: Number of previous templates of a ReplicationController or a ReplicaSet to store,
+      each in a ControllerRevision, for O(to_revision).
     type: int
     default: 10
   autoscaler:
-    description:
-      - What to do about a HorizontalPodAutoscaler that scales the controller, and would interfere
-        with the update.
-      - V(freeze) disables its scaling during the update (C(selectPolicy=Disabled) in both
-        directions, C(minReplicas=1)), and restores it before the last step, or when the task fails.
-        The previous settings are kept in an annotation on the autoscaler, so that if this task is
-        killed, a later one can restore them. The autoscaler stays frozen while an update is paused.
-      - V(refuse) fails before anything is changed. V(ignore) leaves the autoscaler alone, unless an
-        earlier task has frozen it.
+    description: What to do with a HorizontalPodAutoscaler of the controller. V(freeze) disables its
+      scaling during the update and its pauses, and restores it at the end or after a failure.
+      V(refuse) fails before the first change. V(ignore) does not change it.
     type: str
     choices: [freeze, refuse, ignore]
     default: freeze
   record_events:
-    description:
-      - Whether to record each step as an Event on the controller, which C(kubectl describe) shows.
-        The task continues without Events if it is not allowed to create them.
-      - Steps that scale the same controller within one second share an Event. With O(names) or
-        O(label_selectors), all steps of a controller within 20 seconds do. Steps of the handover
-        are recorded once it is over, so that they do not slow it down.
+    description: Whether to record each step as an Event on the controller, if permitted.
     type: bool
     default: true
   lock:
-    description:
-      - Whether to hold a Lease (C(coordination.k8s.io/v1), named C(baton-kubernetes.<kind>.<name>))
-        from before the first change until the end, so that no other task works on the same
-        controller at the same time. The Lease is deleted afterwards.
-      - Set this to V(false) where Leases are not allowed, and make sure by other means that only
-        one task works on the controller.
+    description: Whether to hold a Lease during the task, so that no other task updates the same
+      controller. Without permission for Leases, use V(false), and run only one task at a time.
     type: bool
     default: true
   lock_timeout:
-    description:
-      - Seconds to wait if another task is already working on the controller. By default, the task
-        fails at once and says who runs the other one.
-      - The Lease of a task that was killed is taken over. On the same machine this happens at once,
-        elsewhere up to 15 seconds after that task ended.
+    description: Seconds to wait for another task that holds the Lease. By default, the task fails
+      at once.
     type: str
     default: "0"
   progress:
-    description:
-      - Whether to show each step, and what the task is waiting for, as a line on standard error
-        while the task runs.
-      - Lines are shown over the connections C(local) and C(ssh). With C(become), one of the two
-        users has to be root. No lines are shown with C(async) or C(no_log), in check mode, or if
-        the output format is JSON.
-      - Over C(ssh), a task that has shown lines ends if it loses contact with Ansible for 60
-        seconds, so that it does not continue unattended when the network is cut.
+    description: Whether to print a line for each step, and for what the task waits for. Only with
+      the connections C(local) and C(ssh).
     type: bool
     default: true
 notes:
   - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
-  - The pods keep serving throughout, and each of them has a controller at every moment. During the
-    handover at the end of an update, however, a pod that dies is not replaced until the handover is
-    over. That takes about 0.3 seconds for 4 pods, and 1 second for 100. There is no handover with
-    O(next_name).
+  - Permissions for each kind and feature are files to apply, in C(docs/permissions) of the
+    collection.
 seealso:
   - module: baton.kubernetes.rolling_update_info
+  - module: baton.kubernetes.rollout_analysis
   - module: baton.kubernetes.migrate_to_deployment
 """
 
 EXAMPLES = r"""
-- name: Roll foo to another image
-  baton.kubernetes.rolling_update:
-    name: foo
-    image: myimage:v2
-
-- name: Roll foo faster, a quarter of the pods at a time
+- name: Update foo to another image, a quarter of the pods at a time
   baton.kubernetes.rolling_update:
     name: foo
     namespace: shop
     image: registry.example.com/shop/foo:v2
     max_surge: 25%
-    min_ready_seconds: 10
 
-- name: Roll foo in a namespace whose quota has no room for pods that still terminate
+- name: Update foo in a namespace whose quota has no room for terminating pods
   baton.kubernetes.rolling_update:
     name: foo
     image: myimage:v2
@@ -533,13 +359,6 @@ EXAMPLES = r"""
     name: foo
     image: myimage:v2
 
-- name: Roll back if the tag moves before all pods run the image that the canary runs
-  baton.kubernetes.rolling_update:
-    name: foo
-    image: myimage:v2
-    image_drift: fail
-    on_failure: rollback
-
 - name: Update a DaemonSet on the test nodes first, three pods in all
   baton.kubernetes.rolling_update:
     name: foo
@@ -548,7 +367,7 @@ EXAMPLES = r"""
     pause_at: 3
     nodes: environment=test
 
-- name: Roll back the update in progress, also of a StatefulSet that is stuck
+- name: Roll back the update in progress
   baton.kubernetes.rolling_update:
     name: foo
     state: rolled_back
@@ -558,12 +377,6 @@ EXAMPLES = r"""
     name: foo
     state: rolled_back
     to_revision: previous
-
-- name: Return to one of the earlier templates that rolling_update_info lists
-  baton.kubernetes.rolling_update:
-    name: foo
-    state: rolled_back
-    to_revision: 3
 
 - name: Change more than the image
   baton.kubernetes.rolling_update:
@@ -577,12 +390,7 @@ EXAMPLES = r"""
               - name: FEATURE
                 value: "on"
 
-- name: Replace the pods if the data of a ConfigMap or a Secret that they read has changed
-  baton.kubernetes.rolling_update:
-    name: foo
-    roll_on: auto
-
-- name: Roll foo to another image, or on another password
+- name: Update foo to another image, or to other data of these objects
   baton.kubernetes.rolling_update:
     name: foo
     image: myimage:v2
@@ -595,42 +403,30 @@ EXAMPLES = r"""
     image: registry.example.com/shop/base:v2
     concurrency: 3
     max_failures: "1"
+  register: shop
+  ignore_errors: true
 
-- name: Update the same controller in the namespaces of two teams
-  baton.kubernetes.rolling_update:
-    names: [foo]
-    namespaces: [team-a, team-b]
-    image: myimage:v2
+- name: Show the outcome of each controller
+  ansible.builtin.debug:
+    msg: "{{ shop.results | map(attribute='msg') }}"
 
-- name: Update all controllers that run an image from this repository, in all namespaces of shops
+- name: Update all controllers that run an image of this repository, in all namespaces of a team
   baton.kubernetes.rolling_update:
-    label_selectors:
-      - tier=backend
-    namespace_selectors:
-      - example.com/product=shop
+    label_selectors: [tier=backend]
+    namespace_selectors: [example.com/team=shop]
     image: registry.example.com/shop/base:v2
 
-- name: Replace a controller with another one, as kubectl rolling-update -f did
+- name: Replace a controller by another one, as kubectl rolling-update -f did
   baton.kubernetes.rolling_update:
     name: foo-v1
     src: foo-v2.yaml
 
-- name: Start the update of a Deployment
+- name: Start the update of a Deployment, and let a later task without wait follow it
   baton.kubernetes.rolling_update:
     name: foo
     kind: Deployment
     image: myimage:v2
     wait: false
-
-- name: Do something else meanwhile
-  ansible.builtin.debug:
-    msg: The cluster replaces the pods.
-
-- name: Follow the update to its end
-  baton.kubernetes.rolling_update:
-    name: foo
-    kind: Deployment
-    image: myimage:v2
 
 - name: Restart the pods of a DaemonSet without a change
   baton.kubernetes.rolling_update:
@@ -641,88 +437,66 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What became of the controller. If the task failed, also the reason, and what to type
-    next.
+  description: The outcome; after a failure, also the reason and the next commands.
   returned: always
   type: str
   sample: "foo is updated to myimage:v2: 6 of 6 replicas available"
 namespace:
-  description: Namespace of the controller, also if O(namespace) was not given.
-  returned: with O(name), once the controller has been looked up
+  description: Namespace of the controller, also without O(namespace).
+  returned: with O(name), once the controller has been read
   type: str
-  sample: shop
 kind:
-  description: Kind of the controller, also if O(kind) was not given.
-  returned: with O(name), once the controller has been looked up
+  description: Kind of the controller, also without O(kind).
+  returned: with O(name), once the controller has been read
   type: str
-  sample: ReplicationController
 steps:
-  description: What this task changed in the cluster, in order. In check mode, what it would change.
-  returned: with O(name), once the controller has been looked up
+  description: The changes of this task in the cluster, in order; in check mode, the predicted
+    changes.
+  returned: with O(name), once the controller has been read
   type: list
   elements: dict
-  contains: &steps
+  contains:
     action:
-      description:
-        - What was done.
-        - V(create), V(scale) and V(delete) a controller. With O(kind=Deployment), V(scale) is done
-          by the cluster.
-        - V(annotate) a controller with the state of the update.
-        - V(rename) gives the controller the new template, at the beginning of the handover.
-        - V(hand over) pods from one controller to another, each with one patch.
-        - V(restore) a size, a template, or a HorizontalPodAutoscaler that this update, or somebody
-          else, had changed.
-        - V(freeze) a HorizontalPodAutoscaler for the duration of the update.
-        - V(keep) the template that is about to be replaced in the history, and V(delete) the oldest
-          one from it.
-        - V(update) the template of a Deployment, a StatefulSet or a DaemonSet.
-        - V(pace) sets how far the cluster may go with the update of a Deployment, a StatefulSet or
-          a DaemonSet.
-        - With O(kind=StatefulSet) and O(state=rolled_back), V(delete) a pod that the cluster would
-          wait for for ever.
-        - With O(kind=DaemonSet) and O(pause_at), V(delete) an old pod, in whose place the cluster
-          makes a new one.
+      description: The change. V(keep) stores a template in the history, V(pace) changes the update
+        strategy, V(hand over) reparents pods, V(freeze) and V(restore) are for an autoscaler.
       type: str
       choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, hand over,
         keep]
     kind:
-      description: Kind of the object that was changed; V(Pod) for V(hand over).
+      description: Kind of the changed object; V(Pod) for V(hand over).
       type: str
     name:
-      description: Name of the object that was changed; for V(hand over), of the controller that
-        gave up its pods.
+      description: Name of the changed object; for V(hand over), of the previous controller.
       type: str
     from:
-      description: Size, images by container, or state before the step; the number of pods for
-        V(hand over).
+      description: Size, images by container, or state before the step; for V(hand over), the number
+        of pods.
       type: raw
     to:
-      description: Size, images by container, or state after the step; the controller that received
-        the pods for V(hand over).
+      description: Size, images by container, or state after the step; for V(hand over), the new
+        controller.
       type: raw
     at:
-      description: When the step was taken, in RFC 3339, UTC.
+      description: Time of the step in RFC 3339, UTC.
       type: str
   sample:
     - {action: scale, kind: ReplicationController, name: foo, from: 6, to: 5, at:
       "2026-11-21T10:00:00Z"}
 rollout:
-  description: Where the update has got to.
-  returned: with O(name), once the controller has been looked up
+  description: The status of the update.
+  returned: with O(name), once the controller has been read
   type: dict
-  contains: &rollout
+  contains:
     phase:
-      description: V(complete) if no update is in progress; V(taking_over) during the handover.
+      description: V(complete) without an update in progress; V(taking_over) at its last steps.
       type: str
       choices: [complete, progressing, paused, taking_over]
     direction:
-      description: Which way the update in progress is going; V(null) if there is none.
+      description: Direction of the update in progress; V(null) without one.
       type: str
       choices: [forward, back]
     controller:
-      description: The controller; V(null) if it was deleted. For a Deployment in the middle of an
-        update, the numbers are those of
-        its old pods.
+      description: The controller, or the old pods of a Deployment; V(null) if it was deleted.
       type: dict
       contains: &numbers
         name:
@@ -732,202 +506,163 @@ rollout:
           description: The C(metadata.uid) of the object.
           type: str
         replicas:
-          description: How many pods are asked for.
+          description: Number of desired pods.
           type: int
         available:
-          description: How many pods are available.
+          description: Number of available pods.
           type: int
         images:
-          description: Image of each container, by the name of the container.
+          description: Image of each container.
           type: dict
     successor:
-      description: The successor, which owns the new pods; V(null) if no update is in progress. For
-        a Deployment, its new
-        ReplicaSet.
+      description: The owner of the new pods; V(null) without an update in progress.
       type: dict
       contains: *numbers
     desired:
-      description: How many replicas there will be at the end of the update.
+      description: Number of replicas at the end of the update.
       type: int
     floor:
-      description: The fewest available replicas that the options allow, or that there were when the
-        task began, if those were
-        fewer.
+      description: Minimum number of available pods during the update.
       type: int
     ceiling:
-      description: The most replicas, old and new, that the options allow.
+      description: Maximum number of old and new pods during the update.
       type: int
     since:
-      description: When the update in progress began or changed direction, in RFC 3339, UTC; V(null)
-        if there is none.
+      description: Time when the update in progress began or changed its direction; V(null) without
+        one.
       type: str
     last_rollout:
-      description: The last update; V(null) while one is in progress, or if none is known.
+      description: The last update; V(null) during an update, or if it is unknown.
       type: dict
       contains:
         outcome:
-          description: How the update ended.
+          description: Outcome of the update.
           type: str
           choices: [updated, rolled_back]
         from:
-          description: Image of each container before the update, by the name of the container.
+          description: Image of each container before the update.
           type: dict
         to:
-          description: Image of each container after the update, by the name of the container.
+          description: Image of each container after the update.
           type: dict
         time:
-          description: When the update ended, in RFC 3339, UTC.
+          description: Time when the update ended.
           type: str
         who:
-          description: Who ran the task that ended the update, as C(user@machine). Not kept for a
-            Deployment.
+          description: User who ended the update, as C(user@machine). Not for a Deployment.
           type: str
         to_revision:
-          description: Number of the revision that a Deployment was returned to, if O(to_revision)
-            was given.
+          description: Number of the restored revision of a Deployment.
           type: int
     images:
-      description: The images of the controller before and after this task.
+      description: Images of this task.
       type: dict
       contains:
         before:
-          description: Image of each container before, by the name of the container. Empty if the
-            task resumed a handover.
+          description: Image of each container before the task.
           type: dict
         after:
-          description: Image of each container after, by the name of the container.
+          description: Image of each container after the task.
           type: dict
 resume_command:
-  description: What to type to end the pause and update the rest of the pods, or with
-    O(wait=false) to follow the update to its end, with every other option of the task.
-  returned: if the task has left the update paused or in progress
+  description: Command that ends the pause, or follows the update to its end (O(wait=false)).
+  returned: if the task leaves the update paused or in progress
   type: str
 rollback_command:
-  description: What to type to undo the update that the task has left paused or in progress.
-  returned: if the task has left the update paused or in progress
+  description: Command that rolls back the update.
+  returned: if the task leaves the update paused or in progress
   type: str
 failure:
-  description: The parts that make up RV(msg) if the task failed.
+  description: The parts of RV(msg).
   returned: failure
   type: dict
-  contains: &failure
+  contains:
     what:
-      description: What failed.
+      description: The failure.
       type: str
     where:
-      description: The object that it failed on, or an empty text.
+      description: The object, or an empty text.
       type: str
     why:
-      description: The reason, in the cluster's own words, or an empty text. Several reasons are on
-        lines of their own.
+      description: The reasons of the cluster, one per line, or an empty text.
       type: str
     next_command:
-      description: What to type next, or an empty text. Each command is on a line of its own, and
-        repeats the options of the
-        task.
+      description: The next commands and hints, one per line, or an empty text.
       type: str
     commands:
-      description: The commands of RV(failure.next_command) without the hints, in the same order.
-        Each can be pasted unchanged, and repeats the options of the task. A command with a
-        placeholder, such as V(ANOTHER-IMAGE), is left out.
+      description: The commands of RV(failure.next_command). Each can be pasted unchanged, and
+        repeats the options of the task.
       type: list
       elements: str
     causes:
-      description: Why pods do not become available, the most significant cause first. Empty if the
-        task failed for another reason.
+      description: Why pods do not become available, the most significant cause first.
       type: list
       elements: dict
       contains:
         kind:
-          description: A word for this kind of cause, such as V(image) or V(crash), which stays the
-            same while the reasons that the
-            cluster gives alternate.
+          description: Kind of the cause, such as V(image) or V(crash).
           type: str
         reason:
-          description: The reason that the cluster gives, such as V(ImagePullBackOff).
+          description: Reason of the cluster, such as V(ImagePullBackOff).
           type: str
         message:
-          description: The message that the cluster gives.
+          description: Message of the cluster.
           type: str
         suggestion:
-          description: What to look at or type next.
+          description: The next command or hint.
           type: str
         is_fatal:
           description: Whether waiting cannot help.
           type: bool
         place:
-          description: Where the cause shows, such as V(pod foo-abc, container web).
+          description: Location of the cause, such as V(pod foo-abc, container web).
           type: str
         pod:
-          description: Name of one pod that is affected; empty if the cause lies with the
-            controller.
+          description: Name of an affected pod, or an empty text.
           type: str
         container:
-          description: Name of the container whose log may tell more; empty if no log does.
+          description: Name of the container whose log is relevant, or an empty text.
           type: str
         is_restarted:
           description: Whether RV(failure.causes[].log) is from the previous run of the container.
           type: bool
         pods:
-          description: How many pods are affected.
+          description: Number of affected pods.
           type: int
         log:
-          description: The last lines of the container's log; empty if the log cannot be read.
+          description: The last lines of the container's log.
           type: list
           elements: str
 results:
-  description: What became of each controller, in the order in which they were started. With
-    O(name), one entry, whose keys are also at the top.
-  returned: always with O(name); otherwise once the controllers have been listed
+  description: The outcome of each controller, also of those that failed or were not started, in
+    order. With O(name), one entry.
+  returned: also after a failure, once the controllers have been listed
   type: list
   elements: dict
   contains:
     namespace:
-      description: Namespace of the controller, also if O(namespace) was not given.
+      description: Namespace of the controller.
       type: str
     name:
       description: Name of the controller.
       type: str
     kind:
-      description: Kind of the controller; empty if O(kind) was not given and the task failed before
-        its first change.
+      description: Kind of the controller; empty if it is unknown.
       type: str
     changed:
-      description: Whether anything was changed for this controller.
+      description: Whether this controller was changed.
       type: bool
     failed:
       description: Whether this controller failed.
       type: bool
     skipped:
-      description: Whether this controller was left alone. RV(results[].msg) says why.
+      description: Whether this controller was skipped or not started. RV(results[].msg) has the
+        reason.
       type: bool
     msg:
-      description: As RV(msg), for this controller.
+      description: As RV(msg). RV(steps), RV(rollout), RV(resume_command), RV(rollback_command) and
+        RV(failure) are also in each entry.
       type: str
-    steps:
-      description: As RV(steps), for this controller.
-      returned: unless it was skipped, once the controller has been looked up
-      type: list
-      elements: dict
-      contains: *steps
-    rollout:
-      description: As RV(rollout), for this controller.
-      returned: unless it was skipped, once the controller has been looked up
-      type: dict
-      contains: *rollout
-    resume_command:
-      description: As RV(resume_command), for this controller.
-      returned: if the task has left its update paused or in progress
-      type: str
-    rollback_command:
-      description: As RV(rollback_command), for this controller.
-      returned: if the task has left its update paused or in progress
-      type: str
-    failure:
-      description: As RV(failure), for this controller.
-      returned: if it failed
-      type: dict
-      contains: *failure
 """
 
 import functools

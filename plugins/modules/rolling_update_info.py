@@ -26,52 +26,43 @@ attributes:
     support: full
 options:
   name:
-    description:
-      - Name of the controller to report on. By default, all controllers of O(kind) in O(namespace).
+    description: Name of the controller. By default, all controllers of O(kind) in O(namespace). A
+      name that does not exist returns no entry.
     type: str
   names:
-    description:
-      - Names of several controllers to report on.
+    description: Names of several controllers.
     type: list
     elements: str
   label_selectors:
-    description:
-      - Label selectors in the syntax of C(kubectl -l), to report on every controller that matches
-        all of them.
+    description: Label selectors in the syntax of C(kubectl -l), for all controllers that match all
+      selectors.
     type: list
     elements: str
   field_selectors:
-    description:
-      - Field selectors in the syntax of C(kubectl --field-selector), such as
-        V(metadata.name!=canary), instead of O(label_selectors) or together with them.
+    description: Field selectors in the syntax of C(kubectl --field-selector), such as
+      V(metadata.name!=canary), alone or with O(label_selectors).
     type: list
     elements: str
   namespace:
-    description:
-      - Namespace of the controllers.
-      - By default, the namespace of the context, or in a pod that of the pod, or else V(default),
-        as with C(kubectl).
+    description: Namespace of the controllers. By default, as with C(kubectl), the namespace of the
+      context, or of the pod that the task runs in, or else V(default).
     type: str
   pods:
-    description:
-      - Whether to return the pods of each controller and of its successor, at most 500 of each.
+    description: Whether to return the pods of each controller and of its successor, at most 500 of
+      each.
     type: bool
     default: false
   kind:
-    description:
-      - The kind of the controllers.
-      - By default, V(ReplicationController). With O(name), if there is no ReplicationController of
-        that name, the kind of the only other controller with that name.
+    description: Kind of the controllers, as in M(baton.kubernetes.rolling_update), or
+      V(DeploymentConfig) for a migration. By default, V(ReplicationController); with O(name), if
+      there is none of that name, the kind of the only other controller with the name.
     type: str
   api_version:
-    description:
-      - The API version of O(kind), such as V(apps/v1). It follows from O(kind), and can be omitted.
-        Any other version is an error.
+    description: API version of O(kind), for tasks that also suit C(kubernetes.core.k8s_info). Any
+      other version is an error.
     type: str
   kinds:
-    description:
-      - Several kinds to report on, one after the other, instead of O(kind). Cannot be combined with
-        O(name) or O(names).
+    description: Several kinds instead of O(kind), without O(name) and O(names).
     type: list
     elements: str
 seealso:
@@ -113,12 +104,11 @@ rollouts:
       choices: [complete, progressing, paused, taking_over]
     direction:
       description: Direction of the update in progress, where V(back) is a rollback; V(null) without
-        an update in progress.
+        one.
       type: str
       choices: [forward, back]
     controller:
-      description: The controller; V(null) if it was deleted. For a Deployment with an update in
-        progress, the numbers are those of its old pods.
+      description: The controller, or the old pods of a Deployment; V(null) if it was deleted.
       type: dict
       contains: &numbers
         name:
@@ -134,12 +124,10 @@ rollouts:
           description: Number of available pods.
           type: int
         images:
-          description: Image of each container, by the name of the container.
+          description: Image of each container.
           type: dict
     successor:
-      description: The successor, which owns the new pods; V(null) without an update in progress.
-        For a Deployment, its new ReplicaSet. For a migration, the ReplicaSet to which the pods are
-        reparented.
+      description: The owner of the new pods; V(null) without an update in progress.
       type: dict
       contains: *numbers
     desired:
@@ -147,7 +135,7 @@ rollouts:
       type: int
     since:
       description: Time when the update in progress began or changed its direction, in RFC 3339,
-        UTC; V(null) without an update in progress.
+        UTC; V(null) without one.
       type: str
     last_rollout:
       description: The last update; V(null) during an update, or if it is unknown.
@@ -158,37 +146,31 @@ rollouts:
           type: str
           choices: [updated, rolled_back]
         from:
-          description: Image of each container before the update, by the name of the container.
+          description: Image of each container before the update.
           type: dict
         to:
-          description: Image of each container after the update, by the name of the container.
+          description: Image of each container after the update.
           type: dict
         time:
-          description: Time when the update ended, in RFC 3339, UTC.
+          description: Time when the update ended.
           type: str
         who:
-          description: User who ran the task that ended the update, as C(user@machine). Not
-            recorded for a Deployment.
+          description: User who ended the update, as C(user@machine). Not for a Deployment.
           type: str
         to_revision:
-          description: Number of the restored revision, if the update rolled back a Deployment, a
-            StatefulSet or a DaemonSet to a revision.
+          description: Number of the restored revision.
           type: int
     resume_command:
-      description: How to resume the update in progress; V(null) without an update in progress. The
-        cluster does not store the options of the task that began the update, such as
-        O(baton.kubernetes.rolling_update#module:pause_at). The text therefore names that task,
-        unless only the handover remains.
+      description: How to resume the update in progress; V(null) without one. Often not a command,
+        because only the task that began the update has its options.
       type: str
     rollback_command:
-      description: The command that rolls back the update in progress; V(null) without an update in
-        progress, or if it can no longer be rolled back.
+      description: The command that rolls back the update in progress; V(null) without one, or if
+        the update can no longer be rolled back.
       type: str
     history:
-      description: The templates that O(baton.kubernetes.rolling_update#module:to_revision) can
-        restore, newest first, beginning with the current template. Their number is limited by
-        O(baton.kubernetes.rolling_update#module:revision_history_limit), or for a Deployment, a
-        StatefulSet or a DaemonSet by its C(revisionHistoryLimit).
+      description: The current template, and the templates that
+        O(baton.kubernetes.rolling_update#module:to_revision) can restore, newest first.
       type: list
       elements: dict
       contains:
@@ -196,18 +178,16 @@ rollouts:
           description: Number of the revision.
           type: int
         images:
-          description: Image of each container, by the name of the container.
+          description: Image of each container.
           type: dict
         time:
-          description: Time since which the template was used, in RFC 3339, UTC; empty if unknown.
+          description: Time since which the template was used; empty if unknown.
           type: str
         who:
-          description: User who ran the update to the template, as C(user@machine); empty if
-            unknown.
+          description: User who ran the update, as C(user@machine); empty if unknown.
           type: str
     pods:
-      description: The pods of the controller and of its successor, except terminating pods. Empty
-        without permission to list pods.
+      description: The pods that do not terminate; empty without permission to list pods.
       returned: with O(pods=true)
       type: list
       elements: dict
@@ -225,8 +205,8 @@ rollouts:
           description: Whether the pod is ready.
           type: bool
         is_new:
-          description: Whether the pod has the new template of the update in progress, also during
-            its rollback. Without an update in progress, V(true) for each pod.
+          description: Whether the pod has the new template of the update in progress. Without one,
+            V(true) for each pod.
           type: bool
 """
 

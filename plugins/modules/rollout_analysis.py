@@ -37,63 +37,47 @@ attributes:
     details: This module never changes anything, but its outcome depends on the pods.
 options:
   name:
-    description:
-      - Name of the controller.
+    description: Name of the controller.
     type: str
     required: true
   namespace:
-    description:
-      - Namespace of the controller.
-      - By default, the namespace of the context, or in a pod that of the pod, or else V(default),
-        as with C(kubectl).
+    description: Namespace of the controller. By default, as with C(kubectl), the namespace of the
+      context, or of the pod that the task runs in, or else V(default).
     type: str
   kind:
-    description:
-      - Kind of the controller.
-      - By default, V(ReplicationController). If there is no ReplicationController of that name, the
-        kind of the only other controller with that name.
+    description: Kind of the controller. By default, V(ReplicationController); if there is none of
+      that name, the kind of the only other controller with the name.
     type: str
   prometheus_url:
     description:
-      - URL of Prometheus, or of another server with its HTTP API, without C(/api/v1/query).
-        Redirects are not followed.
+      - URL of Prometheus, or of another server with its HTTP API, without C(/api/v1/query). The
+        queries are sent from the machine where the task runs, and do not follow redirects.
       - Required, unless all metrics have O(metrics[].type=error_lines).
-      - A user name and a password in the URL are used as O(prometheus_username) and
-        O(prometheus_password). Special characters in them must be percent-encoded.
     type: str
   prometheus_token:
-    description:
-      - Bearer token to authenticate with. Cannot be combined with a user name and a password.
+    description: Bearer token, instead of a user name and a password.
     type: str
   prometheus_username:
-    description:
-      - User name for HTTP basic authentication.
+    description: User name for HTTP basic authentication. By default, as in the URL.
     type: str
   prometheus_password:
-    description:
-      - Password for HTTP basic authentication with O(prometheus_username).
+    description: Password for HTTP basic authentication. By default, as in the URL.
     type: str
   prometheus_ca_cert:
-    description:
-      - Path of the certificate authority (CA) bundle to verify Prometheus' certificate with, in PEM
-        format. By default, the CA bundle of the system.
+    description: Path of the CA bundle of Prometheus, in PEM format. By default, that of the system.
     type: path
   prometheus_client_cert:
-    description:
-      - Path of the client certificate to authenticate with, in PEM format.
+    description: Path of the client certificate, in PEM format.
     type: path
   prometheus_client_key:
-    description:
-      - Path of the private key that belongs to O(prometheus_client_cert), in PEM format.
+    description: Path of the private key of O(prometheus_client_cert), in PEM format.
     type: path
   prometheus_validate_certs:
-    description:
-      - Whether to verify Prometheus' certificate.
+    description: Whether to verify Prometheus' certificate.
     type: bool
     default: true
   prometheus_timeout:
-    description:
-      - Timeout of a query in seconds.
+    description: Timeout of a query in seconds.
     type: str
     default: "10"
   metrics:
@@ -129,11 +113,9 @@ options:
             part of a string, as in V(avg(queue_length{pod=~"$pods"})).
           - C($new_pods) and C($old_pods) are replaced by the new and the old pods in the same
             query, which then compares them itself.
-          - C($namespace) is replaced by O(namespace), and C($window) by O(window).
-          - A placeholder can also be written as C(${pods}), or in double braces, which require
-            C(!unsafe), because Ansible would otherwise evaluate them.
-          - A query contains the names of at most 500 new and 500 old pods. Of more pods, an evenly
-            spaced sample is queried, with a warning.
+          - C($namespace) is replaced by the namespace of the controller, and C($window) by
+            O(window).
+          - Of more than 500 new or old pods, a sample is queried, with a warning.
         type: str
       samples_query:
         description:
@@ -240,11 +222,11 @@ options:
         type: float
       on_empty:
         description:
-          - The outcome if Prometheus responds without a number, that is, with no series (C(no
-            data)) or with C(NaN), such as the success rate without requests; or if the logs contain
-            no lines.
-          - V(zero) uses the value 0, also for the old pods. The other choices apply only to the new
-            pods. Without a number for the old pods, a comparison is inconclusive.
+          - The outcome if the query returns no series or C(NaN), such as the success rate without
+            requests, or if the logs contain no lines.
+          - V(zero) uses the value 0, also for the old pods, for example for a count of errors,
+            whose series do not exist before the first error. The other choices apply only to the
+            new pods. Without a number for the old pods, a comparison is inconclusive.
         type: str
         choices: [inconclusive, pass, fail, zero]
         default: inconclusive
@@ -262,13 +244,12 @@ options:
     type: str
     default: "0"
   count:
-    description:
-      - Number of measurements of each metric.
+    description: Number of measurements of each metric.
     type: int
     default: 1
   interval:
-    description:
-      - Seconds from one measurement to the next.
+    description: Seconds from one measurement to the next. With V(11) measurements and the default,
+      the analysis takes five minutes.
     type: str
     default: "30"
   failure_limit:
@@ -300,8 +281,7 @@ options:
     choices: [inconclusive, pass]
     default: inconclusive
   progress:
-    description:
-      - Whether to print a line for each measurement while the task runs.
+    description: Whether to print a line for each measurement.
     type: bool
     default: true
 notes:
@@ -317,12 +297,12 @@ EXAMPLES = r"""
     image: registry.example.com/shop:v2
     pause_at: 10%
 
-- name: Compare the new pods with the old pods for five minutes
+- name: Compare the new pods with the old pods for five minutes, which are ten intervals
   baton.kubernetes.rollout_analysis:
     name: shop
     prometheus_url: https://prometheus.example.com
     prometheus_token: "{{ prometheus_token }}"
-    count: 10
+    count: 11
     interval: 30
     failure_limit: 1
     metrics:
@@ -345,14 +325,13 @@ EXAMPLES = r"""
         containers: [web]
         max_increase: 2
 
-- name: Compare new and old pods in one query, with placeholders that Ansible must not evaluate
+- name: Compare new and old pods in one query
   baton.kubernetes.rollout_analysis:
     name: shop
     prometheus_url: https://prometheus.example.com
     metrics:
       - name: memory
-        query: !unsafe >-
-          avg(memory_bytes{pod=~"{{ new_pods }}"}) / avg(memory_bytes{pod=~"{{ old_pods }}"})
+        query: avg(memory_bytes{pod=~"$new_pods"}) / avg(memory_bytes{pod=~"$old_pods"})
         max: 1.2
 """
 

@@ -60,6 +60,27 @@ def test_migration_retains_all_pods(migratable, replicas):
     assert set(rerun["requests"]) == {"GET"}
 
 
+def test_completed_migration_is_reverted_by_hand(migratable):
+    """The test takes the steps of docs/migrating.md."""
+    migratable.make_primary(3)
+    before = uids(migratable.pods())
+    migrate(migratable)
+    eventually(lambda: is_migrated(migratable), "the completion of the migration", seconds=60)
+    with pytest.raises(RolloutError, match="a migration that has ended cannot be rolled back"):
+        migratable.roll(**ROLL_BACK)
+    (replica_set,) = migratable.replica_sets()
+
+    orphan = {"propagationPolicy": "Orphan"}
+    for resource, name in (("deployments", "foo"),
+                           ("replicasets", replica_set["metadata"]["name"])):
+        migratable.call("DELETE", migratable.apps_path(resource, name), orphan)
+        eventually(lambda: migratable.get_app(resource, name) is None, "its deletion")  # noqa: B023
+    controller = migratable.make_primary(3)
+
+    assert uids(migratable.pods()) == before
+    assert {owner(pod) for pod in migratable.pods()} == {controller["metadata"]["uid"]}
+
+
 @pytest.mark.full
 def test_deployment_updates_after_the_migration(migratable):
     """The pods have a deployment label from an earlier update."""

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from ansible_collections.baton.kubernetes.plugins.lookup import release_request
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -59,8 +60,10 @@ def test_the_credential_type_injects_the_options_of_the_module():
     kind = json.loads((AWX / "kubeconfig.credential_type.json").read_text())
     fields = {field["id"] for field in kind["inputs"]["fields"]}
 
-    connection = (ROOT / "plugins" / "doc_fragments" / "connection.py").read_text()
-    assert all(f"E({variable})" in connection for variable in kind["injectors"]["env"])
+    spec = connection.ARGUMENT_SPEC
+    names = {name for option in spec for name in (option, *spec[option].get("aliases", ()))}
+    assert {variable.removeprefix("K8S_AUTH_").lower()
+            for variable in kind["injectors"]["env"]} <= names
     used = set(re.findall(r"{{ (\w+)", json.dumps(kind["injectors"]))) - {"tower"}
     assert used == fields >= set(kind["inputs"]["required"])
 

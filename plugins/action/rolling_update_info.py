@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils import in_process
 from ..plugin_utils.module_action import ModuleAction
 
 
 class ActionModule(ModuleAction):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self.prepare(tmp, task_vars)
-        params = self.parameters("info", task_vars)
-        if params and (result := in_process.read("info", params, self._loader.get_basedir())):
-            return result
-        return self._execute_module(task_vars=task_vars, wrap_async=self._task.async_val)
+        result = self.read("info", self.parameters("info", task_vars))
+        return result or self.run_module(task_vars)

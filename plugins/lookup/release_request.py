@@ -15,12 +15,15 @@ import pathlib
 import typing as t
 
 import yaml
+from ansible import constants as C
+from ansible import context
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.validation import check_type_dict
 from ansible.plugins.lookup import LookupBase
 from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.secrets import is_path
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
     REMOVED_FROM_ROLES,
@@ -37,6 +40,8 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils.pages import repo
 Json = dict[str, t.Any]
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
 HOOKS = ("before", "verify", "after", "failure")
+#: The variables of the playbooks that select the cluster.
+CLUSTER_VARIABLES = ("kubeconfig", "context")
 
 
 class LookupModule(LookupBase):
@@ -56,8 +61,10 @@ class Variables:
     """
 
     def __init__(self, role: str, variables: t.Mapping[str, t.Any],
-                 template: t.Callable[[t.Any], t.Any], extra: t.Container[str] = ()) -> None:
-        self.role, self.variables, self.template, self.extra = role, variables, template, extra
+                 template: t.Callable[[t.Any], t.Any],
+                 extra: t.Mapping[str, t.Any] | None = None) -> None:
+        self.role, self.variables, self.template = role, variables, template
+        self.extra = extra or {}
         self.errors: list[str] = []
         self.is_short = bool(self.value(f"__{role}_short_names", default=False))
         self.layer = ("role" if not self.is_short else "awx" if "awx_job_id" in variables
@@ -110,7 +117,29 @@ class Variables:
                 else str(self.variables.get("inventory_hostname", "")),
                 "job_template": str(self.value("awx_job_template_name")) if self.layer == "awx"
                 else "",
+                **self._repeatable(options | selection),
                 "errors": list(map(self._with_user_names, dict.fromkeys(self.errors)))}
+
+    def _repeatable(self, values: Json) -> Json:
+        """Return the options and the cluster that a command of the playbook repeats.
+
+        user_options is empty if the user has typed other variables or an inventory, or an analysis,
+        whose credentials must not reach the output. A kubeconfig that is not a path is None.
+        """
+        extra, options = set(self.extra), documented_options(self.role)
+        names = {short for name in options for short in short_names(_short(name, self.role))}
+        cluster = {name: self.extra[name] for name in CLUSTER_VARIABLES if name in self.extra}
+        kubeconfig = cluster.get("kubeconfig")
+        if kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)):
+            cluster["kubeconfig"] = None
+        inventory = list(context.CLIARGS.get("inventory") or ())
+        is_whole = (self.layer == "playbook" and extra <= {*names, *cluster, *options}
+                    and inventory in ([], list(C.DEFAULT_HOST_LIST)) and not self.own("analysis"))
+        values = {_short(name, self.role): self.own(_short(name, self.role))
+                  for name in options} | values
+        values = {option: value for option, value in values.items() if not is_empty(value)
+                  and value != options[f"{self.role}_{option}"].get("default")}
+        return {"user_options": values if is_whole else {}, "cluster": cluster}
 
     def _removed(self) -> t.Iterator[str]:
         """Yield an error for each variable of an earlier version, with the new way.
@@ -190,17 +219,22 @@ class Variables:
         return {"typed": typed, "path": path}
 
 
-@functools.cache
 def specs(role: str) -> dict[str, Json]:
     """Return the argument specs of the role's variables that are options of the module."""
+    return {name: spec for name, spec in documented_options(role).items()
+            if _short(name, role) in ARGUMENT_SPEC}
+
+
+@functools.cache
+def documented_options(role: str) -> dict[str, Json]:
+    """Return the argument specs of the role's variables."""
     try:
         path = ROLES / role / "meta" / "argument_specs.yml"
         documented = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise AnsibleError(f"{role} is no role of this collection: {error}") from error
-    return {name: spec
-            for name, spec in documented["argument_specs"]["main"]["options"].items()
-            if _short(name, role) in ARGUMENT_SPEC}
+    options: dict[str, Json] = documented["argument_specs"]["main"]["options"]
+    return options
 
 
 def short_names(option: str) -> list[str]:

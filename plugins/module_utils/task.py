@@ -59,6 +59,8 @@ INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
 INFO_EXCLUSIVE = [("name", "names", selectors) for selectors in fleet.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
+#: The variable by which an action plugin passes the job template of a job in AWX (Request).
+JOB_TEMPLATE = "BATON_JOB_TEMPLATE"
 #: The options of each entry point of this module.
 OPTIONS = {"update": UPDATE_OPTIONS, "migrate": MIGRATION_OPTIONS, "info": INFO_OPTIONS,
            "analysis": ANALYSIS_OPTIONS}
@@ -175,7 +177,8 @@ def _update_of_kind(params: Json, check_mode: bool, diff: bool, only_look: bool)
 def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
     params = {**params, "connection": connection.command_options(params, os.environ),
               # The action plugin sets the variable for a task of a role that writes a report.
-              "return_sizes": "BATON_SIZES" in os.environ}
+              "return_sizes": "BATON_SIZES" in os.environ,
+              "job_template": os.environ.get(JOB_TEMPLATE)}
     many = fleet.Fleet.from_params(params)
     # Reject invalid options before the first request to the API server.
     requests = places.probes(params, many.kinds if many else [params.get("kind")])
@@ -328,7 +331,7 @@ def _look_only(params: Json) -> Request:
                           "module": module_of_kind(params.get("kind") or Request.kind),
                           "namespace": params.get("namespace"), "kind": params.get("kind"),
                           "default_namespace": params["default_namespace"],
-                          "state": "rolled_back",
+                          "state": "rolled_back", "job_template": os.environ.get(JOB_TEMPLATE),
                           "connection": connection.command_options(params, os.environ)})
 
 

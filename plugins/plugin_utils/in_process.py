@@ -54,10 +54,12 @@ def _validator(function: str) -> ArgumentSpecValidator:
     return ArgumentSpecValidator(task.OPTIONS[function], mutually_exclusive=exclusive)
 
 
-def read(function: str, params: Json, folder: str, **flags: bool) -> Json | None:
+def read(function: str, params: Json, folder: str, environment: dict[str, str],
+         **flags: bool) -> Json | None:
     """Return the result of a function of task.py without a write; None if the module must run."""
     try:
-        with _in_folder(folder):  # the working directory of a module
+        # the working directory and the environment of a module
+        with _in_folder(folder), _with_environment(environment):
             return _result(function, params, flags)
     except Exception as error:  # the module then reports the error
         Display().vvv(f"left to the module: {error!r}")
@@ -169,3 +171,14 @@ def _in_folder(path: str) -> t.Iterator[None]:
         yield
     finally:
         os.chdir(before)
+
+
+@contextlib.contextmanager
+def _with_environment(variables: dict[str, str]) -> t.Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -19,6 +19,7 @@ from ansible.module_utils.common.validation import check_type_dict
 from ansible.parsing.vault import is_encrypted_file
 from ansible.plugins.action import ActionBase
 
+from ..module_utils import task
 from ..module_utils.cluster import secrets
 from ..module_utils.model.fields import Json
 from . import in_process
@@ -52,6 +53,11 @@ class ModuleAction(ActionBase):
         if (self._connection.transport == "local" and isinstance(kubeconfig, str)
                 and secrets.is_path(kubeconfig)):
             self._task.args["kubeconfig"] = self._kubeconfig(kubeconfig.split(os.pathsep))
+        # Variables of the module's environment.
+        self.environment: dict[str, str] = {}
+        if task_vars and "awx_job_id" in task_vars:
+            template = self._templar.template(task_vars.get("awx_job_template_name") or "")
+            self.environment[task.JOB_TEMPLATE] = str(template)
         if self._is_local_or_ssh() and not self._connection.become:
             # Without pipelining, Ansible writes the options to a file, including secrets.
             self._connection.set_option("pipelining", True)
@@ -72,6 +78,23 @@ class ModuleAction(ActionBase):
                 or any(self._task.environment or ()) or interpreter != sys.executable):
             return None
         return in_process.parameters(function, self._task.args, self._loader.get_basedir())
+
+    def read(self, function: str, params: Json | None, **flags: bool) -> Json | None:
+        """Return the result of the code in this process, or None if the module must run."""
+        folder = self._loader.get_basedir()
+        return params and in_process.read(function, params, folder, self.environment, **flags)
+
+    def run_module(self, task_vars: dict[str, t.Any] | None) -> dict[str, t.Any]:
+        """Run the module with the variables of the environment."""
+        if self.environment:
+            self._task.environment.append(self.environment)
+        try:
+            result: dict[str, t.Any] = self._execute_module(task_vars=task_vars,
+                                                            wrap_async=self._task.async_val)
+            return result
+        finally:
+            if self.environment:
+                self._task.environment.remove(self.environment)
 
     @staticmethod
     def _reject_jinja_file(template: t.Any) -> None:

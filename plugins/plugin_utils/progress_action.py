@@ -46,44 +46,32 @@ class ProgressAction(ModuleAction):
         except RolloutError as error:
             return error.as_result() | {"failed": True}
         # The roles request the sizes over time for their report; no option of the module does.
-        environment = {"BATON_SIZES": "1"} if self._task.args.pop("_return_sizes", False) else {}
+        if self._task.args.pop("_return_sizes", False):
+            self.environment["BATON_SIZES"] = "1"
         params, diff = self.parameters(function, task_vars), self._task.diff
         if not self._task.check_mode:
-            return self.execute(task_vars, function, params, environment, diff=diff)
-        result = params and in_process.read(function, params, self._loader.get_basedir(),
-                                            diff=diff, check_mode=True)
-        return result or self.execute(task_vars, function, None, environment, diff=diff)
+            return self.execute(task_vars, function, params, diff=diff)
+        result = self.read(function, params, diff=diff, check_mode=True)
+        return result or self.execute(task_vars, function, None, diff=diff)
 
     def execute(self, task_vars: dict[str, t.Any] | None, function: str, params: Json | None,
-                environment: t.Mapping[str, str] | None = None, **flags: bool
-                ) -> dict[str, t.Any]:
+                **flags: bool) -> dict[str, t.Any]:
         """Run a function of module_utils.task, or the module if the parameters are None."""
         if self._task.async_val:
-            return self._execute_module(task_vars=task_vars, wrap_async=True)
+            return self.run_module(task_vars)
         path = (f"{self._folder()}/baton-progress-{secrets.token_hex(16)}" if self._shows_progress()
                 else "")
-        environment = {**(environment or {}), **({"BATON_PROGRESS": path} if path else {})}
-        process = (in_process.Process(function, params, self._loader.get_basedir(), environment,
-                                      **flags) if params else None)
+        if path:
+            self.environment["BATON_PROGRESS"] = path
+        process = (in_process.Process(function, params, self._loader.get_basedir(),
+                                      self.environment, **flags) if params else None)
         with progress.ends_with_ansible(), self._printer(path, task_vars or {}) as result:
-            result.update(process.result() if process
-                          else self._run_module(environment, task_vars))
+            result.update(process.result() if process else self.run_module(task_vars))
         return result
 
     def has_lines(self, result: dict[str, t.Any]) -> bool:
         """Return whether the module must have written progress lines, by its result."""
         return bool(result.get("changed") or result.get("failed"))
-
-    def _run_module(self, environment: dict[str, str],
-                    task_vars: dict[str, t.Any] | None) -> dict[str, t.Any]:
-        if environment:
-            self._task.environment.append(environment)
-        try:
-            result: dict[str, t.Any] = self._execute_module(task_vars=task_vars)
-            return result
-        finally:
-            if environment:
-                self._task.environment.remove(environment)
 
     def _folder(self) -> str:
         is_own = self._connection.transport == "local" and not self._connection.become

@@ -39,11 +39,12 @@ class Jobs:
             "K8S_AUTH_VERIFY_SSL": "True",
             "K8S_AUTH_SSL_CA_CERT": str(cluster.certificate_authority)}
 
-    def data_dir(self, variables):
+    def data_dir(self, variables, files=None):
         self.count += 1
         folder = self.folder / f"job-{self.count}"
         shutil.copytree(PROJECT, folder / "project")
-        for name, content in (("inventory/hosts", LOCALHOST),
+        playbooks = {f"project/{name}": json.dumps(plays) for name, plays in (files or {}).items()}
+        for name, content in (*playbooks.items(), ("inventory/hosts", LOCALHOST),
                               ("env/envvars", json.dumps(self.environment)),
                               ("env/extravars",
                                json.dumps({"controller_namespace": self.namespace.name,
@@ -52,9 +53,9 @@ class Jobs:
             (folder / name).write_text(content)
         return folder
 
-    def launch(self, playbook, cancelled=lambda: False, **variables):
+    def launch(self, playbook, cancelled=lambda: False, files=None, **variables):
         """Run a job until it ends or is cancelled, and return the runner."""
-        runner = ansible_runner.run(private_data_dir=str(self.data_dir(variables)),
+        runner = ansible_runner.run(private_data_dir=str(self.data_dir(variables, files)),
                                     playbook=playbook, quiet=True,
                                     cancel_callback=cancelled)
         print(runner.status, runner.stdout.read())
@@ -152,7 +153,7 @@ def test_workflow_updates_and_rolls_back(namespace, jobs):
         "kind": "ReplicationController",
         "image": "myimage:v2", "outcome": "updated", "previous_images": {"web": "myimage:v1"},
         "previous_images_by_name": {},
-        "msg": "foo is updated to myimage:v2: 4 of 4 replicas available"}
+        "msg": "foo is updated to myimage:v2: 4 of 4 replicas available", "commands": []}
 
     rollback = jobs.launch("rollback.yml", **survey("rollback") | artifacts(update))
 
@@ -266,6 +267,42 @@ def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
     assert job.status == "failed" and images(namespace) == {"myimage:v1"}
     assert (artifacts(job)["outcome"] == "rolled_back"
             and "CrashLoopBackOff" in artifacts(job)["msg"])
+
+
+@pytest.mark.fake_nodes("a container that ends before its pod is ready")
+def test_next_commands_of_a_failed_job_are_launches(namespace, jobs):
+    """A task of the module, and a role, name the job template; an ad-hoc command is of no use."""
+    namespace.make_primary(2)
+    in_awx = {"awx_job_id": 7, "awx_job_template_name": "Update shop", "controller": "foo",
+              "image": "myimage:v2-crash", "failure_grace": 1}
+
+    job = jobs.launch("image_bump.yml", on_failure="stop", **in_awx)
+
+    again = "relaunch the job, or launch the job template *Update shop* again"
+    assert job.status == "failed" and artifacts(job)["commands"] == [
+        again, f"launch the job template *Rollback* with controller foo, controller_namespace "
+               f"{namespace.name}"]
+    options = {"name": "foo", "namespace": "{{ controller_namespace }}", "image": "{{ image }}",
+               "failure_grace": 1}
+    tasks = [{"baton.kubernetes.rolling_update": options, "register": "update",
+              "ignore_errors": True, "check_mode": False},
+             {"baton.kubernetes.rolling_update": {**options, "image": "myimage:v3"},
+              "register": "other", "ignore_errors": True, "check_mode": True},
+             {"baton.kubernetes.rolling_update_info": {"name": "foo", "namespace":
+                                                       "{{ controller_namespace }}"},
+              "register": "info"},
+             {"ansible.builtin.set_stats": {"data": {
+                 "commands": "{{ update.failure.commands }}", "msg": "{{ update.msg }}",
+                 "other": "{{ other.failure.commands }}",
+                 "rollback": "{{ info.rollouts[0].rollback_command }}"}}}]
+    play = {"hosts": "localhost", "gather_facts": False, "tasks": tasks}
+    plain = artifacts(jobs.launch("plain.yml", files={"plain.yml": [play]}, **in_awx))
+
+    back = (f"launch a job that runs baton.kubernetes.rolling_update with name=foo "
+            f"namespace={namespace.name} state=rolled_back")
+    assert plain["commands"][-2:] == [again, f"{back} failure_grace=1"]
+    assert plain["rollback"] == back and plain["other"] == [f"{back} failure_grace=1"]
+    assert "ansible localhost" not in plain["msg"]
 
 
 def test_artifacts_do_not_contain_the_injected_token(namespace, jobs):

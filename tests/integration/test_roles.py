@@ -114,18 +114,19 @@ def test_failed_check_is_named_and_the_update_rolled_back(
 @pytest.mark.full
 def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, check_server):
     namespace.make_primary(2)
+    playbooks.write("write_commands.yml", [{"ansible.builtin.copy": {
+        "content": "{{ image_bump_commands | to_json }}", "mode": "0600",
+        "dest": str(playbooks.folder / "commands.json")}}])
     for step in ("rollback", "resume"):
         check_server.failing_stages = {"50%"}
-        playbooks.image_bump(succeeds=False, on_failure="stop")
+        playbooks.image_bump(succeeds=False, on_failure="stop",
+                             failure_tasks=["write_report_data.yml", "write_commands.yml"])
         assert versions(namespace) == (1, 1) and playbooks.report_data["outcome"] == "stopped"
-        next_line = r"Next: run the same task again to resume, or run `(.*?)` to roll back"
-        (back,) = re.findall(next_line, playbooks.report_data["message"])
+        again, back = json.loads((playbooks.folder / "commands.json").read_text())
+        assert f"or run `{back}` to roll back" in playbooks.report_data["message"]
 
         check_server.failing_stages = set()
-        if step == "rollback":
-            playbooks.command(*shlex.split(back))
-        else:
-            playbooks.image_bump(on_failure="stop")
+        playbooks.command(*shlex.split(back if step == "rollback" else again))
 
         assert versions(namespace) == {"rollback": (2, 0), "resume": (0, 2)}[step]
 

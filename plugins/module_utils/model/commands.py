@@ -15,7 +15,7 @@ import typing as t
 
 from . import shell
 from .fields import Json
-from .kinds import Module, State
+from .kinds import State
 
 #: States whose tasks create new pods.
 _FORWARD = frozenset({State.UPDATED, State.RESTARTED})
@@ -149,13 +149,20 @@ def single_controller_changes(options: t.Mapping[str, t.Any], name: str, namespa
     return {"name": name, **place, **selection} if selection else {}
 
 
-def describe_rerun(changes: t.Mapping[str, t.Any], module: Module | None = None) -> str:
+def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
+    """Return the instruction to a user of AWX to repeat the job, with changes or without."""
+    if not job_template:
+        return "launch the same job template again"
+    launch = f"launch the job template *{job_template}* again"
+    return launch if changes else f"relaunch the job, or {launch}"
+
+
+def describe_rerun(changes: t.Mapping[str, t.Any], rerun: str = RERUN_TASK) -> str:
     """Return the advice to run the task with changes, in place of a command.
 
     An example is "run the same task again with state=rolled_back". Values that are not safe to type
     are left out.
     """
-    rerun = f"run the module {module}" if module else RERUN_TASK
     changed = " ".join(f"{option}={value}" for option,
                        value in changes.items() if value is not None and shell.is_plain(str(value)))
     removed = " and ".join(option for option, value in changes.items() if value is None

@@ -144,6 +144,7 @@ def parse_request(params: Json) -> Request:
         rolls_back=provided.get("on_failure") == "rollback",
         waits=provided.get("wait", Request.waits),
         waits_for_termination=provided.get("pod_replacement_policy") == TERMINATION_COMPLETE,
+        job_template=params.get("job_template"),
         options=_provided(params, SPECS[module]),
         **{option: provided[option] for option in _UNCHECKED if option in provided},
         **_fenceposts(kind, provided)

@@ -18,6 +18,8 @@ from .thresholds import Size
 
 #: The value of to_revision for the template before the last update.
 PREVIOUS = "previous"
+#: The namespace and the name of the collection.
+COLLECTION = "baton.kubernetes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +95,9 @@ class Request:
     lock: bool = True
     #: Seconds to wait for another holder of the Lease.
     lock_timeout: float = 0
+    #: The job template whose job in AWX runs the task, or "" if the name is unknown; None without
+    #: AWX. A user of AWX launches jobs, and has no shell for commands.
+    job_template: str | None = None
     #: The connection options, for commands; None for a value that cannot be typed.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     #: The other options that the user has provided, for commands.
@@ -205,7 +210,8 @@ class Request:
         In changes, None leaves an option out, and images are by container. A command with another
         state repeats only the options that apply to that state (commands.OPTIONS). A command
         without a change repeats the task for all its controllers, any other command is for this
-        controller alone. If no command is safe to paste, the result is otherwise, or advice.
+        controller alone. If no command is safe to paste, the result is otherwise, or advice. In
+        AWX, the result is the launch of a job.
         """
         return _command(self, state, otherwise, changes)
 
@@ -232,8 +238,15 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
     words = {option: value for option, value in by_state.items() if value and state}
     apart = {} if is_fleet else commands.single_controller_changes(
         request.options, request.name, request.namespace)
+    if request.job_template is not None:
+        if is_typed and (state or module is not request.module):
+            return commands.describe_rerun(options, f"launch a job that runs {COLLECTION}.{module}")
+        changed = {**apart, **words, **{option: value for option, value in changes.items()
+                                        if value is not None or option in request.options}}
+        return commands.describe_rerun(changed, commands.relaunch(request.job_template, changed))
     if module is not request.module:
-        return command or otherwise or commands.describe_rerun({"name": request.name}, module)
+        return command or otherwise or commands.describe_rerun({"name": request.name},
+                                                               f"run the module {module}")
     return command or otherwise or commands.describe_rerun({**apart, **words, **changes})
 
 

@@ -22,8 +22,10 @@ from .identity import canonical
 #: Values that need no quotes in key=value.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/@+%=-]+")
 #: First words of commands.
-_PROGRAMS = ("ansible localhost -m ", "kubectl ", "oc ", "helm ", "argocd ",
+_PROGRAMS = ("ansible localhost -m ", "ansible-playbook ", "kubectl ", "oc ", "helm ", "argocd ",
              f"{shlex.quote(sys.executable)} -m pip ")
+#: First words of the instructions to a user of AWX, who has no shell for commands.
+_LAUNCHES = ("launch ", "relaunch ")
 #: Words in a command that the user has to replace.
 PLACEHOLDERS = ("THE-EARLIER-IMAGE", "ANOTHER-IMAGE", "-OF-THE-TASK")
 #: Characters with which a Jinja expression or header begins.
@@ -37,9 +39,11 @@ _FLAGS = {"kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "hos
 def is_command(line: str) -> bool:
     """Return whether a line of an error is a whole command that a user can paste unchanged.
 
-    A line is either a command or a hint of our own, and no hint begins with a program.
+    A line is either a command, or the launch of a job in AWX, or a hint of our own. No hint begins
+    with the words of a command or of a launch.
     """
-    return line.startswith(_PROGRAMS) and not any(word in line for word in PLACEHOLDERS)
+    has_placeholder = any(word in line for word in PLACEHOLDERS)
+    return line.startswith((*_PROGRAMS, *_LAUNCHES)) and not has_placeholder
 
 
 def is_plain(text: str) -> bool:
@@ -53,14 +57,33 @@ def ansible(module: str, options: Json) -> str | None:
     Returns None if there is no safe command, because Jinja would evaluate a value, or because a
     value is None.
     """
-    if None in options.values() or any(_EVALUATED & set(text) or not text.isprintable()
-                                       for text in _texts(options)):
+    if not _is_safe(options):
         return None
     has_mapping = any(isinstance(value, dict) for value in options.values())
     are_plain = not has_mapping and all(map(is_plain, _texts(options)))
     arguments = (" ".join(f"{key}={_format(value)}" for key, value in options.items())
                  if are_plain else canonical(options))
     return f"ansible localhost -m baton.kubernetes.{module} -a {shlex.quote(arguments)}"
+
+
+def playbook(name: str, variables: Json) -> str | None:
+    """Return the command of a playbook of the collection; None as for ansible()."""
+    if not _is_safe(variables):
+        return None
+    # A comma separates names and stages only; the files of a list are separate entries.
+    are_plain = all(is_plain(text.replace(",", "")) for text in _texts(variables)) and not any(
+        isinstance(value, dict) or (isinstance(value, list) and len(value) > 1)
+        for value in variables.values())
+    extra = ([f"{key}={_format(value)}" for key, value in variables.items()] if are_plain
+             else [canonical(variables)])
+    return " ".join([f"ansible-playbook baton.kubernetes.{name}",
+                     *(f"-e {shlex.quote(text)}" for text in extra)])
+
+
+def _is_safe(options: Json) -> bool:
+    """Return whether neither Ansible nor the shell evaluates a value."""
+    return None not in options.values() and not any(
+        _EVALUATED & set(text) or not text.isprintable() for text in _texts(options))
 
 
 def kubectl(connection: t.Mapping[str, str | None], namespace: str = "") -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import shlex
 import typing as t
 
-from ..model import shell
 from ..model.fields import Json, mapping, objects, text
+from . import next_steps
 from .history import UPDATING, Event, History, measured_by
 from .request import Request
 from .rollback_scope import RollbackScope, remaining_updates
@@ -98,7 +97,9 @@ class Ending:
         rollback = gist(self.rollback) or text(self.rollback, "msg")
         return "\n".join([
             self._failure(event, first_line), *self._consequence(event, rollback), *above,
-            *self._failed_hooks, *command_for_this_cluster(self.request)])
+            *self._failed_hooks,
+            *(f"Next, for this cluster only: {advice}."
+              for advice in next_steps.for_this_cluster(self.request))])
 
     @property
     def result(self) -> Json:
@@ -199,7 +200,7 @@ class Ending:
 
     def _consequence(self, event: Event, rollback: str) -> list[str]:
         """Return message lines about the state of the update, with the next command."""
-        not_rolled_back, again = self._not_rolled_back(event), run_again(self.request)
+        not_rolled_back, again = self._not_rolled_back(event), next_steps.run_again(self.request)
         if self._is_approved:
             return ["Another client has resumed the update at the last moment: it is not rolled "
                     "back.",
@@ -218,7 +219,8 @@ class Ending:
         if (self._is_in_progress if event.turn.purpose in ("check", "approval")
                 else is_awx and unfinished):
             return ["The update is left at that stage.",
-                    f"Next: {again} to resume, or {rollback_command(self.request)} to roll back."]
+                    f"Next: {again} to resume, or {next_steps.roll_back(self.request)} to roll "
+                    "back."]
         return not_rolled_back or ([f"Next: {again}."] if is_awx else [])
 
     @property
@@ -228,35 +230,16 @@ class Ending:
                 for event in self.history.with_purpose("failure") if event.has_failed]
 
 
-def command_for_this_cluster(request: Request) -> list[str]:
-    """Return a message line with the command that repeats a play for this cluster alone."""
-    if not request.host or request.layer != "playbook":
+def next_commands(ending: Ending) -> list[str]:
+    """Return the next commands: none after a complete run, or for an invalid request."""
+    request, history = ending.request, ending.history
+    is_update = request.role == "image_bump"
+    is_resumable = is_update and bool(history.summary.in_progress or history.summary.unfinished)
+    if ending.is_refused or not (is_resumable or history.failed):
         return []
-    return ["Next, for this cluster only: run the same command again with --limit "
-            f"{shlex.quote(request.host)}."]
-
-
-def run_again(request: Request) -> str:
-    """Return the instruction to repeat the run, in the words of the layer."""
-    if request.layer == "awx":
-        return (f"relaunch the job, or launch the job template *{request.job_template}* again"
-                if request.job_template else "launch the same job template again")
-    return "run the same task again"
-
-
-def rollback_command(request: Request) -> str:
-    """Return the instruction to roll back, in the words of the layer."""
-    if request.layer == "role":
-        return "run baton.kubernetes.rollback"
-    typed = {request.variable(option): ",".join(value) if isinstance(value, list) else value
-             for option, value in (request.selection | request.place).items()}
-    if request.layer == "awx":
-        return ("launch the job template *Rollback* with "
-                f"{', '.join(f'{name} {value}' for name, value in typed.items())}")
-    if not all(shell.is_plain(str(value)) for value in typed.values()):
-        return "run baton.kubernetes.rollback"
-    extra = " ".join(f"-e {name}={value}" for name, value in typed.items())
-    return f"run `ansible-playbook baton.kubernetes.rollback {extra}`"
+    is_undone = bool(ending.rollback) and not ending.rollback.get("failed")
+    return next_steps.commands(request, is_resumable=is_resumable and not is_undone,
+                               is_paused=not history.failed)
 
 
 def report_data(request: Request, history: History, ending: Ending, caller: Json, began: str,
@@ -341,7 +324,7 @@ def artifacts(request: Request, history: History, ending: Ending, page: str = ""
         "controller": request.name, "names": names,
         "controller_namespace": _namespace(request, results),
         "kind": ending.kind, "image": requested or ", ".join(map(str, images.values())),
-        "outcome": ending.outcome, "msg": ending.message}
+        "outcome": ending.outcome, "msg": ending.message, "commands": next_commands(ending)}
     if request.role == "image_bump":
         variables["previous_images"] = ending.previous_images
         variables["previous_images_by_name"] = {} if request.name else previous_images(results)

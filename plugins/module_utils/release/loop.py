@@ -14,7 +14,7 @@ import math
 
 from ..model.fields import Json, mapping, objects, rfc3339, seconds, text
 from .approval import Approval
-from .ending import report_data
+from .ending import next_commands, report_data
 from .history import Event, History, Turn
 from .request import Request
 from .summary import Summary
@@ -109,5 +109,6 @@ def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
             "history": {"stages": history.stages(request.pauses), "results": history.results},
             "outcome": ending.outcome if is_end else "",
             "message": ending.message if is_end else "",
+            "commands": next_commands(ending) if is_end else [],
             "report_data": report_data(request, history, ending, caller, began, release.now)
             if is_end else {}}

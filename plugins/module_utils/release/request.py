@@ -72,6 +72,11 @@ class Request:
     errors: list[str]
     #: The name of the job template that AWX has launched, or "".
     job_template: str = ""
+    #: The options whose values differ from their defaults; {} if the command of the playbook also
+    #: has other options or variables, so that no other command repeats the run.
+    user_options: Json = dataclasses.field(default_factory=dict)
+    #: The variables of a playbook that select the cluster.
+    cluster: Json = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, variables: Json) -> Request:
@@ -110,7 +115,9 @@ class Request:
                    report=text(variables, "report"), has_page=bool(variables.get("has_page")),
                    has_artifacts=bool(variables.get("has_artifacts")),
                    check_mode=bool(variables.get("check_mode")), host=text(variables, "host"),
-                   errors=errors, job_template=text(variables, "job_template"))
+                   errors=errors, job_template=text(variables, "job_template"),
+                   user_options=mapping(variables, "user_options"),
+                   cluster=mapping(variables, "cluster"))
 
     @property
     def name(self) -> str:

@@ -235,6 +235,27 @@ def test_a_migration_repeats_its_own_options_and_only_those_of_an_update_in_an_u
         "name": "foo", "lock": "false", "max_surge": "2", "image": "myimage:v2"}
 
 
+@pytest.mark.parametrize("params, change, launch", [
+    (V2, {}, "relaunch the job, or launch the job template *Shop* again"),
+    (V2, {"lock_timeout": 600}, "launch the job template *Shop* again with lock_timeout=600"),
+    (V2 | {"pause_at": "1"}, {"pause_at": None, "nodes": None},
+     "launch the job template *Shop* again without pause_at"),
+    (V2 | {"max_surge": "2", "pause_at": "1"}, {"state": State.ROLLED_BACK},
+     "launch a job that runs baton.kubernetes.rolling_update with name=foo "
+     "state=rolled_back max_surge=2"),
+    ({"template": PATCH}, {"state": State.ROLLED_BACK},
+     "launch a job that runs baton.kubernetes.rolling_update with name=foo state=rolled_back"),
+    (V2 | {"connection": {"kubeconfig": None}}, {"state": State.MIGRATED},
+     "launch a job that runs baton.kubernetes.migrate_to_deployment with name=foo"),
+])
+def test_command_in_awx_is_the_launch_of_a_job(params, change, launch):
+    request = build_request(**params, job_template="Shop")
+
+    assert request.command(**change) == launch
+    assert RolloutError("x", next_command=["then:", launch]).commands == [launch]
+    assert "*" not in dataclasses.replace(request, job_template="").command(**change)
+
+
 def test_command_omits_defaults():
     defaults = {option: spec["default"]
                 for option, spec in ARGUMENT_SPEC.items() if "default" in spec}

@@ -74,7 +74,7 @@ def test_action_sends_no_request_before_the_process_starts():
     """Check mode has no separate process: the worker sends the requests."""
     source = inspect.getsource(progress_action.ProgressAction.update)
     assert source.index("if not self._task.check_mode:") < source.index(
-        "self.execute(") < source.index("in_process.read(")
+        "self.execute(") < source.index("self.read(")
 
 
 @pytest.mark.parametrize("work, message", [
@@ -125,13 +125,16 @@ def test_invalid_options_are_left_to_the_module(task, tmp_path):
 
 
 def test_read_only_tasks_run_in_process(task, tmp_path):
-    task(lambda params, only_look: {"pid": os.getpid(), "folder": os.getcwd()} if only_look
-         else {}["no"])
+    task(lambda params, only_look: {"pid": os.getpid(), "folder": os.getcwd(),
+                                    "template": os.environ.get("BATON_JOB_TEMPLATE")}
+         if only_look else {}["no"])
     previous = os.getcwd()
-    result = in_process.read("update", {}, str(tmp_path), only_look=True)
+    variables = {"BATON_JOB_TEMPLATE": "x"}
+    result = in_process.read("update", {}, str(tmp_path), variables, only_look=True)
+    assert result["template"] == "x" and "BATON_JOB_TEMPLATE" not in os.environ
     assert (result is not None and (result["pid"], result["folder"]) == (os.getpid(), str(tmp_path))
             and result["warnings"] == ["beware"])
-    assert (in_process.read("update", {}, str(tmp_path), only_look=False) is None
+    assert (in_process.read("update", {}, str(tmp_path), {}, only_look=False) is None
             and os.getcwd() == previous)
 
 
@@ -148,7 +151,7 @@ def test_output_of_libraries_is_discarded(task, tmp_path, caplog, capsys):
 
     task(work)
     previous = logging.getLogger().handlers[:]
-    assert in_process.read("update", {}, str(tmp_path), only_look=True)["interactive"] is False
+    assert in_process.read("update", {}, str(tmp_path), {}, only_look=True)["interactive"] is False
     assert (caplog.text == "" and capsys.readouterr() == ("", "")
             and logging.getLogger().handlers == previous)
 

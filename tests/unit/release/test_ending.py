@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 
 import pytest
 from releases import NOW, variables
 from results import failed, paused, rollout, single, updated
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.release import ending
+from ansible_collections.baton.kubernetes.plugins.module_utils.release import ending, next_steps
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.aborts import names_to_abort
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.approval import (
     Approval,
@@ -214,10 +215,12 @@ def test_outcome_of_a_failure(end, outcome):
     (by_check(),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of "
      "HTML.\nThe update is left at that stage.\n"
-     "Next: run the same task again to resume, or run baton.kubernetes.rollback to roll back.",
+     "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
+     "with rollback_name=shop rollback_namespace=shop to roll back.",
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\nThe update is left "
      "at that stage.\n"
-     "Next: run the same task again to resume, or run baton.kubernetes.rollback to roll back."),
+     "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
+     "with rollback_name=shop rollback_namespace=shop to roll back."),
     (by_check("before"),
      "smoke.yml has failed before the update of shop, which was not started: It answers: "
      "503\nand a "
@@ -325,7 +328,7 @@ def test_artifacts_for_a_workflow():
         "v0", "v2", name="b", changed=True)
     same = result_with_record("v2", "v2", name="c")
     place = {"controller_namespace": "shop", "kind": "Deployment", "image": "v2",
-             "outcome": "updated", "msg": "done"}
+             "outcome": "updated", "msg": "done", "commands": []}
 
     alone = {"controller": "shop", "names": [], "previous_images": {"web": "v1"},
              "previous_images_by_name": {}}
@@ -367,7 +370,8 @@ def test_report_is_an_artifact_unless_too_long():
 
 
 @pytest.mark.parametrize("layer, resume, back", [
-    ("role", "run the same task again", "run baton.kubernetes.rollback"),
+    ("role", "run the same task again", "run the role baton.kubernetes.rollback with "
+     "rollback_name=shop rollback_namespace=shop"),
     ("playbook", "run the same task again",
      "run `ansible-playbook baton.kubernetes.rollback -e controller=shop -e "
      "controller_namespace=shop`"),
@@ -402,7 +406,72 @@ def test_unsafe_selection_is_in_no_command():
     request = Request.of(variables(layer="playbook",
                                    selection={"label_selectors": ["app=$(reboot)"]}))
 
-    assert ending.rollback_command(request) == "run baton.kubernetes.rollback"
+    (_repeat, command) = next_steps.commands(request, is_resumable=True, is_paused=False)
+    assert shlex.split(command)[-1] == (
+        '{"controller_namespace":"shop","label_selectors":["app=$(reboot)"]}')
+    request = dataclasses.replace(request, selection={"names": ["{{ evil }}"]})
+    assert next_steps.roll_back(request) == "run the playbook baton.kubernetes.rollback"
+
+
+TYPED = {"name": "shop", "image": "myimage:v2", "stages": ["10%", "50%"]}
+
+
+@pytest.mark.parametrize("layer, typed, is_paused, again", [
+    ("playbook", TYPED, False, "ansible-playbook baton.kubernetes.image_bump -e context=lyon "
+     "-e controller=shop -e image=myimage:v2 -e stages=10%,50%"),
+    ("playbook", TYPED, True, "ansible-playbook baton.kubernetes.image_bump -e context=lyon "
+     "-e controller=shop -e image=myimage:v2 -e stages=100%"),
+    ("playbook", {"stages": "10%,50%"}, False,
+     "ansible-playbook baton.kubernetes.image_bump -e context=lyon -e stages=10%,50%"),
+    ("playbook", {"verify_tasks": ["a.yml", "b.yml"]}, False,
+     "ansible-playbook baton.kubernetes.image_bump -e "
+     """'{"context":"lyon","verify_tasks":["a.yml","b.yml"]}'"""),
+    ("playbook", {"image": "{{ evil }}"}, False, "run the same command again"),
+    ("playbook", {}, False, "run the same command again"),
+    ("playbook", {}, True, "run the same command again with stages=100%"),
+    ("role", TYPED, False, "run the role baton.kubernetes.image_bump again"),
+    ("role", TYPED, True, "run the role baton.kubernetes.image_bump again with "
+     "image_bump_stages=100%"),
+    ("awx", TYPED, False, "relaunch the job, or launch the job template *Shop* again"),
+    ("awx", TYPED, True, "launch the job template *Shop* again with stages=100%"),
+])
+def test_next_commands_of_each_layer(layer, typed, is_paused, again):
+    request = dataclasses.replace(
+        Request.of(variables(layer=layer, user_options=typed, cluster={"context": "lyon"})),
+        job_template="Shop")
+    back = {"playbook": "ansible-playbook baton.kubernetes.rollback -e context=lyon "
+                        "-e controller=a -e controller_namespace=shop",
+            "role": "run the role baton.kubernetes.rollback with rollback_name=a "
+                    "rollback_namespace=shop",
+            "awx": "launch the job template *Rollback* with controller a, "
+                   "controller_namespace shop"}[layer]
+
+    assert next_steps.commands(request, is_resumable=True, is_paused=is_paused) == [again, back]
+    assert next_steps.commands(request, is_resumable=False, is_paused=is_paused) == [again]
+
+
+def test_next_command_for_one_of_many_clusters_has_its_limit():
+    request = Request.of(variables(layer="playbook", user_options=TYPED, host="lyon"))
+
+    assert next_steps.commands(request, is_resumable=False, is_paused=False) == [
+        "run the same command again with --limit lyon"]
+
+
+@pytest.mark.parametrize("end, count", [
+    (failure("update", updated()), 1), (failure("before"), 1),
+    (by_module(), 2), (by_check(), 2), (by_check(rollback=ROLLED_BACK), 1),
+    (by_check(rollback=NOT_ROLLED_BACK), 2), (failure("rollback", failed()), 1),
+], ids=["ended", "not begun", "stopped", "paused", "rolled back", "not rolled back", "rollback"])
+def test_commands_of_a_failure(end, count):
+    assert len(ending.next_commands(end)) == count, ending.next_commands(end)
+
+
+def test_paused_run_has_the_commands_to_resume_and_to_roll_back():
+    request = Request.of(variables(stages=["50%"]))
+    history = History([event(Turn("update", "", "update", "50%"), single(paused()), {})])
+
+    assert len(ending.next_commands(Ending(request, history))) == 2
+    assert ending.next_commands(Ending(Request.of(variables(errors=["x"])), History([]))) == []
 
 
 # A pause to be ended by a person.

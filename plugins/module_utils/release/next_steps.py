@@ -1,0 +1,85 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The next commands after a release, in the words of the layer that the user runs. Pure.
+
+A user of a role runs a playbook of their own, a user of a playbook types ansible-playbook, and a
+user of AWX launches job templates.
+"""
+
+from __future__ import annotations
+
+import shlex
+import typing as t
+
+from ..model import shell
+from ..model.commands import describe_rerun, relaunch
+from ..model.fields import Json
+from .request import Request, variable
+
+#: The advice to a user of a playbook if there is no command that is safe to paste.
+_SAME_COMMAND = "run the same command again"
+#: Lists whose entries a variable can separate by commas.
+COMMA_SEPARATED = ("names", "stages")
+
+
+def for_this_cluster(request: Request) -> list[str]:
+    """Return the advice to repeat a play for this cluster alone, or []."""
+    if not request.host or request.layer != "playbook":
+        return []
+    return [f"{_SAME_COMMAND} with --limit {shlex.quote(request.host)}"]
+
+
+def run_again(request: Request) -> str:
+    """Return the instruction to repeat the run."""
+    return relaunch(request.job_template) if request.layer == "awx" else "run the same task again"
+
+
+def roll_back(request: Request) -> str:
+    """Return the instruction to roll back, for a sentence."""
+    command = _rollback_command(request)
+    is_command = request.layer == "playbook" and shell.is_command(command)
+    return f"run `{command}`" if is_command else command
+
+
+def commands(request: Request, *, is_resumable: bool, is_paused: bool) -> list[str]:
+    """Return the commands to repeat or resume the run, and to roll back an update in progress."""
+    rollback = [_rollback_command(request)] if is_resumable else []
+    return [*(for_this_cluster(request) or [_repeat(request, is_paused)]), *rollback]
+
+
+def _repeat(request: Request, is_paused: bool) -> str:
+    """Return the command that repeats the run; a paused update continues to its end."""
+    changes = {request.variable("stages"): "100%"} if is_paused else {}
+    if request.layer == "awx":
+        return describe_rerun(changes, relaunch(request.job_template, changes))
+    if request.layer == "role":
+        return describe_rerun(changes, f"run the role baton.kubernetes.{request.role} again")
+    options = {request.variable(option): _with_commas(option, value)
+               for option, value in request.user_options.items()}
+    command = shell.playbook(request.role, {**request.cluster, **options, **changes}
+                             ) if options else None
+    return command or describe_rerun(changes, _SAME_COMMAND)
+
+
+def _rollback_command(request: Request) -> str:
+    """Return the command that rolls back the controllers of the request."""
+    variables: Json = {variable("rollback", request.layer, option): _with_commas(option, value)
+                       for option, value in (request.selection | request.place).items()}
+    texts = {name: ",".join(map(str, value)) if isinstance(value, list) else value
+             for name, value in variables.items()}
+    if request.layer == "awx":
+        return ("launch the job template *Rollback* with "
+                f"{', '.join(f'{name} {value}' for name, value in texts.items())}")
+    if request.layer == "role":
+        return ("run the role baton.kubernetes.rollback with "
+                f"{' '.join(f'{name}={value}' for name, value in texts.items())}")
+    return (shell.playbook("rollback", {**request.cluster, **variables})
+            or "run the playbook baton.kubernetes.rollback")
+
+
+def _with_commas(option: str, value: t.Any) -> t.Any:
+    """Return the value as users type it: the playbooks split names and stages at commas."""
+    is_list = option in COMMA_SEPARATED and isinstance(value, list)
+    return ",".join(map(str, value)) if is_list else value

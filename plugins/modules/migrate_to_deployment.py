@@ -72,7 +72,7 @@ options:
       - V(migrated) turns the controller into a Deployment. An interrupted migration is resumed,
         even if it was being rolled back.
       - V(rolled_back) rolls back a migration in progress, as long as the ReplicationController
-        exists. It fails for a completed migration, for which C(docs/migrating.md) of the
+        exists. It fails for a completed migration, for which C(docs/how-to/migrate.md) of the
         collection has the way back by hand.
     type: str
     choices: [migrated, rolled_back]
@@ -156,8 +156,8 @@ notes:
   - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
   - The pods keep serving. While their owner references change, for about a second with 100 pods,
     failed pods are not replaced.
-  - The required Role is C(docs/permissions/migrate-replicationcontroller.yaml) or
-    C(migrate-deploymentconfig.yaml) of the collection. It can be removed afterwards.
+  - The Role is C(migrate-replicationcontroller.yaml) or C(migrate-deploymentconfig.yaml) in
+    C(docs/reference/permissions) of the collection. It can be removed afterwards.
 seealso:
   - module: baton.kubernetes.rolling_update
   - module: baton.kubernetes.rolling_update_info

@@ -311,8 +311,8 @@ options:
     default: true
 notes:
   - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
-  - Permissions for each kind and feature are files to apply, in C(docs/permissions) of the
-    collection.
+  - Permissions for each kind and feature are files to apply, in C(docs/reference/permissions) of
+    the collection.
 seealso:
   - module: baton.kubernetes.rolling_update_info
   - module: baton.kubernetes.rollout_analysis

@@ -61,7 +61,7 @@ def test_migration_retains_all_pods(migratable, replicas):
 
 
 def test_completed_migration_is_reverted_by_hand(migratable):
-    """The test takes the steps of docs/migrating.md."""
+    """The test takes the steps of docs/how-to/migrate.md."""
     migratable.make_primary(3)
     before = uids(migratable.pods())
     migrate(migratable)

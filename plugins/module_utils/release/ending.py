@@ -97,9 +97,7 @@ class Ending:
         rollback = gist(self.rollback) or text(self.rollback, "msg")
         return "\n".join([
             self._failure(event, first_line), *self._consequence(event, rollback), *above,
-            *self._failed_hooks,
-            *(f"Next, for this cluster only: {advice}."
-              for advice in next_steps.for_this_cluster(self.request))])
+            *self._failed_hooks, *next_steps.for_this_cluster(self.request)])
 
     @property
     def result(self) -> Json:
@@ -218,9 +216,9 @@ class Ending:
         unfinished = self.history.summary.unfinished if self.request.role != "rollback" else []
         if (self._is_in_progress if event.turn.purpose in ("check", "approval")
                 else is_awx and unfinished):
+            back = next_steps.roll_back(self.request)
             return ["The update is left at that stage.",
-                    f"Next: {again} to resume, or {next_steps.roll_back(self.request)} to roll "
-                    "back."]
+                    f"Next: {again} to resume, or {back} to roll back."]
         return not_rolled_back or ([f"Next: {again}."] if is_awx else [])
 
     @property

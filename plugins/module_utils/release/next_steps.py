@@ -25,10 +25,15 @@ COMMA_SEPARATED = ("names", "stages")
 
 
 def for_this_cluster(request: Request) -> list[str]:
-    """Return the advice to repeat a play for this cluster alone, or []."""
+    """Return a message line with the advice to repeat a play for this cluster alone, or []."""
+    advice = _repeat_here(request)
+    return [f"Next, for this cluster only: {advice}."] if advice else []
+
+
+def _repeat_here(request: Request) -> str:
     if not request.host or request.layer != "playbook":
-        return []
-    return [f"{_SAME_COMMAND} with --limit {shlex.quote(request.host)}"]
+        return ""
+    return f"{_SAME_COMMAND} with --limit {shlex.quote(request.host)}"
 
 
 def run_again(request: Request) -> str:
@@ -46,7 +51,7 @@ def roll_back(request: Request) -> str:
 def commands(request: Request, *, is_resumable: bool, is_paused: bool) -> list[str]:
     """Return the commands to repeat or resume the run, and to roll back an update in progress."""
     rollback = [_rollback_command(request)] if is_resumable else []
-    return [*(for_this_cluster(request) or [_repeat(request, is_paused)]), *rollback]
+    return [_repeat_here(request) or _repeat(request, is_paused), *rollback]
 
 
 def _repeat(request: Request, is_paused: bool) -> str:

@@ -181,7 +181,7 @@ def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_file):
 
 @pytest.mark.parametrize("extra, inventory, typed", [
     ({}, None, True), ({}, "/etc/ansible/hosts", True), ({"context": "lyon"}, None, True),
-    ({"kubeconfig": "users: [{user: {token: s3cret}}]"}, None, True),
+    ({"kubeconfig": "kind: Config\nusers: [{token: s3cret}]"}, None, True),
     ({"kubeconfig": {"users": []}}, None, True),
     ({"shop_url": "x"}, None, False), ({}, "hosts.yml", False),
     ({"analysis": "[{prometheus_token: secret}]"}, None, False),

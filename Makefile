@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit-sample browser sanity-sample packaging integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample versions-sample node-sample molecule kind
+TIERS := lint unit-sample browser sanity-sample packaging integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample versions-sample events node-sample molecule kind
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -69,6 +69,7 @@ test-manifests-sample: ## Some of test-manifests, always the same ones: 90 secon
 test-histories-sample: ## The first seeds of test-histories: a minute
 test-releases-sample: ## The first seeds of test-releases: two minutes
 test-versions-sample: ## The oldest row of each kind of test-versions: a minute, and more the first time
+test-events: ## An alert rolls an update back, with Alertmanager and ansible-rulebook, which needs Java: a minute
 test-node-sample: ## The short part of test-node
 test-molecule: ## The role image_bump on the embedded cluster
 test-kind: ## The role image_bump on kind, and some of test-integration; needs a Docker engine with kind, or root to make one

@@ -65,6 +65,10 @@ BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
 NODE_FILES = ("tests/node", "tests/cluster", "plugins/module_utils/analysis/pod_logs.py",
               "plugins/module_utils/explain/failure_reasons.py")
 
+#: Files that decide whether an alert rolls back: rulebooks, and the programs that run them.
+EVENT_FILES = ("tests/events", "extensions/eda", "examples/rulebooks", "examples/monitoring",
+               "playbooks/rollback.yml")
+
 BROWSER = "chromium"
 
 #: For each tier with files, the digest of the files when the tier last passed.
@@ -138,6 +142,13 @@ def no_browser() -> str:
     return debian.hindrance("a browser", {BROWSER: BROWSER})
 
 
+def no_events() -> str:
+    """Return why ansible-rulebook cannot run here, or ""; packages that can be installed do not
+    count.
+    """
+    return debian.hindrance("ansible-rulebook", {"java": "default-jre-headless"})
+
+
 TIERS = {
     "lint": Tier(
         [
@@ -190,6 +201,7 @@ TIERS = {
     "versions-sample": Tier([BUILD, "python tests/versions --sample"],
                             takes_one_processor=True),
     "versions": Tier([BUILD, "python tests/versions"], minutes=60),
+    "events": Tier([BUILD, f"{PYTEST} -s tests/events"], missing=no_events, files=EVENT_FILES),
     "node-sample": Tier(
         [BUILD_NODE, f"{LONG} tests/node"], missing=no_real_node, in_ci=False,
         files=NODE_FILES,
@@ -210,7 +222,7 @@ TIERS = {
 CHANGE = ("lint", "unit-sample", "browser", "sanity-sample", "packaging", "integration-sample",
           "cluster", "demo", "faults-sample",
           "manifests-sample", "histories-sample", "releases-sample", "versions-sample",
-          "node-sample", "molecule", "kind")
+          "events", "node-sample", "molecule", "kind")
 #: The tiers of `make test-all`: the full tier instead of each sample, and mutants of the latest
 #: changes.
 ALL = (*(name.removesuffix("-sample") for name in CHANGE), "mutation")

@@ -55,34 +55,35 @@ VERSIONS = {
 }
 
 
-def program() -> str | None:
-    """Return the path of Prometheus, or None if unavailable.
+def program(name: str = "prometheus") -> str | None:
+    """Return the path of the program of a Debian package with the same name, or None if
+    unavailable.
 
-    Debian's package is unpacked into the cache, not installed.
+    The package is unpacked into the cache, not installed: its service is not started.
     """
-    if path := shutil.which("prometheus"):
+    if path := shutil.which(name):
         return path
-    folder = cache() / "prometheus"
-    binary = folder / "usr" / "bin" / "prometheus"
+    folder = cache() / name
+    binary = folder / "usr" / "bin" / name
     if not binary.exists() and shutil.which("apt-get") and shutil.which("dpkg"):
-        with locked(cache() / "prometheus.lock", "Prometheus"):
+        with locked(cache() / f"{name}.lock", name):
             for is_retry in (False, True):
                 if binary.exists():
                     break
                 if is_retry:  # the package lists may be missing or outdated
                     subprocess.run(["apt-get", "update"], check=False, capture_output=True,
                                    timeout=300)
-                _unpack(folder)
+                _unpack(name, folder)
     return str(binary) if binary.exists() else None
 
 
-def _unpack(folder: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="baton-prometheus-") as download:
+def _unpack(name: str, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=f"baton-{name}-") as download:
         # by default, apt of root downloads as another user, who cannot write to the folder
-        command = ["apt-get", "-o", "APT::Sandbox::User=root", "download", "prometheus"]
+        command = ["apt-get", "-o", "APT::Sandbox::User=root", "download", name]
         subprocess.run(command, cwd=download, check=False, capture_output=True, timeout=300)
         for package in Path(download).glob("*.deb"):
-            draft = folder.with_name("prometheus.new")
+            draft = folder.with_name(f"{name}.new")
             shutil.rmtree(draft, ignore_errors=True)
             subprocess.run(["dpkg", "-x", package, draft], check=True, capture_output=True)
             shutil.rmtree(folder, ignore_errors=True)

@@ -138,18 +138,43 @@ def test_project_and_environments_get_the_collection_from_one_place():
     assert len(yaml.safe_load((EXAMPLES / requirements).read_text())["collections"]) == 1
 
 
-def test_the_rulebook_passes_known_variables_to_a_playbook_and_no_templates():
-    (ruleset,) = yaml.safe_load((ROOT / "extensions" / "eda" / "rulebooks"
-                                 / "rollback.yml").read_text())
-    (rule,) = ruleset["rules"]
-    action = rule["action"]["run_playbook"]
+RULEBOOKS = {"run_playbook": ROOT / "extensions/eda/rulebooks/rollback.yml",
+             "run_job_template": EXAMPLES / "rulebooks/rollback.yml"}
 
-    playbook = (ROOT / "playbooks"
-                / f"{action['name'].removeprefix('baton.kubernetes.')}.yml").read_text()
-    assert all(re.search(rf"{{{{.*\b{variable}\b", playbook) for variable in action["extra_vars"])
-    labels = {label for value in action["extra_vars"].values()
+
+def ruleset_of(path):
+    (ruleset,) = yaml.safe_load(path.read_text())
+    return ruleset
+
+
+@pytest.mark.parametrize("action", RULEBOOKS)
+def test_the_rulebook_passes_known_variables_and_no_templates(action):
+    """tests/events runs both rulebooks."""
+    (rule,) = ruleset_of(RULEBOOKS[action])["rules"]
+    arguments = rule["action"][action]
+    extra_vars = arguments.get("job_args", arguments)["extra_vars"]
+
+    playbook = (ROOT / "playbooks/rollback.yml").read_text()
+    assert all(re.search(rf"{{{{.*\b{variable}\b", playbook) for variable in extra_vars)
+    labels = {label for value in extra_vars.values()
               for label in re.findall(r"labels\.(\w+)", value)}
     names = dict(re.findall(r'\blabels\.(\w+) is match\("(.*?)"\)', rule["condition"]))
     assert labels == set(names) and labels and " or " not in rule["condition"]
     assert not [name for name in names.values()
                 if re.match(name, "{{ lookup('pipe', 'id') }}") or re.match(name, "a{{ 1 }}")]
+
+
+def test_the_rulebooks_differ_in_the_action_alone():
+    rulesets = [ruleset_of(path) for path in RULEBOOKS.values()]
+    for ruleset in rulesets:
+        ruleset["rules"][0].pop("action")
+
+    assert rulesets[0] == rulesets[1]
+
+
+def test_the_page_about_alerts_shows_the_rule_of_prometheus():
+    page = (ROOT / "docs/how-to/alerts.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (group,) = yaml.safe_load((EXAMPLES / "monitoring/rules.yml").read_text())["groups"]
+
+    assert yaml.safe_load(example) == group["rules"]

@@ -1,0 +1,50 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Fixtures: a cluster for the session, a namespace for each test, and the programs of alerts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import debian
+import embedded
+import monitoring
+import pytest
+import tool_environment
+from namespace import Namespace
+from objects import cannot_run
+from workspace import ClusterError
+
+LOCK = Path(__file__).parent / "requirements.lock"
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Provide the embedded cluster of this checkout, or the cluster of KUBECONFIG."""
+    with embedded.up(embedded.checkout_cluster_name("events")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def namespace(cluster, request):
+    """Provide a namespace, and delete the namespace after the test."""
+    namespace = Namespace(cluster.kubeconfig, request.node.originalname)
+    yield namespace
+    namespace.delete()
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """Provide the folder of ansible-rulebook and Ansible; ansible-rulebook also needs Java."""
+    try:
+        debian.install({"java": "default-jre-headless"})
+        return tool_environment.python("ansible-rulebook", LOCK).parent
+    except ClusterError as error:
+        cannot_run(str(error))
+
+
+@pytest.fixture(scope="session")
+def alertmanager_program():
+    return monitoring.program("prometheus-alertmanager") or cannot_run(
+        "prometheus-alertmanager is missing, and its Debian package cannot be downloaded")

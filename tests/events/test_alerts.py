@@ -1,0 +1,127 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Roll back by an alert: the real Alertmanager, ansible-rulebook, and an update in progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+
+import alerting
+import pytest
+from alerting import EXAMPLES, ROOT, TOKEN
+from objects import eventually
+
+#: Maximum seconds from an alert until all pods run the old version again. On a busy machine, at
+#: most twice as long as the playbook needs without an alert.
+MAX_SECONDS = 10
+COMMAND_OF_A_LABEL = "{{ lookup('ansible.builtin.pipe', 'touch %s') }}"
+
+
+@pytest.fixture
+def environment(namespace, programs, tmp_path):
+    """Provide the environment of ansible-rulebook and of its playbooks."""
+    inherited = {key: value for key, value in os.environ.items()
+                 if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
+    return {**inherited, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"),
+            "ANSIBLE_HOME": str(tmp_path / "ansible"),
+            "ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
+            "K8S_AUTH_KUBECONFIG": namespace.kubeconfig}
+
+
+def pause(namespace, *names):
+    """Create controllers of version 1, and update half of the pods to version 2."""
+    for name in names:
+        namespace.make_primary(4, name=name)
+        namespace.roll(name=name, image="myimage:v2", pause_at=2)
+
+
+def images(namespace, name):
+    return sorted(pod["spec"]["containers"][0]["image"] for pod in namespace.pods()
+                  if pod["metadata"]["name"].startswith(name))
+
+
+def is_rolled_back(namespace, name):
+    return (images(namespace, name) == ["myimage:v1"] * 4
+            and not [rc for rc in namespace.rcs() if rc.startswith(f"{name}-")])
+
+
+def body(**labels):
+    """Return a message of Alertmanager with one alert."""
+    return {"alerts": [{"status": labels.pop("status", "firing"), "labels": labels}]}
+
+
+def test_an_alert_rolls_an_update_back(
+        namespace, programs, alertmanager_program, environment, tmp_path):
+    pause(namespace, "shop", "cart")
+    with (alerting.rulebook(programs, tmp_path, "baton.kubernetes.rollback",
+                            environment=environment) as url,
+          alerting.alertmanager(alertmanager_program, tmp_path, url) as alert):
+        start = time.monotonic()
+        subprocess.run(["ansible-playbook", "baton.kubernetes.rollback", "-e", "controller=cart",
+                        "-e", f"controller_namespace={namespace.name}"], env=environment,
+                       check=True, cwd=tmp_path, timeout=240)
+        seconds_by_hand = time.monotonic() - start
+        start = time.monotonic()
+        alert(rollback="controller", controller="shop", namespace=namespace.name)
+        eventually(lambda: is_rolled_back(namespace, "shop"), "the rollback of shop", seconds=240)
+        seconds = time.monotonic() - start
+
+    print(f"rolled back {seconds:.1f} s after the alert, {seconds_by_hand:.1f} s by hand")
+    assert is_rolled_back(namespace, "cart")
+    assert seconds < max(MAX_SECONDS, 2 * seconds_by_hand)
+
+
+def test_an_alert_launches_the_job_template(
+        namespace, programs, alertmanager_program, environment, tmp_path):
+    """The controller is a stand-in; the job runs the playbook of the template."""
+    pause(namespace, "foo")
+    questions = json.loads((EXAMPLES / "awx/rollback.survey.json").read_text())["spec"]
+    with (alerting.Controller("rollback.yml", environment).serving() as controller,
+          alerting.rulebook(programs, tmp_path, str(EXAMPLES / "rulebooks/rollback.yml"),
+                            "--controller-url", controller.url, "--controller-token", "token",
+                            environment=environment) as url,
+          alerting.alertmanager(alertmanager_program, tmp_path, url) as alert):
+        alert(rollback="controller", controller="foo", namespace=namespace.name)
+        eventually(lambda: is_rolled_back(namespace, "foo"), "the rollback of foo", seconds=120)
+
+    (launch,) = controller.launches
+    assert launch == {  # the template does not prompt for a limit, and ignores the limit
+        "extra_vars": {"controller": "foo", "controller_namespace": namespace.name},
+        "limit": "localhost"}
+    assert set(launch["extra_vars"]) <= {question["variable"] for question in questions}
+
+
+def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_path):
+    """The rules handle the events in order: after the rollback of the last one, all others have
+    been refused.
+    """
+    pause(namespace, "foo", "last")
+    trace = tmp_path / "trace"
+    command = COMMAND_OF_A_LABEL % trace
+    good = {"rollback": "controller", "controller": "foo", "namespace": namespace.name}
+    last = {**body(**{**good, "controller": "last"})}
+    last["alerts"][0]["annotations"] = {"summary": command}
+    with alerting.rulebook(programs, tmp_path, "baton.kubernetes.rollback",
+                           environment=environment) as url:
+        assert alerting.post(url, body(**good)) == 401
+        assert alerting.post(url, body(**good), "wrong") == 401
+        for labels in ({"status": "resolved"}, {"rollback": "no"}, {"controller": command},
+                       {"controller": f"foo{command}"}, {"controller": f"foo\n{command}"},
+                       {"namespace": command}, {"namespace": ""}, {"controller": "../foo"}):
+            assert alerting.post(url, body(**{**good, **labels}), TOKEN) == 200
+        without_labels = {"alerts": [{"status": "firing"}]}
+        for message in (without_labels, {"alerts": []}, {}, body(**good)["alerts"][0]):
+            assert alerting.post(url, message, TOKEN) == 200
+        for _repetition in range(2):
+            assert alerting.post(url, last, TOKEN) == 200
+        eventually(lambda: is_rolled_back(namespace, "last"), "the rollback of last", seconds=120)
+
+    log = (tmp_path / "rulebook.log").read_text()
+    assert log.count("PLAY [Roll back controllers") == 1
+    assert images(namespace, "foo") == ["myimage:v1"] * 2 + ["myimage:v2"] * 2
+    assert not trace.exists()

@@ -37,19 +37,20 @@ def build(folder: Path) -> Path:
     collection = folder / "ansible_collections" / "baton" / "kubernetes"
     shutil.copytree(ROOT / "plugins", collection / "plugins",
                     ignore=shutil.ignore_patterns("__pycache__"))
-    applied = subprocess.run(["git", "apply", str(PATCH)], cwd=collection, text=True,
-                             env={**os.environ, "GIT_CEILING_DIRECTORIES": str(collection.parent)},
-                             capture_output=True, check=False)
-    assert applied.returncode == 0, (
-        f"tests/another_kind/cloneset.patch no longer applies: {applied.stderr}\n{REFRESH}")
+    result = subprocess.run(["git", "apply", str(PATCH)], cwd=collection, text=True,
+                            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(collection.parent)},
+                            capture_output=True, check=False)
+    assert result.returncode == 0, (
+        f"tests/another_kind/cloneset.patch no longer applies: {result.stderr}\n{REFRESH}")
     return folder
 
 
 def run(folder: Path, test: str, **environment: t.Any) -> None:
     """Run a test file with the plugins of a folder."""
     paths = [folder, *(ROOT / "tests" / name for name in FOLDERS)]
-    ran = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-o",
          f"pythonpath={' '.join(map(str, paths))}", str(HERE / test)],
         cwd=ROOT, env={**os.environ, **environment}, text=True, capture_output=True, check=False)
-    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}\nIf other code has changed, {REFRESH}"
+    assert result.returncode == 0, (
+        f"{result.stdout}\n{result.stderr}\nIf other code has changed, {REFRESH}")

@@ -20,7 +20,7 @@ STRATEGY = {"type": "ReCreate", "partition": 0, "maxSurge": 1, "maxUnavailable":
 @pytest.fixture
 def namespace():
     provided = Namespace(os.environ["CLONESET_KUBECONFIG"], "clone-set")
-    with contextlib.suppress(ApiException):  # an earlier test has created it
+    with contextlib.suppress(ApiException):  # an earlier test has created the definition
         provided.call("POST", DEFINITIONS, DEFINITION)
     eventually(lambda: _is_served(provided), "the resource clonesets")
     provided.allow([{"apiGroups": [GROUP], "resources": ["clonesets"],

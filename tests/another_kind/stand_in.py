@@ -45,7 +45,7 @@ class CloneSetController(threading.Thread):
 
     def __init__(self, namespace):
         super().__init__(daemon=True)
-        self.call, self.ending, self.failure = namespace.call, threading.Event(), None
+        self.call, self.stopped, self.failure = namespace.call, threading.Event(), None
         self.root = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace.name}/clonesets"
         self.pods = namespace.path("pods")
         self.revisions = f"/apis/apps/v1/namespaces/{namespace.name}/controllerrevisions"
@@ -55,12 +55,12 @@ class CloneSetController(threading.Thread):
         return self
 
     def __exit__(self, *exception):
-        self.ending.set()
+        self.stopped.set()
         self.join()
         assert self.failure is None, self.failure
 
     def run(self):
-        while not self.ending.wait(0.05):
+        while not self.stopped.wait(0.05):
             try:
                 self.sync(self.call("GET", f"{self.root}/foo"))
             except ApiException as error:
@@ -71,16 +71,16 @@ class CloneSetController(threading.Thread):
     def sync(self, item):
         uid, spec = item["metadata"]["uid"], item["spec"]
         strategy, size = spec["updateStrategy"], spec["replicas"]
-        update, revisions = self.revision_of(item)
+        update_revision, revisions = self.ensure_revision(item)
         pods = [pod for pod in self.call("GET", self.pods)["items"]
                 if owner(pod) == uid and "deletionTimestamp" not in pod["metadata"]]
-        old = [pod for pod in pods if pod["metadata"]["labels"][HASH] != update]
+        old = [pod for pod in pods if pod["metadata"]["labels"][HASH] != update_revision]
         partition = strategy.get("partition", 0)
         to_replace = 0 if strategy.get("paused") else max(0, len(old) - partition)
         max_pods = size + min(strategy.get("maxSurge", 0), to_replace)
         ready = sum(map(is_ready, pods))
         for _number in range(max_pods - len(pods)):
-            self.create_pod(item, update)
+            self.create_pod(item, update_revision)
         # unready pods first, then old pods
         ordered = sorted(pods, key=lambda pod: (is_ready(pod), pod not in old))
         surplus = ordered[:max(0, len(pods) - max_pods)]
@@ -91,11 +91,11 @@ class CloneSetController(threading.Thread):
         for pod in surplus:
             with contextlib.suppress(ApiException):
                 self.call("DELETE", f"{self.pods}/{pod['metadata']['name']}", {})
-        self.write_status(item, pods, old, update, revisions)
+        self.write_status(item, pods, old, update_revision, revisions)
 
-    def revision_of(self, item):
-        """Return the name of the revision of the current template, and the names of all
-        revisions.
+    def ensure_revision(self, item):
+        """Create or renumber the revision of the current template; return its name, and the names
+        of the revisions that existed before.
         """
         metadata, template = item["metadata"], item["spec"]["template"]
         digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
@@ -113,8 +113,10 @@ class CloneSetController(threading.Thread):
                                         "controller.kubernetes.io/hash": digest}},
                 "data": {"spec": {"template": {**template, "$patch": "replace"}}}})
         elif current["revision"] < newest:
-            time.sleep(1.1)  # times of managedFields have a resolution of one second
-            # replace the revision, since the API server compares the serialized data
+            # managedFields times have one-second resolution; the plugin detects a renumbered
+            # revision by a time later than its creation
+            time.sleep(1.1)
+            # PUT the object as read: .data is immutable, and the API server compares its bytes
             self.call("PUT", f"{self.revisions}/{name}", {**current, "revision": newest + 1})
         return name, {revision["metadata"]["name"] for revision in stored}
 
@@ -125,18 +127,18 @@ class CloneSetController(threading.Thread):
             "metadata": {"generateName": "foo-", "labels": labels,
                          "ownerReferences": [_reference(item)]}, "spec": template["spec"]})
 
-    def write_status(self, item, pods, old, update, revisions):
+    def write_status(self, item, pods, old, update_revision, revisions):
         before = item.get("status") or {}
-        current = before.get("currentRevision", update)
+        current = before.get("currentRevision", update_revision)
         if not old or current not in revisions:
-            current = update
+            current = update_revision
         ready = sum(map(is_ready, pods))
         new_ready = sum(is_ready(pod) for pod in pods if pod not in old)
         status = {"observedGeneration": item["metadata"]["generation"], "replicas": len(pods),
                   "readyReplicas": ready, "availableReplicas": ready,
                   "updatedReplicas": len(pods) - len(old), "updatedReadyReplicas": new_ready,
                   "updatedAvailableReplicas": new_ready,
-                  "currentRevision": current, "updateRevision": update}
+                  "currentRevision": current, "updateRevision": update_revision}
         if status != before:
             self.call("PUT", f"{self.root}/foo/status", {**item, "status": status})
 

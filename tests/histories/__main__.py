@@ -35,7 +35,7 @@ from workers import begin  # noqa: E402
 
 #: Histories per seed, histories per seed of fleets (which take longer), and moves per history.
 HISTORIES, FLEET_HISTORIES, MAX_MOVES = 6, 2, 5
-#: Name of histories of several controllers; every FLEET_PERIOD-th seed plays such histories.
+#: Name of histories of several controllers; every FLEET_PERIOD-th seed plays only these.
 FLEET, FLEET_PERIOD = "Fleet", 4
 CLUSTER = embedded.checkout_cluster_name("histories")
 #: Moves of other clients.
@@ -80,8 +80,8 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Se
                   is_loaded: bool = False) -> Ended:
             return self._counted(params, super()._roll(params, death, is_loaded), "fleet ")
 
-        def _counted(self, params: Json, ended: Ended, of: str = "") -> Ended:
-            done[f"{of}{params.get('state', 'updated')}, {ended.how}"] += 1
+        def _counted(self, params: Json, ended: Ended, prefix: str = "") -> Ended:
+            done[f"{prefix}{params.get('state', 'updated')}, {ended.how}"] += 1
             return ended
 
         def teardown(self) -> None:
@@ -118,12 +118,13 @@ def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/histories", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="1-8", metavar="A-B", help="which seeds (default: 1-8)")
+    parser.add_argument("--seeds", default="1-8", metavar="A-B",
+                        help="seeds to play (default: 1-8)")
     parser.add_argument("--workers", type=int, default=4, metavar="N",
                         help="number of seeds that are played in parallel (default: 4)")
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, FLEET], default=[*KINDS, FLEET],
                         metavar="KIND",
-                        help=f"of these kinds, or of several controllers at once ({FLEET}) "
+                        help=f"kinds of the histories; {FLEET}: several controllers at once "
                              "(default: all)")
     parser.add_argument("--simulated", type=int, metavar="N",
                         help="play N histories per seed in the simulated cluster instead")

@@ -69,7 +69,7 @@ class FleetObserver(Observer):
 
     def __init__(self, world: FleetWorld) -> None:
         super().__init__(world.namespace)
-        self.fewest: dict[str, int] = {}
+        self.min_ready_by_label: dict[str, int] = {}
 
     def _count(self, kind: str, pod: Json) -> None:
         super()._count(kind, pod)
@@ -77,7 +77,8 @@ class FleetObserver(Observer):
             ready = [item["metadata"]["labels"].get(MEMBER, "") for item in self._pods.values()
                      if is_ready(item)]
             label = pod["metadata"]["labels"].get(MEMBER, "")
-            self.fewest[label] = min(self.fewest.get(label, 10**9), ready.count(label))
+            self.min_ready_by_label[label] = min(self.min_ready_by_label.get(label, 10**9),
+                                                 ready.count(label))
 
 
 class FleetWorld(RealWorld):
@@ -105,8 +106,8 @@ class FleetWorld(RealWorld):
 
     def roll(self, params: Json, death: tuple[int, bool] | None, floors: t.Mapping[str, int],
              is_loaded: bool) -> Ended:
-        """Run a task for several controllers; assert that the ready pods of each respect the
-        floor.
+        """Run a task for several controllers; assert that each has at least as many ready pods as
+        its floor.
         """
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
@@ -127,8 +128,8 @@ class FleetWorld(RealWorld):
                 ended = Ended("killed")
             process.join()
         for label, floor in floors.items():
-            fewest = observer.fewest.get(label, floor)
-            assert fewest >= floor, f"{fewest} pods of {label} ready instead of {floor}"
+            min_ready = observer.min_ready_by_label.get(label, floor)
+            assert min_ready >= floor, f"{min_ready} pods of {label} ready instead of {floor}"
         return ended
 
     @contextlib.contextmanager
@@ -197,7 +198,7 @@ def _kill(groups: fleet.Groups, number: int, after: bool) -> None:
     """Exit the process before or after its nth write, in any thread."""
     count = itertools.count(1)
 
-    def deadly(_what: t.Any, write: t.Callable[[], bool]) -> bool:
+    def write_or_exit(_what: t.Any, write: t.Callable[[], bool]) -> bool:
         is_last = next(count) == number
         if is_last and not after:
             os._exit(9)
@@ -207,7 +208,7 @@ def _kill(groups: fleet.Groups, number: int, after: bool) -> None:
         return result
 
     for group in groups.values():
-        intercept_writes(group.gateway, deadly)
+        intercept_writes(group.gateway, write_or_exit)
 
 
 class Fleets(RuleBasedStateMachine):
@@ -294,11 +295,11 @@ class Fleets(RuleBasedStateMachine):
             if ended.how == "refused" and not (was_pending or params.get("image") == BROKEN):
                 assert is_loaded and "keeps changing" in ended.message, ended.message
             if ended.how == "done" and is_whole and "image" in params:
-                self._have(params["image"])
+                self._assert_image(params["image"])
         self.has_failed = False
         return ended
 
-    def _have(self, image: str) -> None:
+    def _assert_image(self, image: str) -> None:
         """Assert that each member has ready pods of the image, in an acceptable number."""
         self.world.wait_until_idle()
         for member in self.members:
@@ -326,10 +327,10 @@ class Fleets(RuleBasedStateMachine):
                 f"{kind}: {self.world.names(kind)} instead of {names}")
         for member in self.members:
             item = self.world.look(*member)
-            marks = {annotation for annotation in item["metadata"].get("annotations") or {}
-                     if "baton.kubernetes" in annotation}
-            assert marks <= {"baton.kubernetes/last-rollout"}, (
-                f"annotations of the update remain on {member}: {marks}")
+            annotations = {key for key in item["metadata"].get("annotations") or {}
+                           if "baton.kubernetes" in key}
+            assert annotations <= {"baton.kubernetes/last-rollout"}, (
+                f"annotations of the update remain on {member}: {annotations}")
             assert "priorityClassName" not in item["spec"]["template"]["spec"], (
                 f"the template of {member} is closed")
         assert not self.world.leftovers()

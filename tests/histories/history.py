@@ -68,7 +68,7 @@ HALTS = st.one_of(st.just({}), st.just({}), st.just({}),
 HALTING = ("pause_at",)
 #: Number of the write at which the client is killed, and whether after the write.
 DEATHS = st.one_of(st.none(),
-                   *[st.tuples(st.integers(1, most), st.booleans()) for most in (6, 14, 24)])
+                   *[st.tuples(st.integers(1, number), st.booleans()) for number in (6, 14, 24)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,10 +211,10 @@ class History(RuleBasedStateMachine):
         self.is_migrating = self.has_given_up = self.is_unmarked = False
         self.is_applied = self.is_contradicted = False
         self.has_failed = False
-        wishes = OWN.get(kind, ({},))
+        specs = OWN.get(kind, ({},))
         is_broken = is_broken and self._can_be_broken
         self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1",
-                          wishes[choice % len(wishes)])
+                          specs[choice % len(specs)])
         self.own = self._own_now()
         self.has_broken = self.was_broken = self.never_worked = is_broken
 
@@ -319,9 +319,9 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.kind in OWN and not self.pending)
     @rule(choice=st.integers(1, 9))
     def change_own_strategy(self, choice: int) -> None:
-        wishes = OWN[self.kind]
+        specs = OWN[self.kind]
         self.world.set_own(self.kind, self.name,
-                           {field: value for field, value in wishes[choice % len(wishes)].items()
+                           {field: value for field, value in specs[choice % len(specs)].items()
                             if field != "podManagementPolicy"})
         self.own = self._own_now()
         self.is_disturbed = True  # the controller manager now replaces pods of OnDelete
@@ -369,11 +369,11 @@ class History(RuleBasedStateMachine):
             self._paste(params, ended, self.pastes)
 
     def _paste(self, params: Json, ended: Ended, which: int) -> None:
-        """Execute a command of an error, then the last command of each later error, at most once
-        per pod.
+        """Execute a command of an error, then the last command of each later error, at most two
+        commands per pod.
         """
         for _time in range(2 * max(self.sizes)):
-            # the rerun fails again
+            # the failed update is rolled back already, so a rerun would fail again
             if ended.how != "refused" or "is rolled back to" in ended.message:
                 return
             if "add max_surge=1" in ended.message:
@@ -475,23 +475,25 @@ class History(RuleBasedStateMachine):
                 reported = [steps(task.result) for task in (planned, ended)]
                 assert reported[0] == reported[1], (
                     f"check mode plans {reported[0]}, and the task does {reported[1]}")
-        assert "faster than" not in ended.message, ended.message
+        assert "keeps changing" not in ended.message, ended.message
         self._note(params, ended)
         self.has_failed = False
         return ended
 
     def _run_confirmed(self, params: Json) -> Ended:
-        """Run a task, and execute the action that its error requires before.
+        """Run a task. If its error requires another action first, execute the action, and run the
+        task again.
 
-        Another client has scaled the controller, started an update, or created a budget.
+        Another client may have scaled the controller, started an update, or created a budget.
         """
         ended = self._run(params, None)
         for _time in range(3):
             ways = typed_commands.alternatives(ended.message)
             if ended.how != "refused":
                 return ended
-            if begun := re.search(r"another update is in progress: to (\S+) .* Somebody else",
-                                  ended.message):
+            if begun := re.search(
+                    r"another update is in progress: to (\S+) .* Another client began it",
+                    ended.message):
                 self._run({"image": begun[1]}, None)
             elif "add max_surge=1" in ended.message:  # the budget allows no unavailable pod
                 params = self._surging(params)
@@ -597,11 +599,11 @@ class History(RuleBasedStateMachine):
             # both versions are broken, so a user changes the template
             if self.pending and self.has_broken:
                 self._paste({"state": "rolled_back", **self._new_name()}, ended, 0)
-        wish = {"name": self.name, "image": "myimage:last"}
+        last_task = {"name": self.name, "image": "myimage:last"}
         if self.kind == "ReplicaSet" and self._has_label():
             # the immutable selector contains the deployment label
-            wish["next_name"] = "last"
-        ended = self._run_confirmed(wish)
+            last_task["next_name"] = "last"
+        ended = self._run_confirmed(last_task)
         is_stuck = self.never_worked and self.kind in ("StatefulSet", "DaemonSet")
         if (self.is_unmarked or self.is_contradicted or is_stuck) and ended.how == "refused":
             assert "Next:" in ended.message, ended.message
@@ -610,8 +612,8 @@ class History(RuleBasedStateMachine):
         assert ended.how == "done" and not self.pending, (
             f"the last task: {ended.how} {ended.message}")
         self.world.wait_until_idle()
-        again = self._run(wish, None)
-        assert not again.result["changed"], "the last task changes something again"
+        again = self._run(last_task, None)
+        assert not again.result["changed"], "a rerun of the last task has changed something"
         self._assert_requested_state("myimage:last")
 
     def _pods(self) -> list[tuple[str, str, bool]]:
@@ -638,13 +640,13 @@ class History(RuleBasedStateMachine):
             assert self._restored() == (self._restored(self.own)), (
                 f"the user's settings are {self._own_now()} instead of {self.own}")
         assert "priorityClassName" not in template["spec"], "the template is closed"
-        marks = {annotation for annotation in item["metadata"].get("annotations") or {}
-                 if "/" in annotation}
-        assert marks <= {"baton.kubernetes/last-rollout", "deployment.kubernetes.io/revision"}, (
-            f"annotations of the update remain: {marks}")
+        annotations = {key for key in item["metadata"].get("annotations") or {} if "/" in key}
+        assert annotations <= {"baton.kubernetes/last-rollout",
+                               "deployment.kubernetes.io/revision"}, (
+            f"annotations of the update remain: {annotations}")
         assert sorted(self._pods()) == [(self.name, image, True)] * size
         assert self.scaler is None or self.world.autoscaler() in (self.scaler, None), (
-            "the autoscaler is not what it was")
+            "the autoscaler has changed")
         assert not self.world.leftovers()
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play histories on a real API server; the module dies between two of its requests."""
+"""Play histories on a real API server; a kill takes effect between two requests of the module."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import clock
 
-#: Seconds without a change after which the namespace is idle, and the timeout in seconds.
-QUIET, LONGEST = 0.3, 30.0
+#: Seconds without a change after which the namespace is idle, and the timeout of waits in seconds.
+QUIET, TIMEOUT = 0.3, 30.0
 APPS = ("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
              **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in APPS}}
@@ -42,7 +42,7 @@ INVOLVED = {"ReplicationController": ("ReplicationController", "ReplicaSet", "De
 #: Default options of every task.
 LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
 #: A finalizer, and the seconds after a deletion until another client removes it.
-FINALIZER, HELD = "tests.example.com/held", 1.0
+FINALIZER, HOLD_SECONDS = "tests.example.com/held", 1.0
 #: Number of nodes for a DaemonSet, and their label.
 NODES, TAKES = 5, "takes"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
@@ -63,15 +63,15 @@ class RealWorld:
             self.namespace.allow(role(name), name)
         self._nodes: list[str] = []
         #: The last observed state, and the time of its last change.
-        self._seen: list[tuple[str, str]] = []
+        self._last_state: list[tuple[str, str]] = []
         self._since = time.monotonic()
         #: Kinds of existing objects.
         self._kinds: tuple[str, ...] = ()
-        self._releasing: Releasing | None = None
+        self._remover: FinalizerRemover | None = None
 
     def close(self) -> None:
-        if self._releasing:
-            self._releasing.end()
+        if self._remover:
+            self._remover.end()
         self.namespace.delete()
         if self._nodes:
             self.namespace.remove_nodes()
@@ -79,7 +79,7 @@ class RealWorld:
     def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
         self._kinds = INVOLVED.get(kind, (kind,))
         if self.ends_slowly:
-            self._begin_releasing()
+            self._start_remover()
         if kind == "DaemonSet":
             self._nodes = self.namespace.add_nodes(NODES)
             self._take(replicas)
@@ -139,14 +139,14 @@ class RealWorld:
 
     def wait_until_idle(self) -> None:
         """Wait until all controllers have their desired pods, or the state does not change."""
-        end = time.monotonic() + LONGEST
+        end = time.monotonic() + TIMEOUT
         while time.monotonic() < end:
             items = [item for kind in self._kinds for item in self._items(kind)]
             pods = self._all_pods()
             now = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"])
                          for item in [*items, *pods])
-            if now != self._seen:
-                self._seen, self._since = now, time.monotonic()
+            if now != self._last_state:
+                self._last_state, self._since = now, time.monotonic()
             elif (time.monotonic() - self._since > QUIET
                   and not any("deletionTimestamp" in pod["metadata"] for pod in pods)):
                 broken = sum(pod["spec"]["containers"][0]["image"] == BROKEN for pod in pods)
@@ -200,7 +200,7 @@ class RealWorld:
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
         item = t.cast(Json, self.look(kind, name))
         self.namespace.call("DELETE", self._path(kind, name), {"propagationPolicy": "Orphan"})
-        eventually(lambda: self.look(kind, name) is None, f"the end of {name}")
+        eventually(lambda: self.look(kind, name) is None, f"the deletion of {name}")
         spec = item["spec"]
         spec["template"]["spec"]["containers"][0]["image"] = image
         if kind != "DaemonSet":
@@ -211,7 +211,7 @@ class RealWorld:
             "metadata": {"name": name, "labels": item["metadata"].get("labels", {})}, "spec": spec})
 
     def hold(self, kind: str, name: str) -> None:
-        self._begin_releasing()
+        self._start_remover()
         self._patch(kind, name, {"metadata": {"finalizers": [FINALIZER]}})
 
     def type(self, words: list[str]) -> None:
@@ -221,9 +221,9 @@ class RealWorld:
         if verb == "scale":
             self._patch(*self._named(*arguments), {"spec": {"replicas": int(flags["--replicas"])}})
         elif verb == "annotate":
-            marks = {argument[:-1]: None for argument in arguments[2:]}
+            removed = {argument[:-1]: None for argument in arguments[2:]}
             assert all(argument.endswith("-") for argument in arguments[2:]), words
-            self._patch(*self._named(*arguments[:2]), {"metadata": {"annotations": marks}})
+            self._patch(*self._named(*arguments[:2]), {"metadata": {"annotations": removed}})
         elif verb == "delete" and arguments[0] in ("pod", "pods"):
             for name in arguments[1:]:
                 self.namespace.remove(name, "pods")
@@ -275,7 +275,7 @@ class RealWorld:
     def leftovers(self) -> list[str]:
         """Return the Leases that have not expired, except those of killed tasks."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
-        end = time.monotonic() + LONGEST
+        end = time.monotonic() + TIMEOUT
         while (held := [item["metadata"]["name"]
                         for item in self.namespace.call("GET", path)["items"]
                         if _is_held(item["spec"])]
@@ -336,11 +336,11 @@ class RealWorld:
     def _path(self, kind: str, name: str) -> str:
         return f"{RESOURCES[kind].format(self.namespace.name)}/{name}"
 
-    def _begin_releasing(self) -> None:
-        self._releasing = self._releasing or Releasing(self)
+    def _start_remover(self) -> None:
+        self._remover = self._remover or FinalizerRemover(self)
 
 
-class Releasing:
+class FinalizerRemover:
     """A thread that removes the finalizers of deleted objects after some time."""
 
     def __init__(self, world: RealWorld) -> None:
@@ -353,15 +353,15 @@ class Releasing:
         """Stop the thread, and remove all finalizers immediately."""
         self._stop.set()
         self._thread.join()
-        self._release(at_once=True)
+        self._remove_finalizers(at_once=True)
 
     def _run(self) -> None:
         while not self._stop.wait(0.2):
             # the API server is busy, or the object is deleted
             with contextlib.suppress(ApiException, HTTPError):
-                self._release()
+                self._remove_finalizers()
 
-    def _release(self, at_once: bool = False) -> None:
+    def _remove_finalizers(self, at_once: bool = False) -> None:
         namespace = self._world.namespace
         pods = ((namespace.path("pods", pod["metadata"]["name"]), pod)
                 for pod in self._world._all_pods())
@@ -373,7 +373,7 @@ class Releasing:
                           and (at_once or "deletionTimestamp" in metadata))
             since = (self._since.setdefault(metadata["uid"], time.monotonic()) if is_deleted
                      else None)
-            if since is not None and (at_once or time.monotonic() - since > HELD):
+            if since is not None and (at_once or time.monotonic() - since > HOLD_SECONDS):
                 finalizers = [finalizer for finalizer in metadata["finalizers"]
                               if finalizer != FINALIZER]
                 with contextlib.suppress(ApiException):
@@ -383,7 +383,7 @@ class Releasing:
 
 @contextlib.contextmanager
 def clocks_ahead(seconds: float) -> t.Iterator[None]:
-    """Move the wall clock of the code under test ahead during the block, not the monotonic
+    """Move the wall clock of the code under test ahead during the block, but not the monotonic
     clock.
     """
     with contextlib.ExitStack() as stack:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse the commands of an error into the options of a task, or a kubectl verb."""
+"""Parse the commands of an error: into the options of a task, or a kubectl verb and arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = dict[str, t.Any]
 
 #: First words of an ad-hoc command.
 AD_HOC = ["ansible", "localhost", "-m"]
-#: Text of an error instead of a command whose options are unknown.
+#: Text of an error in place of a command, if the options of the other task are unknown.
 BEGAN = "run the task that began it"
 #: Placeholders in commands, with their replacements.
 PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
@@ -38,8 +38,7 @@ CONNECTION = ("context", "kubeconfig", "host", "namespace")
 def alternatives(message: str) -> list[list[list[str]]]:
     """Return the alternatives of an error, each as a list of commands.
 
-    Without commands that only show objects, and without alternatives that need an editor or contain
-    an unknown placeholder.
+    Commands that only show objects, and alternatives that need an editor, are left out.
     """
     _rest, _next, lines = message.partition("\nNext:\n")
     ways: list[list[list[str]]] = [[]]

@@ -6,10 +6,10 @@
     .venv/bin/python tests/manifests [--sample] [--seed N] [--generated N] [--part K/N]
                                      [--workers N] [--record] [WORD ...]
 
-Each manifest makes a trip as each kind of controller on a real API server: created, updated by each
-form of request, paused, rolled back, and restored to its first template. Prints the number of trips
-and of passed trips as Markdown. WORD selects manifests by name; the name of a generated manifest is
-its seed.
+Each manifest makes a trip as each kind of controller on a real API server: the trip creates the
+controller, updates it by each form of request, pauses, rolls back, and restores the first template.
+Prints the number of trips and of passed trips as Markdown. WORD selects manifests by name; the name
+of a generated manifest contains its seed.
 """
 
 from __future__ import annotations
@@ -74,24 +74,24 @@ def main() -> int:
 
 def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
     """Run every trip once, several in parallel. Raises SystemExit if a trip could not run."""
-    with a_namespace(kubeconfig, "generated") as namespace:
-        jobs = list(chosen(namespace, options, tally))
+    with prepared_namespace(kubeconfig, "generated") as namespace:
+        jobs = list(selected_trips(namespace, options, tally))
 
-    def make(namespace: Namespace, job: tuple[type[Trip], str, int, Manifest]) -> None:
-        trip, kind, place, manifest = job
+    def run_trip(namespace: Namespace, job: tuple[type[Trip], str, int, Manifest]) -> None:
+        trip, kind, number, manifest = job
         try:
-            broken = trip(namespace, kind, manifest, place).go()
+            broken = trip(namespace, kind, manifest, number).run()
         except Discarded as error:
             broken = [f"rejected by the API server: {error}"]
         tally.add(manifest, kind, broken)
         say(f"[{tally.trips}/{len(jobs)}] {kind}, {manifest.name}: {'; '.join(broken) or 'passed'}")
 
-    run_jobs(jobs, options.workers, lambda number: a_namespace(kubeconfig, f"manifests-{number}"),
-             make)
+    run_jobs(jobs, options.workers,
+             lambda number: prepared_namespace(kubeconfig, f"manifests-{number}"), run_trip)
 
 
-def chosen(namespace: Namespace, options: argparse.Namespace,
-           tally: Tally) -> Iterator[tuple[type[Trip], str, int, Manifest]]:
+def selected_trips(namespace: Namespace, options: argparse.Namespace,
+                   tally: Tally) -> Iterator[tuple[type[Trip], str, int, Manifest]]:
     """Yield the trips of this run: class, kind, a unique number and the manifest."""
     trips: list[tuple[type[Trip], str, Manifest]] = []
     written = manifests()
@@ -116,7 +116,7 @@ def chosen(namespace: Namespace, options: argparse.Namespace,
 
 
 @contextlib.contextmanager
-def a_namespace(kubeconfig: str, title: str) -> Iterator[Namespace]:
+def prepared_namespace(kubeconfig: str, title: str) -> Iterator[Namespace]:
     namespace = Namespace(kubeconfig, title)
     try:
         prepare(namespace)

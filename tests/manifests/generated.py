@@ -70,7 +70,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
 }
 #: Fields that prevent the creation or deletion of a pod in the tests, or that only the server
 #: writes.
-_LEFT_OUT = {"ephemeralContainers", "nodeName", "activeDeadlineSeconds", "restartPolicy",
+_EXCLUDED = {"ephemeralContainers", "nodeName", "activeDeadlineSeconds", "restartPolicy",
              "overhead", "priority", "schedulerName",
              "finalizers", "ownerReferences", "managedFields", "deletionTimestamp",
              "deletionGracePeriodSeconds", "resourceVersion",
@@ -92,15 +92,15 @@ def templates(namespace: Namespace, number: int, count: int) -> Iterator[Manifes
     """
     schema = Schema(namespace.call("GET", "/openapi/v3/api/v1")["components"]["schemas"])
     accepted = 0
-    for index, drawn in enumerate(_drawn(schema.template(), number, count * 3)):
-        template = _accepted(namespace, drawn)
+    for index, drawn in enumerate(_draw(schema.template(), number, count * 3)):
+        template = _repair(namespace, drawn)
         accepted += template is not None
         yield Manifest(f"seed-{number}-{index}", template) if template else None
         if accepted == count:
             return
 
 
-def _drawn(strategy: st.SearchStrategy[Json], number: int, count: int) -> list[Json]:
+def _draw(strategy: st.SearchStrategy[Json], number: int, count: int) -> list[Json]:
     drawn: list[Json] = []
 
     @seed(number)
@@ -136,8 +136,8 @@ class Schema:
                               self._object("PodSpec"), self._containers(1)),
         })
 
-    def _containers(self, least: int) -> st.SearchStrategy[list[Json]]:
-        return st.lists(self._object("Container"), min_size=least, max_size=3,
+    def _containers(self, min_count: int) -> st.SearchStrategy[list[Json]]:
+        return st.lists(self._object("Container"), min_size=min_count, max_size=3,
                         unique_by=lambda container: container["name"])
 
     def _object(self, kind: str) -> st.SearchStrategy[Json]:
@@ -150,14 +150,14 @@ class Schema:
         needed = (set(schema.get("required", ())) - {"containers"}
                   | ({"image"} if kind == "Container" else set()))
         fields = {name: self._value(name, definition)
-                  for name, definition in schema["properties"].items() if name not in _LEFT_OUT}
+                  for name, definition in schema["properties"].items() if name not in _EXCLUDED}
         fields.pop("containers", None)
         optional = sorted(fields.keys() - needed)
         if not optional:
             return st.fixed_dictionaries({name: fields[name]
                                           for name in sorted(needed & fields.keys())})
-        most = 1 if kind in _ONE_OF else OPTIONAL
-        chosen = st.lists(st.sampled_from(optional), min_size=min(1, most), max_size=most,
+        count = 1 if kind in _ONE_OF else OPTIONAL
+        chosen = st.lists(st.sampled_from(optional), min_size=min(1, count), max_size=count,
                           unique=True)
         return chosen.flatmap(lambda names: st.fixed_dictionaries(
             {name: fields[name] for name in sorted({*names, *(needed & fields.keys())})}))
@@ -172,14 +172,14 @@ class Schema:
                                     _QUANTITIES, max_size=2)
             return st.fixed_dictionaries({}, optional={"limits": sizes, "requests": sizes})
         if "$ref" in schema:
-            return self._referred(schema["$ref"].rpartition(".")[2])
+            return self._reference(schema["$ref"].rpartition(".")[2])
         if name in _FIELDS:
             return _FIELDS[name]
         if "enum" in schema:
             return st.sampled_from(schema["enum"])
         return self._plain(schema)
 
-    def _referred(self, kind: str) -> st.SearchStrategy[Any]:
+    def _reference(self, kind: str) -> st.SearchStrategy[Any]:
         if kind == "Quantity":
             return _QUANTITIES
         if kind == "IntOrString":
@@ -217,27 +217,27 @@ def _renamed(containers: list[Json]) -> list[Json]:
 # Rejections of the API server
 
 
-def _accepted(namespace: Namespace, template: Json) -> Json | None:
+def _repair(namespace: Namespace, template: Json) -> Json | None:
     """Return the template without the rejected fields, or None if it cannot be repaired."""
     template = copy.deepcopy(template)
     for _repair in range(REPAIRS):
-        refusal = _refusal(namespace, template)
-        if refusal is None:
+        rejection = _rejection(namespace, template)
+        if rejection is None:
             return template
         fields = [cause.get("field", "")
-                  for cause in (refusal.get("details") or {}).get("causes") or ()]
+                  for cause in (rejection.get("details") or {}).get("causes") or ()]
         # from the end of a list, so that the other indexes remain valid
         if not any([_remove_field(template, field) for field in sorted(set(fields), reverse=True)]):
             return None
     return None
 
 
-def _refusal(namespace: Namespace, template: Json) -> Json | None:
-    """Return the server's rejection of a controller with the template, or of its pod."""
+def _rejection(namespace: Namespace, template: Json) -> Json | None:
+    """Return the server's rejection of a controller with the template, or of its pod, or None."""
     labels = {**template["metadata"]["labels"], TRIP: "0"}
-    labelled = {**template, "metadata": {**template["metadata"], "labels": labels}}
+    labeled = {**template, "metadata": {**template["metadata"], "labels": labels}}
     controller = {"metadata": {"generateName": "generated-", "labels": {}},
-                  "spec": {"replicas": 0, "selector": {TRIP: "0"}, "template": labelled}}
+                  "spec": {"replicas": 0, "selector": {TRIP: "0"}, "template": labeled}}
     pod = {"metadata": {"generateName": "generated-", "labels": labels,
                         "annotations": template["metadata"].get("annotations")},
            "spec": template["spec"]}
@@ -250,8 +250,8 @@ def _refusal(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _remove_field(template: Json, path: str) -> bool:
-    """Remove the rejected field, or the object that lacks a required field; return whether it
-    existed.
+    """Remove the rejected field, or the object that lacks a required field; return whether the
+    template has changed.
     """
     keys: list[Any] = [int(part) if part.isdigit() else part
                        for part in re.findall(r"[^.\[\]]+", path)]

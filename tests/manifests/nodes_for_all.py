@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bind every unschedulable pod to a node, since fake nodes start no containers."""
+"""Bind every unschedulable pod to a node: fake nodes start no containers, so scheduling constraints
+do not matter.
+"""
 
 from __future__ import annotations
 

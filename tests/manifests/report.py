@@ -59,7 +59,7 @@ def text(tally: Tally, kubeconfig: str, seconds: float) -> str:
              f"{seconds / 60:.1f} minutes. "
              f"Seed {tally.seed}, part {tally.part}: {tally.drawn} templates were generated, of "
              f"which {tally.discarded} were "
-             f"discarded because the API server does not take them.", "",
+             f"discarded because the API server rejects them.", "",
              "| kind | written: passed | of | generated: passed | of |", "|---|---|---|---|---|"]
     for kind in KINDS:
         counts = [count[kind, is_made] for is_made in (False, True)

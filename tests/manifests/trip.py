@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 #: Kinds that are updated without a successor.
-STAYING = ("Deployment", "StatefulSet", "DaemonSet")
+UPDATED_IN_PLACE = ("Deployment", "StatefulSet", "DaemonSet")
 REPLICAS = 2
 #: Label that separates the pods of two trips, so that a trip need not wait for earlier pods.
 TRIP = "baton.test/trip"
@@ -76,10 +76,10 @@ class Trip:
             _choose_nodes(self.template["spec"])
         self.container: str = self.template["spec"]["containers"][0]["name"]
 
-    def go(self) -> list[str]:
+    def run(self) -> list[str]:
         """Run the trip, and return the first violation in a list. Raises Discarded."""
         try:
-            self._go()
+            self._run()
         except (Discarded, ApiException):
             raise
         except Broken as error:
@@ -93,31 +93,32 @@ class Trip:
             self._remove()
         return []
 
-    def _go(self) -> None:
+    def _run(self) -> None:
         self._create()
         first = self._stored()
         if self.manifest.selector and self.kind == "ReplicaSet":
-            self._is_refused("its selector", **self._image("v2"))
+            self._assert_refused("its selector", **self._image("v2"))
             return
 
         self._update("image", **self._image("v2"))
         partly = self._with_image("v3")
         self._update("template, to a pause", template=partly, pause_at="1")
-        self._update("template, on from the pause", template=partly)
+        self._update("template, resumed from the pause", template=partly)
         stored = self._stored()
-        self._is("template", _merged(stored), _merged(self._as_created(self._definition(partly))))
+        self._assert_equal("template", _merged(stored),
+                           _merged(self._as_created(self._definition(partly))))
 
-        self._rolls("image, to a pause", **self._image("v4"), pause_at="1")
-        self._rolls("back from the pause", state="rolled_back")
-        self._is("back from the pause", self._stored(), stored)
-        self._is_unchanged("back from the pause, again", state="rolled_back")
+        self._assert_rollout("image, to a pause", **self._image("v4"), pause_at="1")
+        self._assert_rollout("back from the pause", state="rolled_back")
+        self._assert_equal("back from the pause", self._stored(), stored)
+        self._assert_no_change("back from the pause, again", state="rolled_back")
 
         defined = self._definition(self._with_image("v5"))
         self._update("definition", definition=defined)
-        self._is("definition", self._stored(), self._as_created(defined))
+        self._assert_equal("definition", self._stored(), self._as_created(defined))
 
         self._update("to_revision", state="rolled_back", to_revision=1)
-        self._is("to_revision", self._stored(), first)
+        self._assert_equal("to_revision", self._stored(), first)
         self._doing = "info"
         params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name,
                   "name": self.name, "kind": self.kind}
@@ -138,33 +139,35 @@ class Trip:
 
     def _update(self, what: str, **params: Any) -> None:
         """Run a task that changes the controller, and a rerun that changes nothing."""
-        self._rolls(what, **params)
-        self._is_unchanged(f"{what}, again", **params)
+        self._assert_rollout(what, **params)
+        self._assert_no_change(f"{what}, again", **params)
 
-    def _rolls(self, what: str, **params: Any) -> None:
+    def _assert_rollout(self, what: str, **params: Any) -> None:
+        """Assert that a task changes the controller by the steps that check mode predicts."""
         self._doing = what
         planned, done = self._check(**params), self._roll(**params)
         if not done["changed"]:
-            raise Broken(f"{what}: it has changed nothing: {done['msg']}")
-        comparable = self._told_by_server if self.kind == "Deployment" else _without_times
-        self._is(f"{what}: check mode's steps", comparable(planned["steps"]),
-                 comparable(done["steps"]))
+            raise Broken(f"{what}: nothing has changed: {done['msg']}")
+        comparable = self._without_sizes if self.kind == "Deployment" else _without_times
+        self._assert_equal(f"{what}: check mode's steps", comparable(planned["steps"]),
+                           comparable(done["steps"]))
 
-    def _is_unchanged(self, what: str, **params: Any) -> None:
+    def _assert_no_change(self, what: str, **params: Any) -> None:
+        """Assert that a task and check mode report no steps, and that nothing was written."""
         self._doing = what
         before = self._object()["metadata"]["generation"]
         for result in (self._check(**params), self._roll(**params)):
             if result["changed"] or result["steps"]:
-                raise Broken(f"{what}: it has changed something: {_line(result['steps'])}")
-            wrote = {method for method, count in result["requests"].items() if count} - {"GET"}
-            # without dry runs
-            if wrote and not {"template", "definition"} & params.keys():
-                raise Broken(f"{what}: it has sent {', '.join(wrote)}")
+                raise Broken(f"{what}: something has changed: {_summary(result['steps'])}")
+            writes = {method for method, count in result["requests"].items() if count} - {"GET"}
+            # a task with a template or a definition sends dry runs
+            if writes and not {"template", "definition"} & params.keys():
+                raise Broken(f"{what}: the task has sent {', '.join(writes)}")
         if self._object()["metadata"]["generation"] != before:
-            raise Broken(f"{what}: it has written")
+            raise Broken(f"{what}: the spec was written")
 
-    def _is_refused(self, reason: str, **params: Any) -> None:
-        """Assert that the task is refused with the sentence, without a write."""
+    def _assert_refused(self, reason: str, **params: Any) -> None:
+        """Assert that the task fails without a write, and that its error contains the reason."""
         before = self._object()["metadata"]["resourceVersion"]
         try:
             self._roll(**params)
@@ -216,18 +219,20 @@ class Trip:
         return template
 
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
-        """Return a complete manifest with another name and selector."""
+        """Return a complete manifest. Kinds with a successor have a name and a selector only with
+        `with_selector`.
+        """
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
         spec: Json = {"template": template}
         if self.kind != "DaemonSet":
             spec["replicas"] = REPLICAS
-        if with_selector or self.kind in STAYING:
+        if with_selector or self.kind in UPDATED_IN_PLACE:
             metadata["name"] = self.name
             expressions = {"matchLabels": dict(labels)} if self.manifest.selector is None else {
                 **self.manifest.selector,
                 "matchLabels": {**self.manifest.selector["matchLabels"], TRIP: labels[TRIP]}}
-            # set by the API server
+            # the Deployment controller adds this label
             chosen = {key: value for key, value in labels.items() if key != object_meta.HASH_LABEL}
             expressions["matchLabels"].pop(object_meta.HASH_LABEL, None)
             spec["selector"] = chosen if self.kind == "ReplicationController" else expressions
@@ -237,8 +242,8 @@ class Trip:
                 "kind": self.kind,
                 "metadata": metadata, "spec": spec, "status": {}}
 
-    def _told_by_server(self, steps: list[Json]) -> list[Json]:
-        """Return the steps without sizes and generated names, for comparisons."""
+    def _without_sizes(self, steps: list[Json]) -> list[Json]:
+        """Return the steps without intermediate sizes and names of ReplicaSets, for comparisons."""
         comparable: list[Json] = []
         for step in _without_times(steps):
             if step["kind"] != "ReplicaSet":
@@ -267,15 +272,16 @@ class Trip:
                        for key in item["metadata"].get("annotations", {})
                        if key in object_meta.UPDATE_ANNOTATIONS}
         if annotations:
-            raise Broken(f"{self._doing}: marks are left: {', '.join(sorted(annotations))}")
-        return _bare(item["spec"]["template"], self.kind)
+            raise Broken(f"{self._doing}: annotations of the update remain: "
+                         f"{', '.join(sorted(annotations))}")
+        return _without_generated_label(item["spec"]["template"], self.kind)
 
     def _as_created(self, definition: Json) -> Json:
         """Return the template that the API server would store, by a dry run."""
         whole = self._definition(definition["spec"]["template"], with_selector=True)
         whole["metadata"]["name"] = f"{self.name}-expected"
-        return _bare(self.namespace.call("POST", f"{self._path()}?dryRun=All",
-                                         whole)["spec"]["template"], self.kind)
+        created = self.namespace.call("POST", f"{self._path()}?dryRun=All", whole)
+        return _without_generated_label(created["spec"]["template"], self.kind)
 
     def _is_available(self) -> bool:
         item = self._object()
@@ -283,7 +289,7 @@ class Trip:
         field = "numberAvailable" if self.kind == "DaemonSet" else "availableReplicas"
         return is_observed and item["status"].get(field, 0) == REPLICAS
 
-    def _is(self, what: str, actual: Any, expected: Any) -> None:
+    def _assert_equal(self, what: str, actual: Any, expected: Any) -> None:
         actual, expected = _canonical(actual), _canonical(expected)
         if actual != expected:
             at = next((index
@@ -305,12 +311,12 @@ class Refusal(Trip):
         super().__init__(namespace, kind, Manifest(manifest.name, plain), number)
         self._refused = {**manifest.template, "metadata": self.template["metadata"]}
 
-    def _go(self) -> None:
+    def _run(self) -> None:
         self._create()
         for what, template in (("template", self._refused),
                                ("definition", self._definition(self._refused))):
             self._doing = what
-            self._is_refused("refused", **{what: template})
+            self._assert_refused("refused", **{what: template})
 
 
 def _choose_nodes(spec: Json) -> None:
@@ -327,11 +333,11 @@ def _choose_nodes(spec: Json) -> None:
                                     "nodeSelectorTerms": terms}}
 
 
-def _bare(template: Json, kind: str) -> Json:
-    """Return the template without the label pod-template-hash.
+def _without_generated_label(template: Json, kind: str) -> Json:
+    """Return the template without the label that the kind's controller or the collection generates.
 
-    A rollback of a Deployment loses the author's value, as with `kubectl rollout undo`, because the
-    controller overwrites the label in ReplicaSets.
+    A rollback of a Deployment loses the author's value of pod-template-hash, as with `kubectl
+    rollout undo`, because the controller overwrites the label in ReplicaSets.
     """
     key = {"Deployment": object_meta.HASH_LABEL,
            "StatefulSet": object_meta.POD_REVISION}.get(kind, object_meta.DEPLOYMENT_LABEL)
@@ -342,8 +348,8 @@ def _bare(template: Json, kind: str) -> Json:
 
 
 def _merged(value: Any) -> Any:
-    """Return the value after a strategic merge, which retains ports with equal numbers, and
-    policies.
+    """Return the value for a comparison after a strategic merge, which retains imagePullPolicy, and
+    may reorder the lists of UNORDERED.
     """
     if isinstance(value, list):
         return [_merged(item) for item in value]
@@ -362,7 +368,7 @@ def _without_times(steps: list[Json]) -> list[Json]:
     return [{**step, "at": ""} for step in steps]
 
 
-def _line(steps: list[Json]) -> str:
+def _summary(steps: list[Json]) -> str:
     return "; ".join(f"{step['action']} {step['name']}" for step in steps)
 
 

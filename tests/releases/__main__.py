@@ -49,7 +49,8 @@ def main() -> int:
     """Play the seeds and return the exit code."""
     parser = argparse.ArgumentParser(prog="tests/releases", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="1-4", metavar="A-B", help="which seeds (default: 1-4)")
+    parser.add_argument("--seeds", default="1-4", metavar="A-B",
+                        help="seeds to play (default: 1-4)")
     parser.add_argument("--workers", type=int, default=2, metavar="N",
                         help="number of seeds that are played in parallel (default: 2)")
     parser.add_argument("--record", action="store_true",

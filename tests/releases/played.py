@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play a random release: request, events, and the guarantees of docs/concepts/release.md."""
+"""Play a random release with events, and check the guarantees of docs/concepts/release.md."""
 
 from __future__ import annotations
 

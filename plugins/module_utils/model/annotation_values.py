@@ -68,7 +68,7 @@ def is_images(value: t.Any) -> bool:
 
 
 def count(text: str | None) -> int | None:
-    """Return the number of replicas in a text, or None for any other text (int32 in the API)."""
+    """Return the number of replicas (int32 in the API) in a text, or None for any other text."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= 10):
         return None
     return int(text) if int(text) < 2**31 else None

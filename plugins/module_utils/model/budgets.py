@@ -4,8 +4,8 @@
 
 """The limits that PodDisruptionBudgets set for an update. Pure.
 
-Budgets protect pods from evictions only: an update that scales or deletes pods has to obey them by
-itself.
+The API server enforces budgets only for evictions, so an update that scales or deletes pods has to
+respect them itself.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def limit_unavailable(budgets: t.Iterable[Json], desired: int, unavailable: int)
     return min([unavailable, *(allowed_disruptions(budget, desired) for budget in budgets)])
 
 
-def refuse_standstill(request: Request, budgets: t.Iterable[Json], desired: int, surge: int,
-                      unavailable: int,
-                      may_surge: bool = True) -> None:
-    """Raise RolloutError if no pod may be unavailable and the update has no surge.
+def refuse_blocking_budgets(request: Request, budgets: t.Iterable[Json], desired: int, surge: int,
+                            unavailable: int,
+                            may_surge: bool = True) -> None:
+    """Raise RolloutError if the budgets allow no unavailable pod and the update has no surge.
 
     may_surge is False for a controller that cannot surge, so that the error does not suggest a
     surge.
@@ -53,7 +53,8 @@ def refuse_standstill(request: Request, budgets: t.Iterable[Json], desired: int,
     if surge == unavailable == 0 < desired:
         name = next(budget["metadata"]["name"] for budget in budgets
                     if not allowed_disruptions(budget, desired))
-        what = f"the PodDisruptionBudget {name} allows none of its {desired} pods to be unavailable"
+        what = (f"the PodDisruptionBudget {name} allows none of the controller's {desired} "
+                f"pods to be unavailable")
         if not may_surge:
             patch = """--type=merge -p '{"spec": {"minAvailable": null, "maxUnavailable": 1}}'"""
             raise RolloutError(f"{what}, and an old pod is deleted before its replacement is "
@@ -75,7 +76,7 @@ def desired_healthy(budget: Json, expected: int) -> int:
     """Return desiredHealthy of a budget, or 0 for an invalid budget.
 
     expected is the sum of the sizes of all controllers with selected pods. Percentages are rounded
-    up, also of maxUnavailable. Source: getExpectedPodCount of the disruption controller
+    up, including those of maxUnavailable. Source: getExpectedPodCount of the disruption controller
     (pkg/controller/disruption/disruption.go).
     """
     spec = _map(budget, "spec")
@@ -84,8 +85,9 @@ def desired_healthy(budget: Json, expected: int) -> int:
     return _scaled(spec.get("minAvailable"), expected, otherwise=0)
 
 
-#: The operators of matchExpressions, with the value of the label (None without the label) and the
-#: values of the expression. Source: Requirement.Matches (apimachinery/pkg/labels/selector.go).
+#: Maps each operator of matchExpressions to a predicate of the label's value (None if the label is
+#: absent) and the expression's values. Source: Requirement.Matches
+#: (apimachinery/pkg/labels/selector.go).
 _OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
     "In": lambda value, values: value is not None and value in values,
     "NotIn": lambda value, values: value not in values,

@@ -28,40 +28,40 @@ _NONE: frozenset[State] = frozenset()
 
 
 class Option(t.NamedTuple):
-    """The rule whether a command repeats an option."""
+    """The rule that decides whether a command repeats an option."""
 
     #: The states of the commands that repeat the option.
     states: frozenset[State]
     #: The reason for the rule.
     why: str
-    #: Whether the option is only for tasks with several controllers.
+    #: Whether the option applies only to tasks with several controllers.
     is_of_fleet: bool = False
 
 
-_PACE = ("the pace is the user's in both directions; a migration would make it the Deployment's "
-         "own strategy")
+_STRATEGY = ("the user's choice applies in both directions; a migration would store it as the "
+             "Deployment's own strategy")
 _TEMPLATE = "a rollback, a restart and a migration take the template from the cluster"
-_FLEET = "chooses the controllers of a task for several of them"
-_CANARY = "a rollback neither pauses nor watches"
+_FLEET = "applies only to a task with several controllers"
+_CANARY = "a rollback neither pauses nor watches the new pods"
 #: Every option of the modules, in the order of a command.
 OPTIONS: dict[str, Option] = {
-    "name": Option(_ANY, "without it the command is for no controller"),
+    "name": Option(_ANY, "every command for one controller names the controller"),
     "names": Option(_ANY, _FLEET, is_of_fleet=True),
     "label_selectors": Option(_ANY, _FLEET, is_of_fleet=True),
     "field_selectors": Option(_ANY, _FLEET, is_of_fleet=True),
-    "kind": Option(_ANY, "controllers of several kinds may have one name"),
+    "kind": Option(_ANY, "controllers of different kinds may have the same name"),
     "kinds": Option(_ANY, _FLEET, is_of_fleet=True),
-    "api_version": Option(_NONE, "says no more than the kind"),
+    "api_version": Option(_NONE, "follows from the kind"),
     "namespace": Option(_ANY, "another namespace has other controllers"),
     "namespaces": Option(_ANY, _FLEET, is_of_fleet=True),
     "namespace_selectors": Option(_ANY, _FLEET, is_of_fleet=True),
-    "next_name": Option(_REPLACING, "the successor of an update in progress is found by its name; "
-                                    "a migration has none"),
-    "deployment_label_key": Option(_ANY, "the pods of an update in progress are told apart by it"),
+    "next_name": Option(_REPLACING, "identifies the successor of an update in progress; a "
+                                    "migration has no successor"),
+    "deployment_label_key": Option(_ANY, "distinguishes old and new pods during an update"),
     "lock": Option(_ANY, "where Leases are not allowed, every task needs lock=false"),
     "state": Option(_ANY, "set by the command"),
-    "to_revision": Option(_NONE, "names the goal of the task that failed; a command names its own"),
-    "release_owner": Option(_MIGRATION, "for the way forward of a migration only"),
+    "to_revision": Option(_NONE, "is the goal of the failed task; a command sets its own"),
+    "release_owner": Option(_MIGRATION, "the rollback of a migration keeps the owner"),
     "image": Option(_UPDATE, _TEMPLATE),
     "container": Option(_UPDATE, _TEMPLATE),
     "images": Option(_UPDATE, _TEMPLATE),
@@ -69,43 +69,44 @@ OPTIONS: dict[str, Option] = {
     "definition": Option(_UPDATE, _TEMPLATE),
     "src": Option(_UPDATE, _TEMPLATE),
     "roll_on": Option(_UPDATE, _TEMPLATE),
-    "max_surge": Option(_REPLACING, _PACE),
-    "max_unavailable": Option(_REPLACING, _PACE),
+    "max_surge": Option(_REPLACING, _STRATEGY),
+    "max_unavailable": Option(_REPLACING, _STRATEGY),
     "pod_replacement_policy": Option(_REPLACING,
-                                     "a quota has no more room for the pods of a rollback"),
+                                     "a quota is as tight for the pods of a rollback"),
     "min_ready_seconds": Option(_FORWARD, "set when an update begins; a rollback restores the "
                                           "previous value"),
-    "update_period": Option(_REPLACING, _PACE),
+    "update_period": Option(_REPLACING, _STRATEGY),
     "progress_deadline": Option(_ANY, "how slow progress may be depends on the cluster, not on the "
                                       "direction"),
-    "wait": Option(_FORWARD, "a command follows a rollback to its end"),
-    "timeout": Option(_FORWARD, "a rollback is not to be cut short by the limit of the update"),
+    "wait": Option(_FORWARD, "a rollback command waits until the rollback ends"),
+    "timeout": Option(_FORWARD, "the time limit of the update must not end a rollback early"),
     "failure_grace": Option(_ANY, "how long a problem may last depends on the cluster, not on the "
                                   "direction"),
-    "on_failure": Option(_FORWARD, "a rollback has nothing to fall back on"),
+    "on_failure": Option(_FORWARD, "a failed rollback cannot be rolled back"),
     "pause_at": Option(_FORWARD, _CANARY),
     "soak": Option(_FORWARD, _CANARY),
     "nodes": Option(_FORWARD, _CANARY),
     "image_drift": Option(_FORWARD, "a rollback does not compare the images of the new pods"),
     "revision_history_limit": Option(_REPLACING,
-                                     "templates that the user does not want to keep are not kept "
-                                     "by a rollback either; a migration stores none"),
-    "autoscaler": Option(_ANY, "the user's decision about another object"),
-    "record_events": Option(_ANY, "where Events are not allowed or unwanted, that is so in both "
-                                  "directions"),
-    "lock_timeout": Option(_ANY, "the other task is the same one in both directions"),
+                                     "a rollback stores no more templates than the user wants; a "
+                                     "migration stores no templates"),
+    "autoscaler": Option(_ANY, "the user's choice applies in both directions"),
+    "record_events": Option(_ANY, "Events that are forbidden or unwanted in one direction are so "
+                                  "in the other"),
+    "lock_timeout": Option(_ANY, "another task may hold the Lease in both directions"),
     "concurrency": Option(_ANY, _FLEET, is_of_fleet=True),
     "max_failures": Option(_ANY, _FLEET, is_of_fleet=True),
     "order_annotation": Option(_ANY, _FLEET, is_of_fleet=True),
-    "progress": Option(_ANY, "progress lines are as unwanted the next time"),
+    "progress": Option(_ANY, "the user's choice applies to every task"),
 }
 #: Options for several namespaces, in place of namespace.
 NAMESPACES = ("namespaces", "namespace_selectors")
 #: Options that no command repeats.
 _NEVER = {"api_version"}
-#: Options with values of several lines; and src, whose path may not exist on another machine.
+#: Options that prevent a command that can be pasted: their values have several lines, or the path
+#: src may not exist on another machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Options that a command with images leaves out.
+#: Changes that leave out all template options, before a command adds its images.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
 #: Changes that make a command apply to a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}

@@ -6,9 +6,10 @@
 
 A checksum is stored in the pod template, which more users may read than the Secret. A plain hash
 of a password lets these users test guesses; a salt stored next to the hash would not prevent that.
-So the uid of the Secret is the key of the checksum: the API server draws the uid at random, and
-shows the uid only to users who may read the Secret. A Secret that is deleted and created again has
-another checksum. A ConfigMap is not confidential: its checksum depends on the data alone.
+Therefore the checksum is an HMAC with the uid of the Secret as key: the API server chooses the uid
+at random, and shows the uid only to users who may read the Secret. A Secret that is deleted and
+created again has another checksum. A ConfigMap is not confidential: its checksum depends on the
+data alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .identity import canonical, is_name
 
 #: Value of roll_on for all objects that the pod template reads.
 AUTO = "auto"
-#: Maximum number of objects of a task.
+#: Maximum number of objects that a task reads.
 MAX_OBJECTS = 100
 #: Hexadecimal digits of a checksum.
 CHECKSUM_LENGTH = 16
@@ -47,7 +48,7 @@ class Reference(t.NamedTuple):
 
 
 def parse_references(option: str, value: t.Any) -> tuple[Reference | str, ...]:
-    """Read a list of auto, configmap/NAME and secret/NAME. Raises RolloutError."""
+    """Parse a list of auto, configmap/NAME and secret/NAME. Raises RolloutError."""
     references = tuple(dict.fromkeys(_parse(option, entry) for entry in value))
     if len(references) > MAX_OBJECTS:
         raise RolloutError(f"{option} has {len(references)} entries: give at most {MAX_OBJECTS}")
@@ -71,25 +72,25 @@ def references_of(template: Json) -> dict[Reference, bool]:
     Credentials of the kubelet (imagePullSecrets, drivers of volumes) are not included.
     """
     references: dict[Reference, bool] = {}
-    for reference, is_required in _read_by(mapping(template, "spec")):
+    for reference, is_required in _references_in(mapping(template, "spec")):
         references[reference] = is_required or references.get(reference, False)
     return references
 
 
-def _read_by(spec: t.Mapping[str, t.Any]) -> t.Iterator[tuple[Reference, bool]]:
+def _references_in(spec: t.Mapping[str, t.Any]) -> t.Iterator[tuple[Reference, bool]]:
     for container in (*objects(spec, "initContainers"), *objects(spec, "containers")):
         for variable in objects(container, "env"):
-            yield from _named_by(mapping(variable, "valueFrom"), _KEY_FIELDS)
+            yield from _references_from(mapping(variable, "valueFrom"), _KEY_FIELDS)
         for source in objects(container, "envFrom"):
-            yield from _named_by(source, _ALL_FIELDS)
+            yield from _references_from(source, _ALL_FIELDS)
     for volume in objects(spec, "volumes"):
-        yield from _named_by(volume, _VOLUME_FIELDS)
+        yield from _references_from(volume, _VOLUME_FIELDS)
         for source in objects(mapping(volume, "projected"), "sources"):
-            yield from _named_by(source, _VOLUME_FIELDS)
+            yield from _references_from(source, _VOLUME_FIELDS)
 
 
-def _named_by(source: t.Mapping[str, t.Any],
-              fields: t.Mapping[str, str]) -> t.Iterator[tuple[Reference, bool]]:
+def _references_from(source: t.Mapping[str, t.Any],
+                     fields: t.Mapping[str, str]) -> t.Iterator[tuple[Reference, bool]]:
     for kind, field in fields.items():
         reference = mapping(source, field)
         name = text(reference, "name") or text(reference, "secretName")

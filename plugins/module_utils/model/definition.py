@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options definition and src: read and validate the manifest of the successor."""
+"""The options definition and src: read and validate the manifest with the desired template."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .kinds import Kind
 def read_definition(provided: Json, kind: Kind) -> Json | None:
     """Return the manifest from src or definition, or None. Raises RolloutError if invalid.
 
-    src_content is the text of src if the text is read already; otherwise src is a path.
+    src_content, if provided, is the text of src; otherwise this function reads the file src.
     """
     source = "src" if "src" in provided else "definition"
     text = provided.get("definition")

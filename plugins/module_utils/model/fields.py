@@ -4,8 +4,8 @@
 
 """Readers of fields in untrusted objects, and the display of untrusted text. Pure.
 
-A missing field, or a field of another type, counts as empty, so that an object of another client
-never makes a task fail.
+A missing field, or a field of another type, counts as empty, so that a malformed object never makes
+a task fail.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def number(item: t.Any, key: str, otherwise: int = 0) -> int:
 
 
 def is_size(value: t.Any) -> t.TypeGuard[int]:
-    """Return whether the value is a number of replicas. bool is a subclass of int."""
+    """Return whether the value is a number of replicas (no bool, although a subclass of int)."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
@@ -70,7 +70,7 @@ def rfc3339(seconds_: float) -> str:
 
 
 def pairs(labels: t.Mapping[str, t.Any]) -> str:
-    """Return labels in kubectl's format of a selector: "app=foo,tier=web"."""
+    """Return labels in the format of a kubectl selector: "app=foo,tier=web"."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
@@ -92,7 +92,7 @@ def display_text(text_: str) -> str:
 
 
 def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = MAX_DEPTH) -> t.Any:
-    """Return a JSON value with each string and key changed; deeper levels become "..."."""
+    """Return a JSON value with each string and key changed; levels below depth become "..."."""
     if isinstance(value, str):
         return change(value)
     if not isinstance(value, (dict, list, tuple)):

@@ -37,8 +37,8 @@ def label_value(content: t.Any, taken: str | None) -> str:
     """Return the value of the deployment label for the pods of the successor.
 
     The value is a hash of the content, so that a task that runs again creates the same name; the
-    content therefore has no uid, resourceVersion, status, time or size. taken is the value of the
-    primary's pods, which must be different.
+    content therefore has no uid, resourceVersion, status, time or size. taken is the value on
+    the primary's pods; the returned value differs from it.
     """
     value = digest(content)
     return f"{value}-{digest(taken)[:5]}" if value == taken else value

@@ -16,7 +16,7 @@ TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationCo
 
 def refuse_impossible(request: Request) -> None:
     """Refuse a request that cannot be fulfilled. Raises RolloutError."""
-    _refuse_pods_of_kind(request)
+    _refuse_unsupported_limits(request)
     if not request.waits:
         _refuse_options_that_wait(request)
     if request.nodes and not request.kind.has_pods_by_node:
@@ -41,7 +41,7 @@ def refuse_impossible(request: Request) -> None:
                            f"than min_ready_seconds ({request.min_ready_seconds} s)")
 
 
-def _refuse_pods_of_kind(request: Request) -> None:
+def _refuse_unsupported_limits(request: Request) -> None:
     """Refuse values of max_surge and max_unavailable that the kind does not support."""
     if request.kind.replaces_in_place and (request.max_surge.value
                                            or not request.max_unavailable.value):

@@ -92,7 +92,7 @@ class Kind(StrEnum):
 
     @property
     def server_label(self) -> str:
-        """Return the label of pods that distinguishes templates, set by the server; or ""."""
+        """Return the pod label by which the cluster distinguishes templates, or ""."""
         labels = {
             Kind.DEPLOYMENT: object_meta.HASH_LABEL,
             Kind.DEPLOYMENT_CONFIG: object_meta.ROLLOUT_LABEL,
@@ -111,8 +111,8 @@ class Kind(StrEnum):
     def revisions_selector(self, uids: t.Sequence[str]) -> str:
         """Return the label selector of the ControllerRevisions with the controllers' templates.
 
-        The server's own ControllerRevisions have no label with the uid of their controller: the
-        selector matches all.
+        ControllerRevisions of the controller manager have no label with the uid of their
+        controller, so their selector matches the ControllerRevisions of all controllers.
         """
         label = self.history_label
         has_uid = uids and label == object_meta.HISTORY
@@ -125,7 +125,7 @@ class Kind(StrEnum):
 
     @property
     def may_only_be_migrated(self) -> bool:
-        """Return whether a migration is the only update; oc rollout makes all others."""
+        """Return whether a task can only migrate this kind; `oc rollout` updates it."""
         return self is Kind.DEPLOYMENT_CONFIG
 
     def labels(self, selector: dict) -> dict | None:
@@ -154,7 +154,7 @@ def kind_named(word: str) -> Kind | None:
 #: The kinds that users may name.
 KINDS = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG,
          Kind.STATEFUL_SET, Kind.DAEMON_SET)
-#: A kind by each word of kubectl: its name in any case, its resource, and its short name.
+#: The kinds by the lower-case words that kubectl accepts: the name, the plural and the short name.
 _WORDS = {word: kind for kind in KINDS
           for word in (kind.lower(), kind.resource,
                        "deploy" if kind is Kind.DEPLOYMENT else kind.short)}
@@ -169,7 +169,7 @@ class State(StrEnum):
     UPDATED = "updated"
     #: The update in progress is rolled back, or the controller has a revision's template.
     ROLLED_BACK = "rolled_back"
-    #: New pods of the same template have replaced all pods.
+    #: New pods have replaced all pods; the template differs only in the restart annotation.
     RESTARTED = "restarted"
     #: A Deployment controls the pods.
     MIGRATED = "migrated"
@@ -181,17 +181,17 @@ class State(StrEnum):
 
     @property
     def restarts(self) -> bool:
-        """Return whether pods are replaced without a change of the template."""
+        """Return whether new pods replace all pods, without a template in the request."""
         return self is State.RESTARTED
 
     @property
     def undoes(self) -> bool:
-        """Return whether the task rolls back, an update in progress or to a revision."""
+        """Return whether the task rolls back: the update in progress, or to a revision."""
         return self is State.ROLLED_BACK
 
     @property
     def migrates(self) -> bool:
-        """Return whether the pods stay and a controller of another kind adopts them."""
+        """Return whether a controller of another kind takes over the pods, without a restart."""
         return self is State.MIGRATED
 
 
@@ -224,7 +224,7 @@ class Module(StrEnum):
         return self.states[0]
 
     def module_for(self, state: State) -> Module:
-        """Return the module for a task with another state: this module, if possible."""
+        """Return the module for a task with this state: the same module, if it has the state."""
         return next(module for module in (self, *Module) if state in module.states)
 
 

@@ -5,8 +5,8 @@
 """All annotations and labels that the collection reads and writes, with their parsers. Pure.
 
 Every user with annotate permission can write any value, of any length. A parser therefore raises
-nothing, and returns None for a missing or invalid value; last_rollout() returns {}. The flows
-decide whether to trust a valid value.
+no exception, and returns None or an empty value for a missing or invalid value. The flows decide
+whether to trust a valid value.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ REVISION = "deployment.kubernetes.io/revision"
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
 #: On a DeploymentConfig: a migration has paused it, and a rollback of the migration resumes it.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
-#: On a Lease: the processes of the holders, for tasks on the same machine.
+#: On a Lease: the processes of the holders, by which a task on the same machine detects that a
+#: holder was killed.
 HOLDER = "baton.kubernetes/holder"
 
 #: Annotations of an update in progress. The last step of the update removes all of them.
@@ -214,7 +215,7 @@ def partner(annotations: Annotations) -> str | None:
 
 
 def partner_uid(annotations: Annotations) -> str | None:
-    """Return the uid of the other controller; for an invalid uid, a text that matches none."""
+    """Return the uid of the other controller; for an invalid uid, a text that no uid equals."""
     uid = annotations.get(PARTNER_UID)
     is_valid = uid is None or (len(uid) <= MAX_UID_LENGTH and uid.isprintable())
     return uid if is_valid else "not readable"
@@ -328,7 +329,7 @@ def kubectl_next(annotations: Annotations) -> str:
 
 
 def kubectl_source(annotations: Annotations) -> tuple[str, str]:
-    """Return name and uid of the old controller of a `kubectl rolling-update`, or ""."""
+    """Return name and uid of the old controller of `kubectl rolling-update`, each "" if missing."""
     name, _colon, uid = annotations.get(KUBECTL_SOURCE, "").partition(":")
     return name, uid
 
@@ -404,9 +405,10 @@ def pod_revision(labels: t.Mapping[str, t.Any]) -> str:
     return fields.text(labels, POD_REVISION)
 
 
-def template_generation(keys: t.Mapping[str, t.Any]) -> str:
+def template_generation(metadata_map: t.Mapping[str, t.Any]) -> str:
     """Return the generation in the labels of a pod or in the annotations of a DaemonSet, or ""."""
-    return fields.text(keys, POD_GENERATION) or fields.text(keys, TEMPLATE_GENERATION)
+    return (fields.text(metadata_map, POD_GENERATION)
+            or fields.text(metadata_map, TEMPLATE_GENERATION))
 
 
 def serialize_revision(revision: Revision, owner_uid: str) -> tuple[Json, Json]:

@@ -37,7 +37,8 @@ class Controller:
     annotations: Json
     #: The field managers in metadata.managedFields.
     managers: frozenset[str]
-    #: The controller of this object, such as "Deployment/foo", or "". It would undo every step.
+    #: The controller of this object, such as "Deployment/foo", or "". That controller would
+    #: undo every step.
     owner: str
     #: The uid of the controller of this object, or "".
     owner_uid: str
@@ -116,12 +117,12 @@ class Controller:
 
     @property
     def max_pods(self) -> int:
-        """The number of pods that exist or may be created at any moment, if is_observed."""
+        """The maximum number of pods, without terminating pods; valid if is_observed."""
         return max(self.replicas, self.current)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the desired pods and no other pods exist, all available (DeploymentComplete)."""
+        """Whether exactly spec.replicas pods exist, all available (DeploymentComplete)."""
         return (self.is_observed and self.current == self.replicas
                 and self.available == self.replicas)
 
@@ -321,7 +322,8 @@ class Observed:
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods; empty before they are read.
     budgets: tuple[Json, ...] = ()
-    #: The size before the update, if this task has observed it and not only its annotation.
+    #: The size before the update, if this task has observed the size itself and not only the
+    #: annotation with it.
     size: int | None = None
     #: Whether a dry run shows that admission turns the desired template into the current template.
     is_confirmed: bool = False
@@ -359,6 +361,6 @@ def deployment_label(request: Request, primary: Controller) -> str | None:
 
 
 def _labels(selector: Json) -> Json:
-    """Return the labels of a selector. Only the selector of a ReplicationController is flat."""
+    """Return the labels of a selector. Some kinds have a flat selector, without matchLabels."""
     is_flat = all(isinstance(value, str) for value in selector.values())
     return selector if is_flat else selector.get("matchLabels") or {}

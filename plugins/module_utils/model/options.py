@@ -120,7 +120,7 @@ def parse_request(params: Json) -> Request:
     module = Module(provided.get("module", Request.module))
     state = State(provided.get("state", module.default_state))
     kind = kind_from("kind", provided.get("kind", Request.kind), module)
-    if state.undoes:  # A rollback of the same task does not use the template.
+    if state.undoes:  # A user may add state=rolled_back to the task of the update.
         provided = {key: value for key, value in provided.items()
                     if key not in ("template", "definition", "src", "roll_on")}
     _refuse_contradictions(module, state, kind, provided)

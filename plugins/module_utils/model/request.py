@@ -98,7 +98,7 @@ class Request:
     #: The job template whose job in AWX runs the task, or "" if the name is unknown; None without
     #: AWX. A user of AWX launches jobs, and has no shell for commands.
     job_template: str | None = None
-    #: The connection options, for commands; None for a value that cannot be typed.
+    #: The connection options, for commands; None for a value that no command can contain.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     #: The other options that the user has provided, for commands.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict, compare=False)
@@ -208,10 +208,10 @@ class Request:
         """Return the ad-hoc command of this task with another state or other options.
 
         In changes, None leaves an option out, and images are by container. A command with another
-        state repeats only the options that apply to that state (commands.OPTIONS). A command
-        without a change repeats the task for all its controllers, any other command is for this
-        controller alone. If no command is safe to paste, the result is otherwise, or advice. In
-        AWX, the result is the launch of a job.
+        state repeats only the options that apply to that state (commands.OPTIONS). A command with
+        another state, name or template is for this controller alone; any other command is for all
+        controllers of the task. If no command is safe to paste, return `otherwise`; if that is
+        empty, return the advice to run the task again. In AWX, return the advice to launch a job.
         """
         return _command(self, state, otherwise, changes)
 
@@ -219,7 +219,7 @@ class Request:
 def _command(request: Request, state: State | None, otherwise: str, changes: Json) -> str:
     """Return the command or the advice of Request.command()."""
     if request.state != request.options.get("state", request.module.default_state):
-        state = state or request.state  # rollback_request()
+        state = state or request.state  # The request is from rollback_request().
     target = state or request.state
     is_fleet = commands.is_for_fleet(request.options, state, changes)
     if "images" in changes:
@@ -230,24 +230,26 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
     keeps_all = state is None and (bool(by_state["to_revision"]) or not target.undoes)
     repeats = None if keeps_all or (target.migrates and request.migrates) else target
     options = _command_options(request, repeats, is_fleet, by_state | changes)
-    is_whole = not target.changes_template or bool(
+    is_complete = not target.changes_template or bool(
         {"image", "images", "roll_on"} & options.keys())
-    is_typed = is_whole and not commands.NOT_PASTABLE & options.keys()
+    is_pastable = is_complete and not commands.NOT_PASTABLE & options.keys()
     module = request.module.module_for(target)
-    command = shell.ansible(module, {**options, **request.connection}) if is_typed else None
-    words = {option: value for option, value in by_state.items() if value and state}
-    apart = {} if is_fleet else commands.single_controller_changes(
+    command = shell.ansible(module, {**options, **request.connection}) if is_pastable else None
+    state_options = {option: value for option, value in by_state.items() if value and state}
+    separated = {} if is_fleet else commands.single_controller_changes(
         request.options, request.name, request.namespace)
     if request.job_template is not None:
-        if is_typed and (state or module is not request.module):
+        if is_pastable and (state or module is not request.module):
             return commands.describe_rerun(options, f"launch a job that runs {COLLECTION}.{module}")
-        changed = {**apart, **words, **{option: value for option, value in changes.items()
-                                        if value is not None or option in request.options}}
+        effective = {option: value for option, value in changes.items()
+                     if value is not None or option in request.options}
+        changed = {**separated, **state_options, **effective}
         return commands.describe_rerun(changed, commands.relaunch(request.job_template, changed))
     if module is not request.module:
         return command or otherwise or commands.describe_rerun({"name": request.name},
                                                                f"run the module {module}")
-    return command or otherwise or commands.describe_rerun({**apart, **words, **changes})
+    return command or otherwise or commands.describe_rerun(
+        {**separated, **state_options, **changes})
 
 
 def _options_of(request: Request, target: State, state: State | None) -> Json:

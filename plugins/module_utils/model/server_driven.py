@@ -86,7 +86,7 @@ class Deployment(ServerDriven):
 
     @property
     def has_update_settings(self) -> bool:
-        """Whether an update has set these settings, which users with annotate permission cannot."""
+        """Whether spec proves an update; users with annotate permission cannot set the values."""
         return (self.settings["minReadySeconds"] == NEVER_AVAILABLE
                 or self.settings["progressDeadlineSeconds"] == UPDATE_DEADLINE)
 

@@ -18,7 +18,7 @@ def are_settings(value: Json) -> bool:
 
 
 def are_equal(first: t.Any, second: t.Any) -> bool:
-    """Return whether two settings are equal, after the API server has set maxUnavailable to 1."""
+    """Return whether two settings are equal; a missing maxUnavailable counts as the default, 1."""
     return bool(_without_default(first) == _without_default(second))
 
 

@@ -4,9 +4,9 @@
 
 """Commands that a user can paste into a shell, safe against injection. Pure.
 
-Neither the shell nor Ansible evaluates a value of these commands. Ansible evaluates the arguments
-of an ad-hoc command twice: as key=value, with quotes and escapes of its own, and as a Jinja
-template.
+The shell and Ansible take every value in these commands literally. This needs care, because Ansible
+parses the arguments of an ad-hoc command twice: as key=value, with quotes and escapes of its own,
+and as a Jinja template.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def is_plain(text: str) -> bool:
 def ansible(module: str, options: Json) -> str | None:
     """Return the ad-hoc command of a module with these options.
 
-    Returns None if there is no safe command, because Jinja would evaluate a value, or because a
-    value is None.
+    Returns None if there is no safe command: Jinja would evaluate a value, a value is not
+    printable, or a value is None.
     """
     if not _is_safe(options):
         return None

@@ -17,7 +17,7 @@ from . import fields
 from .fields import Json
 from .identity import canonical
 
-#: Maximum of a time, in seconds since 1970: the end of the year 9999.
+#: Latest valid start, in seconds since 1970: the end of the year 9999.
 MAX_TIME = 253_402_300_799
 #: The error message for an incident.
 NOT_PASSED = "the new pods have not passed the soak"
@@ -39,7 +39,8 @@ class Soak:
     passed: int | None = None
     #: The length of the passed soak.
     seconds: float = 0
-    #: The reasons of Warning Events about old pods, which are no incidents of new pods.
+    #: The reasons of Warning Events about old pods. With the same reason, an Event about a new pod
+    #: is no incident.
     usual: tuple[str, ...] = ()
 
     @property

@@ -40,7 +40,7 @@ def same_template(first: Json, second: Json, key: str) -> bool:
     return canonical(without_label(first, key)) == canonical(without_label(second, key))
 
 
-#: Lists with a merge key for strategic merge patches whose values need not be unique.
+#: Lists by their merge key in a strategic merge patch, where several entries may have equal keys.
 _MERGE_KEYS = {"env": "name", "ports": "containerPort", "hostAliases": "ip",
                "imagePullSecrets": "name",
                "topologySpreadConstraints": "topologyKey"}
@@ -110,8 +110,8 @@ def repository(image: str) -> str:
 def with_image(template: Json, container: str, image: str, controller: str) -> Json:
     """Return the pod template with the image in a container.
 
-    Without a container, the repository of the image decides. Raises RolloutError for a missing
-    container, and if several containers are possible.
+    Without a container name, the container that runs the repository of the image gets the image.
+    Raises RolloutError for a missing or ambiguous container.
     """
     spec = template["spec"]
     name = container or _container_for(image, template, controller)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Largest step of each controller in one turn. Pure integers, all of them replicas.
+"""The largest step of each controller in one turn. Pure; all numbers are replicas.
 
 Names and rounding are the Deployment controller's (pkg/controller/deployment/rolling.go and
 util/deployment_util.go). The growing controller is the successor during an update, and the user's
@@ -15,7 +15,7 @@ import typing as t
 
 
 class Size(t.NamedTuple):
-    """A number of replicas, or a percentage of the desired ones."""
+    """A number of replicas, or a percentage of the desired replicas."""
 
     value: int
     percent: bool = False
@@ -54,7 +54,7 @@ class Size(t.NamedTuple):
 
 
 def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> tuple[int, int]:
-    """Surge (rounded up) and unavailable (rounded down); both 0 after rounding makes unavailable 1.
+    """Return surge (rounded up) and unavailable (rounded down), but (0, 1) if both would be 0.
 
     Source: ResolveFenceposts of the Deployment controller.
 
@@ -93,11 +93,11 @@ def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
 def shrink_to(*, desired: int, unavailable: int, shrinking: int, growing_available: int) -> int:
     """Return the smallest size for the shrinking controller.
 
-    The floor: at least desired - unavailable pods are available. The growing controller's available
-    pods may be missing here; unavailable pods there do not count, whatever their number. The
-    controller manager deletes unready pods first, so the shrinking controller loses broken pods
-    before serving pods. Source: reconcileOldReplicaSets of the Deployment controller (maxScaledDown
-    = all pods - minimum available - unavailable pods of the new one).
+    The floor: at least desired - unavailable pods are available. Each available pod of the growing
+    controller allows one pod less here; its unavailable pods do not count. The controller manager
+    deletes unready pods first, so the shrinking controller loses broken pods before serving pods.
+    Source: reconcileOldReplicaSets of the Deployment controller (maxScaledDown = all pods - minimum
+    available - unavailable pods of the new ReplicaSet).
 
     10 desired, 2 unavailable allowed, 10 old, none new available: 10 + 0 - 8 = 2 may be deleted.
 

@@ -284,7 +284,7 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
     update is complete after their deletion (KEP-5882).
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
-    budgets.refuse_standstill(request, observed.budgets, desired, surge, unavailable)
+    budgets.refuse_blocking_budgets(request, observed.budgets, desired, surge, unavailable)
     deletable = _deletable(request, grows)
 
     def room(terminating: int) -> int:

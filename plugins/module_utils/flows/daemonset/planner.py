@@ -79,7 +79,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         if surge:
             self._refuse_surge(numbers)
         else:
-            budgets.refuse_standstill(self.request, self.observed.budgets, size, surge, missing)
+            budgets.refuse_blocking_budgets(
+                self.request, self.observed.budgets, size, surge, missing)
             if max_unavailable_pods(numbers, size) != missing:
                 numbers = {"maxSurge": 0, "maxUnavailable": missing}
         return {"type": "RollingUpdate", "rollingUpdate": numbers}
@@ -112,8 +113,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                "and an old pod is deleted before its replacement is created",
                                where=request.where,
                                next_command="add max_unavailable=1 to the task")
-        budgets.refuse_standstill(request, observed.budgets, size, 0, self.bounds[1],
-                                  may_surge=False)
+        budgets.refuse_blocking_budgets(request, observed.budgets, size, 0, self.bounds[1],
+                                        may_surge=False)
         # | any | `pause_at`, and no pod is on the requested `nodes` | error |
         if observed.nodes is not None and observed.by_node is not None and not any(
                 pod.node in observed.nodes for pod in observed.by_node):

@@ -74,7 +74,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         request, primary = self.request, self.primary
         surge, missing = self.bounds
         self._refuse_recreate("pause_at")
-        budgets.refuse_standstill(request, self.observed.budgets, primary.replicas, surge, missing)
+        budgets.refuse_blocking_budgets(
+            request, self.observed.budgets, primary.replicas, surge, missing)
         new = self.observed.successor if desired is None else self.set_of(desired)
         is_canary = desired is None and (primary.settings["minReadySeconds"] == NEVER_AVAILABLE
                                          or bool(primary.settings["paused"]))
@@ -138,7 +139,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         allowed = budgets.limit_unavailable(self.observed.budgets, desired, unavailable)
         if allowed == unavailable:
             return strategy
-        budgets.refuse_standstill(request, self.observed.budgets, desired, surge, allowed)
+        budgets.refuse_blocking_budgets(
+            request, self.observed.budgets, desired, surge, allowed)
         return {**strategy, "rollingUpdate": {"maxSurge": DEFAULT, **strategy["rollingUpdate"],
                                               "maxUnavailable": allowed}}
 

@@ -53,7 +53,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
     def strategy_of_update(self, *, has_template: bool) -> Json:
         primary, missing = self.primary, self.bounds[1]
         numbers = {**primary.rolling_update, "partition": self._partition(has_template)}
-        budgets.refuse_standstill(
+        budgets.refuse_blocking_budgets(
             self.request, self.observed.budgets, primary.replicas, 0, missing, may_surge=False)
         limit = max_unavailable_pods(numbers, primary.replicas)
         if "maxUnavailable" in numbers and limit != missing:

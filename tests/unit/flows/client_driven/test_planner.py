@@ -1200,8 +1200,8 @@ def test_budget_without_disruptions_and_no_surge_is_refused():
     request = dataclasses.replace(UPDATE, max_surge=Size(0), max_unavailable=Size(1))
 
     with pytest.raises(RolloutError,
-                       match="the PodDisruptionBudget pdb allows none of its 3 pods to be "
-                             "unavailable") as refused:
+                       match="the PodDisruptionBudget pdb allows none of the controller's 3 "
+                             "pods to be unavailable") as refused:
         decide(request, old(3), new(0), budgets=(budget(maxUnavailable=0),))
 
     assert "max_surge=1" in refused.value.next_command

@@ -821,8 +821,8 @@ def budget(**spec):
                           (CANARY, "kubectl -n default patch pdb pdb")])
 def test_budget_without_disruptions_is_refused(request_, command):
     with pytest.raises(RolloutError,
-                       match="the PodDisruptionBudget pdb allows none of its 3 pods to be "
-                             "unavailable") as caught:
+                       match="the PodDisruptionBudget pdb allows none of the controller's 3 "
+                             "pods to be unavailable") as caught:
         decide(request_, cluster(), budgets=(budget(minAvailable="100%"),))
     assert command in caught.value.next_command
 

@@ -804,8 +804,8 @@ def test_budget_without_disruptions_and_no_surge_is_refused(request_):
                     strategy={"type": "RollingUpdate",
                               "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}})
     with pytest.raises(RolloutError,
-                       match="the PodDisruptionBudget pdb allows none of its 4 pods to be "
-                             "unavailable"):
+                       match="the PodDisruptionBudget pdb allows none of the controller's 4 "
+                             "pods to be unavailable"):
         decide(request_, model, budgets=(budget(minAvailable="100%"),))
 
 

@@ -736,8 +736,8 @@ def budget(**spec):
 
 def test_budget_without_disruptions_is_refused():
     with pytest.raises(RolloutError,
-                       match="the PodDisruptionBudget pdb allows none of its 3 pods to be "
-                             "unavailable") as caught:
+                       match="the PodDisruptionBudget pdb allows none of the controller's 3 "
+                             "pods to be unavailable") as caught:
         decide(UPDATE, cluster(), budgets=(budget(minAvailable="100%"),))
     assert "kubectl -n default patch pdb pdb" in caught.value.next_command
 

@@ -21,7 +21,7 @@ from namespace import ADMISSION_PLUGINS, Namespace
 from objects import cannot_run
 
 ROOT = Path(__file__).parents[2]
-#: Folders of the Ansible commands and the collections; `make test-versions` sets other versions.
+#: Folders of the Ansible commands and of the collections; `make test-versions` sets other folders.
 PROGRAMS = os.environ.get("BATON_PROGRAMS", str(ROOT / ".venv" / "bin"))
 COLLECTIONS = os.environ.get("BATON_COLLECTIONS", str(ROOT / ".venv" / "collections"))
 
@@ -31,8 +31,8 @@ def pytest_collection_modifyitems(config, items):
     """Mark the tests that only `make test-all` runs, and deselect the tests of other shards."""
     sampling.mark(items)
     yield
-    if number_of := os.environ.get("BATON_SHARD"):
-        selected = sampling.shard(items, number_of)
+    if shard := os.environ.get("BATON_SHARD"):
+        selected = sampling.shard(items, shard)
         config.hook.pytest_deselected(items=[item for item in items if item not in selected])
         items[:] = selected
 

@@ -3,10 +3,10 @@
 
 """A fake kubelet that serves container logs, for fake nodes.
 
-The API server reads a log from the kubelet, by the address and the port in the status of the node.
-Both belong to an HTTP server of the tests. Only the logs are simulated: permissions, checks and
-errors of the API server are real. The fake kubelet implements the query parameters limitBytes and
-sinceSeconds. tests/node uses a real kubelet.
+The API server reads a log from the kubelet at the address and port in the status of the node,
+which here are those of an HTTP server of the tests. Only the logs are simulated: permissions,
+checks and errors of the API server are real. The fake kubelet implements the query parameters
+limitBytes and sinceSeconds. tests/node uses a real kubelet.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
 Json = dict[str, t.Any]
 
-#: Secret in each error line, which must never be shown.
+#: Secret in each error line; no output may contain the secret.
 SECRET = "password=s3cret"
 ERROR = f"\x1b[31mERROR\x1b[0m: no connection to the database, {SECRET}".encode()
-#: Lines per second of each pod, and the percentage of error lines by image.
+#: Lines per second of each pod.
 RATE = 10
-VERSIONS = {"myimage:v1": 1, "myimage:v2": 1, "myimage:v3": 20}
+#: Percentage of error lines by image.
+ERROR_PERCENTAGES = {"myimage:v1": 1, "myimage:v2": 1, "myimage:v3": 20}
 
 
 def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
     """Return the lines that a container has logged until now, with their times."""
     began = datetime.datetime.fromisoformat(
         pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
-    errors = VERSIONS[pod["spec"]["containers"][0]["image"]]
+    errors = ERROR_PERCENTAGES[pod["spec"]["containers"][0]["image"]]
     count = int((time.time() - began) * RATE)
     return [(began + number / RATE,
              ERROR if number * errors % 100 < errors else b"answered a request")
@@ -55,7 +56,7 @@ class Kubelet(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, namespace: Namespace, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Answer)
+        super().__init__(("127.0.0.1", 0), _LogHandler)
         self.namespace = namespace
         #: Returns the log of a container, or None for a container that has not started. A test may
         #: replace the function.
@@ -81,7 +82,7 @@ class Kubelet(http.server.ThreadingHTTPServer):
         """Ignore connections that the API server has closed."""
 
 
-class _Answer(http.server.BaseHTTPRequestHandler):
+class _LogHandler(http.server.BaseHTTPRequestHandler):
     server: Kubelet
 
     def do_GET(self) -> None:
@@ -130,8 +131,8 @@ def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet
             namespace.remove_nodes()
 
 
-def analyzed(namespace: Namespace, *metrics: Json, **options: t.Any) -> Json:
-    """Run the module rollout_analysis, and return its result, also after a failure."""
+def run_analysis(namespace: Namespace, *metrics: Json, **options: t.Any) -> Json:
+    """Run the module rollout_analysis, and return its result, even if the analysis fails."""
     specs = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
     metric_defaults = {name: spec.get("default")
                        for name, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}

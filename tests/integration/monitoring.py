@@ -39,9 +39,10 @@ BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0)
 class Version(t.NamedTuple):
     """Behavior of the pods of a version."""
 
-    #: Share of answers with status 500, and seconds per answer.
-    errors: float = 0.001
-    seconds: float = 0.08
+    #: Share of responses with status 500.
+    error_share: float = 0.001
+    #: Mean response time in seconds.
+    latency: float = 0.08
     #: Whether the pods export metrics.
     exports_metrics: bool = True
 
@@ -49,8 +50,8 @@ class Version(t.NamedTuple):
 VERSIONS = {
     "myimage:v1": Version(),
     "myimage:v2": Version(),
-    "myimage:v3": Version(errors=0.05),  # 5 % errors
-    "myimage:v4": Version(seconds=0.4),  # slow answers
+    "myimage:v3": Version(error_share=0.05),
+    "myimage:v4": Version(latency=0.4),
     "myimage:v5": Version(exports_metrics=False),
 }
 
@@ -79,7 +80,7 @@ def program(name: str = "prometheus") -> str | None:
 
 def _unpack(name: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f"baton-{name}-") as download:
-        # by default, apt of root downloads as another user, who cannot write to the folder
+        # apt-get run by root downloads as the user _apt by default, who cannot write to the folder
         command = ["apt-get", "-o", "APT::Sandbox::User=root", "download", name]
         subprocess.run(command, cwd=download, check=False, capture_output=True, timeout=300)
         for package in Path(download).glob("*.deb"):
@@ -101,7 +102,7 @@ class Pods(http.server.ThreadingHTTPServer):
         self.exported: dict[tuple[str, str], tuple[Version, float]] = {}
 
     def export(self, namespace: str, pods: t.Iterable[dict[str, t.Any]]) -> None:
-        """Export the metrics of these pods of a namespace; the counters of known pods continue."""
+        """Export the metrics of these pods; the counters of unchanged pods continue."""
         names = {(namespace,
                   pod["metadata"]["name"]): VERSIONS[pod["spec"]["containers"][0]["image"]]
                  for pod in pods}
@@ -109,7 +110,7 @@ class Pods(http.server.ThreadingHTTPServer):
             key: value for key, value in self.exported.items() if key[0] != namespace
         }
         now = time.monotonic()
-        # A recreated pod of a StatefulSet has the same name, but its counters restart at 0.
+        # The new pod of a StatefulSet has the name of the old pod, but its counters restart at 0.
         unchanged = {
             key: value for key, value in self.exported.items() if value[0] == names.get(key)
         }
@@ -143,14 +144,15 @@ class Pods(http.server.ThreadingHTTPServer):
                 continue
             labels = f'namespace="{namespace}",pod="{pod}"'
             requests = RATE * (time.monotonic() - since)
-            for code, share in (("200", 1 - version.errors), ("500", version.errors)):
+            for code, share in (("200", 1 - version.error_share),
+                                ("500", version.error_share)):
                 lines.append(f'http_requests_total{{{labels},code="{code}"}} {requests * share}')
-            buckets = [*((bound, requests * min(1, bound / (2 * version.seconds)))
+            buckets = [*((bound, requests * min(1, bound / (2 * version.latency)))
                          for bound in BUCKETS), ("+Inf", requests)]
             lines += [f'http_request_duration_seconds_bucket{{{labels},le="{bound}"}} {count}'
                       for bound, count in buckets]
             lines.append(f"http_request_duration_seconds_count{{{labels}}} {requests}")
-            lines.append(f"queue_length{{{labels}}} {version.errors * 1000}")
+            lines.append(f"queue_length{{{labels}}} {version.error_share * 1000}")
         return "\n".join([*lines, ""])
 
 
@@ -182,7 +184,7 @@ class Prometheus(t.NamedTuple):
 
 
 def ask(url: str, query: str) -> list[dict[str, t.Any]]:
-    """Return the result of a query, without the collection; [] if Prometheus does not answer."""
+    """Return the result of a query, without code of the collection; [] if there is no response."""
     address = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     with (contextlib.suppress(OSError),
           urllib.request.build_opener().open(address, timeout=10) as answer):

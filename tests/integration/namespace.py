@@ -35,11 +35,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
-#: Admission plugins of the tests' clusters in addition to the defaults; see
-#: BATON_ADMISSION_PLUGINS.
+#: Admission plugins of the embedded cluster in addition to its defaults, from the environment
+#: variable BATON_ADMISSION_PLUGINS (comma-separated).
 ADMISSION_PLUGINS = tuple(filter(None, os.environ.get("BATON_ADMISSION_PLUGINS", "").split(",")))
 #: Admission plugin that allows changes of ownerReferences only to clients that may delete the
-#: object and update the finalizers of the owner. OpenShift enables the plugin.
+#: object and update the finalizers of the owner. OpenShift enables this plugin.
 OWNER_REFERENCES = "OwnerReferencesPermissionEnforcement"
 
 
@@ -64,16 +64,18 @@ class Namespace:
         self.allow(role(), "baton")
         if OWNER_REFERENCES in admission_plugins:
             self.allow(role("baton-owner-references"), "baton-owner-references")
-        #: Token of the code under test, and the path of a kubeconfig with the token.
+        #: Token of the code under test.
         self.token = self.new_token()
+        #: Path of a kubeconfig with this token.
         self.kubeconfig = self.write("kubeconfig",
                                      json.dumps(self.kubeconfig_of({"token": self.token})))
 
     def delete(self) -> None:
-        """Delete the namespace in a cluster of KUBECONFIG.
+        """Delete the namespace; in an embedded cluster, delete only autoscalers, controllers and
+        pods.
 
-        In an embedded cluster, which is stopped after the tests, delete only the controllers and
-        pods: the deletion of a namespace takes as long as a short test.
+        An embedded cluster is stopped after the tests, and the deletion of a namespace takes as
+        long as a short test.
         """
         if external_kubeconfig():
             with contextlib.suppress(ApiException):  # the test may have deleted the namespace
@@ -356,7 +358,7 @@ class Namespace:
         return names
 
     def remove_nodes(self, names: t.Iterable[str] = ()) -> None:
-        """Delete the nodes, or all nodes of the namespace."""
+        """Delete the named nodes, by default all nodes of the namespace."""
         query = urlencode({"labelSelector": f"test={self.name}"})
         existing = [item["metadata"]["name"]
                     for item in self.call("GET", f"/api/v1/nodes?{query}")["items"]]
@@ -364,17 +366,19 @@ class Namespace:
             self.call("DELETE", f"/api/v1/nodes/{name}")
 
     def make_daemon_set(self, nodes: int, image: str = "myimage:v1", name: str = "foo",
-                        template: Json | None = None,
+                        pod_spec: Json | None = None,
                         **spec: t.Any) -> Json:
         """Grant the permissions on DaemonSets, create a DaemonSet on the nodes of add_nodes(), and
         wait until its pods are ready.
+
+        pod_spec: additional fields of the pods' spec; spec: fields of the DaemonSet's spec.
         """
         self.allow(role("baton-daemon-sets"), f"daemon-sets-{name}")
         body = as_kind("DaemonSet", manifest(0, image, name), **spec)
         body["spec"].pop("replicas")
         body["spec"]["template"]["spec"] |= {
             "nodeSelector": {"test": self.name},
-            "tolerations": [{"key": "test", "operator": "Exists"}], **(template or {})}
+            "tolerations": [{"key": "test", "operator": "Exists"}], **(pod_spec or {})}
         self.call("POST", self.apps_path("daemonsets"), body)
         eventually(lambda: self.is_rolled_out_on(nodes, name), f"{name} on {nodes} nodes",
                    seconds=120)
@@ -404,6 +408,8 @@ class Namespace:
              **params: t.Any) -> Json:
         """Run a task of the module in this process; the result contains the number of requests by
         verb.
+
+        fault: changes the gateway before the task, for example to kill the client at a write.
         """
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
@@ -434,9 +440,9 @@ class Namespace:
                                  self.name)
 
     def observer(self, allow_orphan: t.Callable[[Json], bool] = lambda pod: False) -> Observer:
-        """Return an observer that fails at its end if a pod had no controller.
+        """Return an observer that fails the test after its block if a pod had no controller.
 
-        allow_orphan returns whether the test itself has orphaned the pod.
+        allow_orphan: returns whether the test itself has orphaned the pod.
         """
         return Observer(self, allow_orphan)
 
@@ -454,7 +460,7 @@ class Namespace:
                      + independent):
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
-            # these numbers increase with each change of the template
+            # these numbers increase with each change of the template, also by a rollback
             for key in (object_meta.REVISION, "deprecated.daemonset.template.generation"):
                 annotations.pop(key, None)
             last = json.loads(annotations.pop(object_meta.LAST_ROLLOUT, "{}"))

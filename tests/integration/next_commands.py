@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The commands that errors show: the test of each command, and a check of each shown command."""
+"""List the test that executes each command of an error, and check that each command is valid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import 
 Json = dict[str, t.Any]
 
 #: Reasons why no test executes a command.
-SHOWS = ("not executed: only shows objects, and the tests' cluster does not include kubectl")
+SHOWS = "not executed: only shows objects, and the tests' cluster does not include kubectl"
 EDITS = "not executed: opens an editor"
 OPENSHIFT = ("not executed: needs oc and OpenShift's controllers; "
              "tests/integration/test_deployment_config.py has the same effect")
@@ -95,7 +95,7 @@ SITES: dict[str, str] = {
     "flows/migration/planner.py::_with_controller":
         "not executed: needs the old manifest, applied during a migration",
     "flows/refusals.py::_without_finalizers": "test_deletion_blocked_by_a_finalizer_completes",
-    "flows/refusals.py::contested_before": FORGED + "each command is a command of way_back",
+    "flows/refusals.py::contested_before": FORGED + "way_back creates the same commands",
     "flows/refusals.py::endless_deletion": SAME
     + "test_deletion_blocked_by_a_finalizer_completes executes the command for the finalizer",
     "flows/refusals.py::no_such_revision": "test_completed_update_is_rolled_back",
@@ -144,8 +144,9 @@ SITES: dict[str, str] = {
     "run/deadlines.py::next_commands":
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back",
 }
-#: Beginnings of commands. A hint contains none, so that a result has each command as data.
-BEGINNINGS = ("ansible localhost", "kubectl -n", "oc -n", "kubectl --context")
+#: First words of commands. A line with such words must be one of the error's commands, so that a
+#: result has each command as data.
+FIRST_WORDS = ("ansible localhost", "kubectl -n", "oc -n", "kubectl --context")
 #: Verbs of each program, which follow the flags for the connection and the namespace.
 VERBS = {
     "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch",
@@ -185,8 +186,8 @@ def _creates_command(node: ast.AST) -> bool:
 
 @functools.cache
 def check(line: str) -> None:
-    """Raise AssertionError if the module would refuse the command, or VERBS does not contain its
-    verb.
+    """Raise AssertionError or RolloutError if the module would refuse the command, and
+    AssertionError if VERBS does not contain the verb.
     """
     program, *words = (shlex.split(line) if line.startswith(("ansible ", "kubectl ", "oc "))
                        else [""])
@@ -210,8 +211,8 @@ def checked_commands() -> t.Iterator[None]:
         Exception.__setattr__(error, name, value)
         for line in value.splitlines() if name == "next_command" else ():
             check(line)
-            has_program = any(f" {program} " in f" {line}" for program in BEGINNINGS)
-            assert (not has_program or line in error.commands
+            has_command = any(f" {program} " in f" {line}" for program in FIRST_WORDS)
+            assert (not has_command or line in error.commands
                     or any(word in line for word in shell.PLACEHOLDERS)), line
 
     RolloutError.__setattr__ = set_attribute
@@ -224,7 +225,7 @@ def checked_commands() -> t.Iterator[None]:
 def parsed(command: str) -> Json:
     """Return the module's options in an ad-hoc command, as parsed by a shell and Ansible.
 
-    The name of the module migrate_to_deployment is among them, as in a request.
+    The options include the module migrate_to_deployment, as in a request.
     """
     *words, name, dash_a, arguments = shlex.split(command)
     module = Module(name.removeprefix("baton.kubernetes."))
@@ -261,8 +262,7 @@ def as_kubectl(namespace, command: str) -> None:
     program, *words = shlex.split(command)
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
     assert program == "kubectl" and words[words.index("-n") + 1] == namespace.name, command
-    at = words.index("-n") + 2
-    verb, *arguments = words[at:]
+    verb, *arguments = words[words.index("-n") + 2:]
     positional = [
         word for word in arguments if not word.startswith("-") and not word.startswith("{")
     ]

@@ -30,11 +30,13 @@ class Observer:
     namespace: Namespace
     #: Returns whether the test itself has orphaned the pod.
     allow_orphan: t.Callable[[Json], bool] = lambda pod: False
-    #: Names of other pods that had no controller and were not terminating.
+    #: Names of pods that had no controller although neither terminating nor orphaned by the test.
     orphans: set[str] = dataclasses.field(default_factory=set)
     #: Names of all observed pods by uid.
     created: dict[str, str] = dataclasses.field(default_factory=dict)
+    #: Uids of terminating and deleted pods.
     deleted_pods: set[str] = dataclasses.field(default_factory=set)
+    #: 0 if no container has restarted; otherwise the sum of the restart counts in all events.
     restarts: int = 0
     min_ready: int = 10**9
     #: Maximum number of pods, without and with terminating pods.
@@ -47,7 +49,7 @@ class Observer:
     def __enter__(self) -> Observer:
         self._pods: dict[str, Json] = {}
         self._terminating: set[str] = set()
-        self._counts = threading.Lock()
+        self._lock = threading.Lock()
         self._stop = threading.Event()
         self._is_counting = False
         for resource, receive in (("pods", self._receive_pod),
@@ -62,7 +64,7 @@ class Observer:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stop after the watches have received the current state of all pods."""
+        """Stop once the watch has received all pods; fail the test on errors or orphans."""
         eventually(self._is_up_to_date, "all pods in the observer")
         self._stop.set()
         if not exception[0]:
@@ -112,10 +114,9 @@ class Observer:
                 self._stop.wait(0.1)  # the API server is restarting
 
     def _relist(self, resource: str, receive: t.Callable[[str, Json], None]) -> str | None:
-        """List the objects, process the differences as watch events, and return the resource
-        version.
+        """List the objects, process the list as watch events, and return the resource version.
 
-        Return None if the list has failed. Objects that were created and deleted since the last
+        Return None if the request fails. Objects that were created and deleted since the last
         event are not observed.
         """
         try:
@@ -130,18 +131,18 @@ class Observer:
             receive("MODIFIED", item)
         return listed["metadata"]["resourceVersion"]
 
-    def _receive_pod(self, kind: str, pod: Json) -> None:
-        with self._counts:
-            self._count(kind, pod)
+    def _receive_pod(self, event_type: str, pod: Json) -> None:
+        with self._lock:
+            self._count(event_type, pod)
 
-    def _count(self, kind: str, pod: Json) -> None:
+    def _count(self, event_type: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
         self.created[uid] = pod["metadata"]["name"]
         self._pods.pop(uid, None)
         self._terminating.discard(uid)
-        if kind != "DELETED" and "deletionTimestamp" in pod["metadata"]:
+        if event_type != "DELETED" and "deletionTimestamp" in pod["metadata"]:
             self._terminating.add(uid)
-        if kind == "DELETED" or "deletionTimestamp" in pod["metadata"]:
+        if event_type == "DELETED" or "deletionTimestamp" in pod["metadata"]:
             self.deleted_pods.add(uid)
         else:
             self._pods[uid] = pod
@@ -156,6 +157,6 @@ class Observer:
             self.max_pods_in_total = max(self.max_pods_in_total,
                                          len(self._pods) + len(self._terminating))
 
-    def _receive_controller(self, kind: str, item: Json) -> None:
-        if kind == "DELETED":
+    def _receive_controller(self, event_type: str, item: Json) -> None:
+        if event_type == "DELETED":
             self.controllers_deleted.append(item["metadata"]["name"])

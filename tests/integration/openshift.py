@@ -30,7 +30,7 @@ ENCODED = "openshift.io/encoded-deployment-config"
 
 def install_crd(namespace: Namespace) -> None:
     """Create the CustomResourceDefinition, and wait until the API server and the garbage collector
-    know the kind.
+    have discovered the kind.
     """
     any_object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
@@ -85,7 +85,7 @@ class OpenShift:
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
-        #: Whether rollouts stop before their completion.
+        #: Whether rollouts remain in the phase Running.
         self.blocks_rollouts = False
         #: Name and new size of each scaled ReplicationController, in order.
         self.scaled: list[tuple[str, int]] = []
@@ -163,11 +163,8 @@ class OpenShift:
                 for config in self.namespace.call("GET", collection(self.namespace))["items"]:
                     self._handle(config)
             except ApiException as error:
-                if error.status not in (
-                    404,
-                    409,
-                    422,
-                ):  # another client has changed an object: retry
+                # 404, 409, 422: another client has changed an object, so retry
+                if error.status not in (404, 409, 422):
                     self._errors.append(error)
 
     def _handle(self, config: Json) -> None:
@@ -217,8 +214,8 @@ class OpenShift:
     def _may_adopt(self, config: Json, rc: Json) -> bool:
         """Return whether an adoption is allowed (RecheckDeletionTimestamp).
 
-        A DeploymentConfig in deletion does not adopt the objects that the garbage collector
-        orphans.
+        A DeploymentConfig that is being deleted does not adopt the objects that the garbage
+        collector orphans.
         """
         current = self.config(config["metadata"]["name"])
         return (current is not None and current["metadata"]["uid"] == config["metadata"]["uid"]
@@ -255,7 +252,7 @@ class OpenShift:
             "minReadySeconds": spec.get("minReadySeconds", 0)}})
 
     def _deploy(self, config: Json, rc: Json, owned: list[Json]) -> None:
-        """Make the next step of a rollout: scale up the new ReplicationController, scale down the
+        """Take the next step of a rollout: scale up the new ReplicationController, scale down the
         old ones, set the phase to Complete.
         """
         if _phase(rc) == "New":

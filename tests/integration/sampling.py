@@ -3,13 +3,13 @@
 
 """Choose the points of a parametrized test for `make test`; `make test-all` runs all of them.
 
-`@pytest.mark.sample` selects the fewest points that contain each value of each parameter once: each
-act, each moment and each kind of controller, but not each combination. `@pytest.mark.sample(2)`
-selects two points. Both prefer values rarely used by the file's earlier tests, so that tests with
-the same parameter share its values. All other points get the marker `full`.
+`@pytest.mark.sample` selects few points that together contain each value of each parameter: each
+action, each moment and each kind of controller, but not each combination. `@pytest.mark.sample(2)`
+selects two points. Both prefer values that earlier tests of the file have rarely used, so that
+tests with the same parameter cover different values. All other points get the marker `full`.
 
-CONTRIBUTING.md names the guards of the other points for each change; tests/unit/test_sampling.py
-compares its table with the markers.
+A table of CONTRIBUTING.md names the unit tests that guard the other points;
+tests/unit/test_sampling.py compares this table with the markers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import typing as t
 
 import pytest
 
-#: A parameter's name and value, as text: a value may be a dict, or a function.
+#: A parameter's name and the repr of its value, which may not be hashable.
 Value = tuple[str, str]
 T = t.TypeVar("T")
 
@@ -60,6 +60,6 @@ def _values(item: pytest.Function) -> set[Value]:
 
 
 def shard(items: t.Sequence[T], number_of: str) -> list[T]:
-    """Return the items of one of several machines; "2/3" is the second of three."""
+    """Return the items that one of several machines runs; "2/3" is the second of three machines."""
     number, of = map(int, number_of.split("/"))
     return list(items[number - 1::of])

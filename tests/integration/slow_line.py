@@ -16,7 +16,7 @@ SECONDS = 0.3
 class Request(t.NamedTuple):
     """A request other than a watch, with the times of the request and the answer."""
 
-    what: str
+    method_and_path: str
     began: float
     ended: float
     #: Whether the next step waits for the answer: a request by the main thread, or the patch of a
@@ -55,13 +55,13 @@ class SlowConnection:
 
     @property
     def sequential_requests(self) -> list[str]:
-        """Return the requests for which the steps wait one after another; parallel requests count
-        once.
+        """Return the requests that the steps wait for one after another; of parallel requests, only
+        the first.
         """
         sequence: list[str] = []
         answered_at = 0.0
         for request in sorted(self.requests, key=lambda request: request.ended):
             if request.is_awaited and request.began >= answered_at:
                 answered_at = request.ended
-                sequence.append(request.what)
+                sequence.append(request.method_and_path)
         return sequence

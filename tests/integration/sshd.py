@@ -59,7 +59,7 @@ def up(folder: Path) -> t.Iterator[dict[str, t.Any]]:
         port = free.getsockname()[1]
     (folder / "config").write_text(CONFIG.format(port=port, folder=folder), encoding="utf-8")
     if os.geteuid() == 0:
-        # sshd of root requires the folder
+        # sshd requires this folder if root runs sshd
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     process = subprocess.Popen([t.cast(str, program()), "-D", "-f", folder / "config", "-E",
                                 folder / "log"])

@@ -141,6 +141,8 @@ def delete_probe(namespace):
 
 ANNOTATION = "/metadata/annotations", {object_meta.PARTNER: "x"}
 IMAGE = "/spec/template/spec/containers/0/image"
+#: Denied operations, the policy's expression, a dry run that the policy denies, and the failed step
+#: in the error.
 DENIED = {
     "annotations": (
         ["UPDATE"],
@@ -213,10 +215,10 @@ def test_denied_step_is_reported_and_the_rerun_completes(namespace, step, reason
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
-@pytest.mark.parametrize("is_killed_before", [False, True],
+@pytest.mark.parametrize("is_handover", [False, True],
                          ids=["before the update", "during the handover"])
 def test_denied_reparenting_is_reported_and_the_rerun_completes(
-    namespace, reason, is_killed_before
+    namespace, reason, is_handover
 ):
     """The error names the pod, the policy and the message of the policy. The task checks the
     permission before its first write.
@@ -235,7 +237,7 @@ def test_denied_reparenting_is_reported_and_the_rerun_completes(
         return False
 
     with namespace.observer() as observer:
-        if is_killed_before:
+        if is_handover:
             with pytest.raises(Killed):
                 namespace.roll(fault=kill_at_write(1, True, is_reparenting), image="myimage:v2")
         before = namespace.rc()["metadata"]["generation"]
@@ -254,7 +256,7 @@ def test_denied_reparenting_is_reported_and_the_rerun_completes(
             and f" ({status})" in error.value.what)
     assert (f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why
             and "not on a Saturday" in error.value.why)
-    assert ("; nothing was changed" in error.value.what) is not is_killed_before
+    assert ("; nothing was changed" in error.value.what) is not is_handover
     assert (namespace.rcs() == ["foo"] and observer.new_pods == uids(namespace.pods())
             and len(observer.new_pods) == 2)
     assert observer.min_ready >= 2 and observer.max_pods <= 3
@@ -287,8 +289,8 @@ def test_quota_refuses_the_surge_but_allows_max_surge_0(namespace):
 @pytest.mark.parametrize("next_task", [dict(state="rolled_back"), BY_IMAGE],
                          ids=["rollback", "rerun"])
 def test_quota_refuses_the_successor_before_the_spec_changes(namespace, next_task):
-    """Only an annotation of foo is written. A rollback works despite the quota, a rerun without
-    it.
+    """Only an annotation of foo is written. A rollback works despite the quota, a rerun once the
+    quota is deleted.
     """
     before = namespace.make_primary(2)
     create_quota(namespace, **{"count/replicationcontrollers": "1"})

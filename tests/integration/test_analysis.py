@@ -3,7 +3,7 @@
 
 """Test analyses that compare new and old pods by metrics of a real Prometheus.
 
-tests/unit/cluster/test_prometheus.py tests invalid answers of Prometheus.
+tests/unit/analysis/test_prometheus.py tests invalid answers of Prometheus.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def export_pods(namespace, prometheus):
 
 
 @pytest.fixture
-def analyzed(namespace, prometheus):
+def run_analysis(namespace, prometheus):
     """Provide a function that runs the module rollout_analysis and returns its result."""
 
-    def analyzed(*metrics, **options):
+    def run_analysis(*metrics, **options):
         defaults = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
         metric_options = task.ANALYSIS_OPTIONS["metrics"]["options"]
         metrics = [{name: spec.get("default") for name, spec in metric_options.items()} | metric
@@ -82,16 +82,16 @@ def analyzed(namespace, prometheus):
                   "prometheus_url": prometheus.url, "window": WINDOW, "interval": 0.2, **options}
         return task.answer(task.analysis, params, pytest.fail)
 
-    return analyzed
+    return run_analysis
 
 
-def test_good_version_passes_and_bad_versions_fail(namespace, export_pods, analyzed):
+def test_good_version_passes_and_bad_versions_fail(namespace, export_pods, run_analysis):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v2", pause_at=2)
     export_pods()
 
     for _run in range(5):
-        good = analyzed(SUCCESS, LATENCY, count=3)
+        good = run_analysis(SUCCESS, LATENCY, count=3)
         assert (good["outcome"] == "passed" and not good["changed"]
                 and len(good["measurements"]) == 6)
     assert (len(good["new_pods"]) == len(good["old_pods"]) == 2
@@ -102,7 +102,7 @@ def test_good_version_passes_and_bad_versions_fail(namespace, export_pods, analy
         namespace.roll(image="myimage:v1", state="rolled_back")
         namespace.roll(image=image, pause_at=2)
         export_pods()
-        bad = analyzed({**SUCCESS, "min_samples": RATE}, LATENCY, count=3)
+        bad = run_analysis({**SUCCESS, "min_samples": RATE}, LATENCY, count=3)
         assert bad["failed"] and bad["outcome"] == "failed"
         (reason,) = (measurement["reason"]
                      for measurement in bad["measurements"] if measurement["metric"] == name)
@@ -199,17 +199,17 @@ QUERIES = {
 
 
 @pytest.mark.full
-def test_outcome_of_each_query(namespace, export_pods, analyzed):
+def test_outcome_of_each_query(namespace, export_pods, run_analysis):
     """The name of the controller contains a dot, which is special in a regular expression."""
     namespace.make_primary(4, name="foo.bar")
     namespace.roll(name="foo.bar", image="myimage:v2", pause_at=2)
     export_pods()
 
     for title, (metrics, outcome, message) in QUERIES.items():
-        result = analyzed(*metrics, name="foo.bar")
+        result = run_analysis(*metrics, name="foo.bar")
         assert result.get("outcome") == outcome and message in result["msg"], (title, result)
         assert bool(result.get("failed")) is (outcome != "passed"), title
-    passed = analyzed({**NO_DATA, "name": "nothing"}, SUCCESS, name="foo.bar",
+    passed = run_analysis({**NO_DATA, "name": "nothing"}, SUCCESS, name="foo.bar",
                       on_inconclusive="pass", count=2)
     assert (passed["outcome"] == "inconclusive" and "failed" not in passed
             and len(passed["measurements"]) == 4)
@@ -219,32 +219,33 @@ def test_outcome_of_each_query(namespace, export_pods, analyzed):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_analysis_of_other_kinds(namespace, export_pods, analyzed, kind):
+def test_analysis_of_other_kinds(namespace, export_pods, run_analysis, kind):
     """The analysis finds the controller by its name. Without an update, all pods are new pods."""
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set}[kind](4)
     export_pods()
 
-    without_update = analyzed({**SUCCESS, "max_decrease": 0.01})
+    without_update = run_analysis({**SUCCESS, "max_decrease": 0.01})
     assert (without_update["outcome"] == "inconclusive" and len(without_update["new_pods"]) == 4
             and without_update["old_pods"] == [])
     assert "there are no old pods to compare with" in without_update["msg"]
-    assert analyzed({**SUCCESS, "max_decrease": 0.01}, on_no_old_pods="pass")["outcome"] == "passed"
+    allowed = run_analysis({**SUCCESS, "max_decrease": 0.01}, on_no_old_pods="pass")
+    assert allowed["outcome"] == "passed"
 
     namespace.roll(kind=kind, image="myimage:v3", pause_at=1)
     export_pods()
-    bad = analyzed({"max_decrease": 0.01})
+    bad = run_analysis({"max_decrease": 0.01})
     assert len(bad["new_pods"]) == 1 and len(bad["old_pods"]) == 3 and bad["outcome"] == "failed"
     assert re.search(r"success_rate: 0\.9\d* is less than 0\.98\d* \(max_decrease 0\.01, old 0\.99",
                      bad["msg"]), bad["msg"]
 
 
-def test_missing_controller_is_an_error(namespace, analyzed):
-    result = analyzed(SUCCESS, name="missing")
+def test_missing_controller_is_an_error(namespace, run_analysis):
+    result = run_analysis(SUCCESS, name="missing")
 
     assert result["failure"]["what"] == "there is no such ReplicationController"
 
 
-def test_prometheus_with_tls_and_a_password(namespace, export_pods, analyzed, binary, tmp_path):
+def test_prometheus_with_tls_and_a_password(namespace, export_pods, run_analysis, binary, tmp_path):
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
                     "-subj", "/CN=prometheus",
@@ -256,13 +257,16 @@ def test_prometheus_with_tls_and_a_password(namespace, export_pods, analyzed, bi
         trusted = {"prometheus_ca_cert": str(certificate), "prometheus_url": server.url}
         metric = query('count(up{pod=~"$pods"}) or vector(1)')
 
-        good = [analyzed(metric, **trusted, prometheus_username="me", prometheus_password="s3cret"),
-                analyzed(metric, **{**trusted, "prometheus_url": f"https://me:s3cret@{address}"}),
-                analyzed(metric, prometheus_url=f"https://me:s3cret@{address}",
+        good = [run_analysis(metric, **trusted, prometheus_username="me",
+                             prometheus_password="s3cret"),
+                run_analysis(metric,
+                             **{**trusted, "prometheus_url": f"https://me:s3cret@{address}"}),
+                run_analysis(metric, prometheus_url=f"https://me:s3cret@{address}",
                          prometheus_validate_certs=False)]
-        bad = [analyzed(metric, **{**trusted, "prometheus_url": f"https://me:wr0ng@{address}"}),
-               analyzed(metric, **trusted),
-               analyzed(metric, prometheus_url=f"https://me:s3cret@{address}")]
+        bad = [run_analysis(metric,
+                            **{**trusted, "prometheus_url": f"https://me:wr0ng@{address}"}),
+               run_analysis(metric, **trusted),
+               run_analysis(metric, prometheus_url=f"https://me:s3cret@{address}")]
 
     assert [result["outcome"] for result in good] == ["passed"] * 3
     assert [result["failure"]["what"] for result in bad] == [

@@ -4,7 +4,7 @@
 """Test analyses that compare new and old pods by the error lines in their logs.
 
 A fake kubelet serves the logs; tests/node reads logs of real containers.
-tests/unit/cluster/test_logs.py tests invalid answers of the API server.
+tests/unit/analysis/test_pod_logs.py tests invalid answers of the API server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import kubelets
 import pytest
 import yaml
-from kubelets import ERROR, SECRET, analyzed
+from kubelets import ERROR, SECRET, run_analysis
 from objects import eventually, manifest, role, versions
 from plays import CheckServer, Playbooks
 from test_permissions import change_role, without
@@ -55,7 +55,7 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     time.sleep(max(3, created_at + 13 - time.monotonic()))
 
     for _run in range(3):
-        good = analyzed(namespace, BY_MINUTE, BY_LINE, window=WINDOW, count=2)
+        good = run_analysis(namespace, BY_MINUTE, BY_LINE, window=WINDOW, count=2)
         assert good["outcome"] == "passed" and len(good["measurements"]) == 4, good["msg"]
     assert len(good["new_pods"]) == len(good["old_pods"]) == 2
     by_minute, share = good["measurements"][:2]
@@ -65,7 +65,7 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     namespace.roll(state="rolled_back")
     namespace.roll(image="myimage:v3", pause_at=2)
     time.sleep(3)
-    bad = analyzed(namespace, BY_MINUTE, BY_LINE, window=WINDOW, count=3)
+    bad = run_analysis(namespace, BY_MINUTE, BY_LINE, window=WINDOW, count=3)
     assert (bad["failed"]
             and [metric["outcome"] for metric in bad["metrics"]] == ["failed", "failed"])
     by_minute, share = bad["measurements"]
@@ -90,7 +90,7 @@ def test_analysis_of_other_kinds(namespace, kubelet, kind):
 
     namespace.roll(kind=kind, image="myimage:v3", pause_at=1)
     time.sleep(3)
-    bad = analyzed(namespace, BY_MINUTE, window=WINDOW)
+    bad = run_analysis(namespace, BY_MINUTE, window=WINDOW)
 
     assert bad["outcome"] == "failed" and len(bad["new_pods"]) == 1 and len(bad["old_pods"]) == 3
 
@@ -117,14 +117,14 @@ def test_logs_with_unusual_content(namespace, kubelet):
 
     for title, (lines, share, count) in UNUSUAL_LOGS.items():
         kubelet.lines = lambda pod, container, lines=lines: log_of_last_seconds(lines)
-        (measurement,) = analyzed(namespace, BY_LINE | {"max": 1})["measurements"]
+        (measurement,) = run_analysis(namespace, BY_LINE | {"max": 1})["measurements"]
         assert (measurement["new"], measurement["samples"]) == (share, count), title
         assert measurement["outcome"] == ("inconclusive" if share is None else "passed"), title
-    result = analyzed(namespace, BY_LINE | {"on_empty": "pass"}, on_inconclusive="pass")
+    result = run_analysis(namespace, BY_LINE | {"on_empty": "pass"}, on_inconclusive="pass")
     assert (result["outcome"] == "passed"
             and result["measurements"][0]["reason"] == "no lines in the logs for the new pods")
     kubelet.lines = lambda pod, container: None
-    failure = analyzed(namespace, BY_LINE)["failure"]
+    failure = run_analysis(namespace, BY_LINE)["failure"]
     assert failure["what"].endswith("share: no lines in the logs for the new pods")
 
 
@@ -138,7 +138,7 @@ def test_log_is_read_up_to_the_limit(namespace, kubelet):
     )
     warnings = []
 
-    (measurement,) = analyzed(namespace, BY_MINUTE | {"max": 0},
+    (measurement,) = run_analysis(namespace, BY_MINUTE | {"max": 0},
                               warn=warnings.append)["measurements"]
 
     assert (measurement["new"] == pytest.approx(6000, rel=0.05)
@@ -155,7 +155,7 @@ def test_analysis_reads_only_the_selected_containers(namespace, kubelet):
     setup = [{"name": "setup", "image": "setup:v1"}]
     namespace.roll(template={"spec": {"containers": containers, "initContainers": setup}})
 
-    results = [analyzed(namespace, BY_LINE | {"max": 1, **selection}) for selection in (
+    results = [run_analysis(namespace, BY_LINE | {"max": 1, **selection}) for selection in (
         {}, {"containers": ["web"]}, {"containers": ["proxy"]}, {"containers": ["wbe"]})]
 
     assert [result["measurements"][0]["new"] for result in results] == [0.5, 0, 1, None]
@@ -168,7 +168,7 @@ def test_unreachable_kubelet_is_inconclusive(namespace):
     """The fake nodes of the cluster have no kubelet."""
     namespace.make_primary(2)
 
-    result = analyzed(namespace, BY_LINE)
+    result = run_analysis(namespace, BY_LINE)
 
     assert result["outcome"] == "inconclusive", result["msg"]
     assert re.search(r"the log of pod foo-[\w-]+, container web, cannot be read: .+", result["msg"])
@@ -180,7 +180,7 @@ def test_slow_regular_expression_times_out(namespace, kubelet):
     kubelet.lines = lambda pod, container: log_of_last_seconds([b"a" * 100])
 
     began = time.monotonic()
-    result = analyzed(namespace, BY_LINE | {"pattern": "(a+)+$x"})
+    result = run_analysis(namespace, BY_LINE | {"pattern": "(a+)+$x"})
 
     assert ("the pattern takes more than 10 s for 1 lines" in result["msg"]
             and time.monotonic() - began < 20)
@@ -191,7 +191,7 @@ def test_missing_permission_is_an_error_before_the_first_wait(namespace):
     change_role(namespace, without("get", "pods/log"), "get", "pods/log")
 
     began = time.monotonic()
-    result = analyzed(namespace, BY_LINE, initial_delay=60)
+    result = run_analysis(namespace, BY_LINE, initial_delay=60)
 
     assert (result["failure"]["why"] == "not allowed: get on pods/log"
             and time.monotonic() - began < 20)

@@ -125,16 +125,16 @@ def test_action_plugin_and_module_return_the_same_result(
             and in_process["changed"] == in_module["changed"])
 
 
-def test_migration_as_typed_and_the_names_of_an_earlier_version(namespace, adhoc):
+def test_migration_by_ad_hoc_commands_and_errors_for_removed_options(namespace, adhoc):
     namespace.allow(role("baton-migration"), "baton-migration")
     namespace.make_primary(1)
-    for removed in ("state=migrated", "to_kind=Deployment", "release_owner=true"):
-        process = adhoc(f"name=foo {removed}", check=False)
+    for removed_option in ("state=migrated", "to_kind=Deployment", "release_owner=true"):
+        process = adhoc(f"name=foo {removed_option}", check=False)
         result = result_of(process)
         assert process.returncode and "-vvv" not in process.stderr
-        assert result["msg"] == (f"{removed if 'state' in removed else removed.partition('=')[0]} "
-                                 "was removed: use the module baton.kubernetes.migrate_to_"
-                                 "deployment.")
+        name = removed_option if "state" in removed_option else removed_option.partition("=")[0]
+        assert result["msg"] == (f"{name} was removed: use the module "
+                                 "baton.kubernetes.migrate_to_deployment.")
 
     planned = adhoc("name=foo", module="migrate_to_deployment --check")
     first = adhoc("name=foo", module="migrate_to_deployment")

@@ -75,7 +75,7 @@ class Metrics(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def original_spec(namespace, cluster):
+def original(namespace, cluster):
     """Create foo and an active autoscaler, and provide the autoscaler's spec and annotations."""
     certificate = Path(cluster.certificate_authority)
     if not certificate.with_suffix(".key").exists():
@@ -145,8 +145,8 @@ def update(namespace, **params):
 
 
 @pytest.mark.full
-def test_autoscaler_that_is_not_frozen_changes_sizes_during_the_update(namespace, original_spec):
-    """Negative control of the following tests."""
+def test_autoscaler_that_is_not_frozen_changes_sizes_during_the_update(namespace, original):
+    """Negative control: without this effect, the following tests could not fail."""
     try:
         update(namespace, autoscaler="ignore")
     except RolloutError as error:
@@ -155,11 +155,11 @@ def test_autoscaler_that_is_not_frozen_changes_sizes_during_the_update(namespace
     assert rescales(namespace)
 
 
-def test_autoscaler_is_frozen_during_the_update_and_restored_after_it(namespace, original_spec):
+def test_autoscaler_is_frozen_during_the_update_and_restored_after_it(namespace, original):
     with namespace.observer() as observer:
         result = update(namespace)
 
-    assert not rescales(namespace) and spec_and_annotations(namespace) == original_spec
+    assert not rescales(namespace) and spec_and_annotations(namespace) == original
     assert (observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
             and len(observer.new_pods) == REPLICAS)
     steps = [(step["action"], step["name"])
@@ -170,43 +170,43 @@ def test_autoscaler_is_frozen_during_the_update_and_restored_after_it(namespace,
 
 @pytest.mark.full
 def test_killed_task_leaves_the_autoscaler_frozen_until_the_rerun_or_rollback_ends(
-        namespace, original_spec):
+        namespace, original):
     for task in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
             update(namespace, fault=kill_at_write(9, after=True), image="myimage:v3")
-        assert spec_and_annotations(namespace) != original_spec
+        assert spec_and_annotations(namespace) != original
         if "image" in task:
             task["image"] = "myimage:v3"
         update(namespace, **task)
-        assert spec_and_annotations(namespace) == original_spec and not rescales(namespace)
+        assert spec_and_annotations(namespace) == original and not rescales(namespace)
         update(namespace, image="myimage:v1", update_period=0) if "image" in task else None
 
 
 @pytest.mark.full
-def test_autoscaler_is_restored_after_a_failure(namespace, original_spec):
+def test_autoscaler_is_restored_after_a_failure(namespace, original):
     with pytest.raises(RolloutError):
         update(namespace, image="myimage:absent", failure_grace=1)
-    assert spec_and_annotations(namespace) == original_spec
+    assert spec_and_annotations(namespace) == original
 
     with pytest.raises(RolloutError) as error:
         update(namespace, image="myimage:absent", failure_grace=1, on_failure="rollback")
 
     assert "foo is rolled back to myimage:v1" in error.value.what
-    assert spec_and_annotations(namespace) == original_spec and namespace.rcs() == ["foo"]
+    assert spec_and_annotations(namespace) == original and namespace.rcs() == ["foo"]
 
 
 @pytest.mark.full
-def test_autoscaler_stays_frozen_at_a_pause(namespace, original_spec):
+def test_autoscaler_stays_frozen_at_a_pause(namespace, original):
     update(namespace, pause_at="50%")
     assert get_autoscaler(namespace)["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
 
     update(namespace)
 
-    assert spec_and_annotations(namespace) == original_spec and not rescales(namespace)
+    assert spec_and_annotations(namespace) == original and not rescales(namespace)
 
 
 @pytest.mark.full
-def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, original_spec):
+def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, original):
     before = namespace.rc()["metadata"]["resourceVersion"]
 
     with pytest.raises(RolloutError, match="would fight the update"):
@@ -215,16 +215,16 @@ def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, orig
     assert namespace.rc()["metadata"]["resourceVersion"] == before
 
 
-def test_check_mode_plans_the_freeze_and_changes_nothing(namespace, original_spec):
+def test_check_mode_plans_the_freeze_and_changes_nothing(namespace, original):
     steps = namespace.check(image="myimage:v2")["steps"]
 
     assert ([step["action"] for step in steps if step["kind"] == "HorizontalPodAutoscaler"]
             == ["freeze", "restore"])
-    assert spec_and_annotations(namespace) == original_spec
+    assert spec_and_annotations(namespace) == original
 
 
 def test_update_without_permission_on_autoscalers_leaves_the_autoscaler_unchanged(
-    namespace, original_spec
+    namespace, original
 ):
     """The autoscaler may change sizes during the update, as documented."""
     group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/baton"
@@ -248,8 +248,8 @@ def test_update_without_permission_on_autoscalers_leaves_the_autoscaler_unchange
 
 @pytest.mark.full
 @pytest.mark.since("1.30", "ValidatingAdmissionPolicy is not available")
-def test_autoscaler_is_restored_after_a_denied_step(namespace, original_spec):
-    """The user may not rerun the task, so the autoscaler must not stay frozen after the error."""
+def test_autoscaler_is_restored_after_a_denied_step(namespace, original):
+    """The task may never be rerun, so the error must not leave the autoscaler frozen."""
     def is_denied():
         try:
             path = namespace.path("replicationcontrollers", "foo") + "?dryRun=All"
@@ -265,9 +265,9 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, original_spec):
           pytest.raises(RolloutError, match="was refused")):
         update(namespace)
 
-    assert spec_and_annotations(namespace) == original_spec
+    assert spec_and_annotations(namespace) == original
     update(namespace)
-    assert spec_and_annotations(namespace) == original_spec and namespace.rcs() == ["foo"]
+    assert spec_and_annotations(namespace) == original and namespace.rcs() == ["foo"]
 
 
 @pytest.mark.sample(1)

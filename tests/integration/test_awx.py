@@ -53,11 +53,11 @@ class Jobs:
             (folder / name).write_text(content)
         return folder
 
-    def launch(self, playbook, cancelled=lambda: False, files=None, **variables):
-        """Run a job until it ends or is cancelled, and return the runner."""
+    def launch(self, playbook, canceled=lambda: False, files=None, **variables):
+        """Run a job until it ends or is canceled, and return the runner."""
         runner = ansible_runner.run(private_data_dir=str(self.data_dir(variables, files)),
                                     playbook=playbook, quiet=True,
-                                    cancel_callback=cancelled)
+                                    cancel_callback=canceled)
         print(runner.status, runner.stdout.read())
         return runner
 
@@ -71,7 +71,7 @@ class ContainerJob:
     """A job as in a container of OpenShift: a user id without a name, a read-only home directory,
     and the group root.
 
-    The job is cancelled by SIGTERM, like a pod.
+    The job is canceled by SIGTERM, like a pod.
     """
 
     #: The user may read all files (the interpreter may belong to root), but write only its own
@@ -197,10 +197,10 @@ def test_job_runs_in_a_container_without_a_user_name_and_home(namespace, jobs, o
     jobs.folder = open_folder
     namespace.make_primary(4)
     variables = {"controller": "foo", "image": "myimage:v2-slow", "report": "rollout.html"}
-    cancelled = ContainerJob(jobs, "image_bump.yml", **variables)
+    canceled = ContainerJob(jobs, "image_bump.yml", **variables)
     new_pod_uids = eventually(lambda: uids_of_new_pods(namespace), "the first new pod", seconds=120)
-    cancelled.cancel()
-    assert cancelled.status == "canceled"
+    canceled.cancel()
+    assert canceled.status == "canceled"
     eventually(lambda: stable_generations(namespace), "the end of all changes", seconds=60)
 
     relaunched_job = ContainerJob(jobs, "image_bump.yml", **variables)
@@ -319,17 +319,17 @@ def test_artifacts_do_not_contain_the_injected_token(namespace, jobs):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_cancelled_job_stops_and_its_relaunch_resumes(namespace, jobs):
+def test_canceled_job_stops_and_its_relaunch_resumes(namespace, jobs):
     """AWX cancels a job by SIGKILL of the process group."""
     namespace.make_primary(4)
-    cancelled = threading.Event()
+    canceled = threading.Event()
     variables = {"controller": "foo", "image": "myimage:v2-slow"}
     job = []
     thread = threading.Thread(
-        target=lambda: job.append(jobs.launch("image_bump.yml", cancelled.is_set, **variables)))
+        target=lambda: job.append(jobs.launch("image_bump.yml", canceled.is_set, **variables)))
     thread.start()
     new_pod_uids = eventually(lambda: uids_of_new_pods(namespace), "the first new pod", seconds=120)
-    cancelled.set()
+    canceled.set()
     thread.join(60)
 
     assert job[0].status == "canceled"

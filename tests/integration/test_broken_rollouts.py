@@ -51,9 +51,10 @@ class Row:
 
     cause: str
     kind: str
-    #: Regular expressions: the cause is visible when the status of pods or controllers, or events,
-    #: match all patterns.
+    #: Regular expressions: the cause is visible once each has matched an Event or the status of a
+    #: pod or controller. Events are matched as `REASON xCOUNT: MESSAGE`.
     visible: tuple[str, ...]
+    #: Whether the rollout fails after failure_grace, before progress_deadline.
     is_fatal: bool
     #: Regular expression for the progress line.
     reported: str
@@ -71,13 +72,13 @@ class Row:
     objects: dict[str, Json] = dataclasses.field(default_factory=dict)
     options: Json = dataclasses.field(default_factory=dict)
     #: Whether the API server refuses the new pods.
-    is_refused: bool = False
+    expects_refusal: bool = False
     #: Container that the cause names; "" if the cause names only a pod or a controller.
     place: str = ""
     #: Whether the test deletes the first new pod.
-    is_deleted: bool = False
-    #: Whether the row runs after all other rows, because it changes messages of the scheduler in
-    #: other namespaces.
+    deletes_new_pod: bool = False
+    #: Whether the row runs after all other rows, because its objects change messages of the
+    #: scheduler in other namespaces.
     runs_last: bool = False
     #: Kinds of other reported causes.
     other_kinds: tuple[str, ...] = ()
@@ -341,7 +342,7 @@ ROWS = [
         ("exceeded quota",),
         False,
         "exceeded quota: small",
-        is_refused=True,
+        expects_refusal=True,
         objects={
             f"{CORE}/resourcequotas/small": {
                 "apiVersion": "v1",
@@ -356,7 +357,7 @@ ROWS = [
         ("must specify limits.memory",),
         True,
         "must specify limits.memory",
-        is_refused=True,
+        expects_refusal=True,
         objects={
             f"{CORE}/resourcequotas/memory": {
                 "apiVersion": "v1",
@@ -371,7 +372,7 @@ ROWS = [
         ("maximum cpu usage",),
         True,
         "maximum cpu usage per Container is 1",
-        is_refused=True,
+        expects_refusal=True,
         container={"resources": {"limits": {"cpu": "2"}}},
         objects={
             f"{CORE}/limitranges/small": {
@@ -388,7 +389,7 @@ ROWS = [
         True,
         "serviceaccount .nope. not found",
         spec={"serviceAccountName": "nope"},
-        is_refused=True,
+        expects_refusal=True,
     ),
     Row(
         "admission policy denies the pods",
@@ -396,7 +397,7 @@ ROWS = [
         ("denied request",),
         True,
         "pods need a team label",
-        is_refused=True,
+        expects_refusal=True,
         since="1.30",
         objects={
             f"{ADMISSION}/validatingadmissionpolicies/NAMESPACE": {
@@ -430,7 +431,7 @@ ROWS = [
         ("failed calling webhook",),
         False,
         "failed calling webhook",
-        is_refused=True,
+        expects_refusal=True,
         objects={
             f"{ADMISSION}/validatingwebhookconfigurations/NAMESPACE": {
                 "apiVersion": "admissionregistration.k8s.io/v1",
@@ -455,7 +456,7 @@ ROWS = [
         ("violates PodSecurity",),
         True,
         "violates PodSecurity",
-        is_refused=True,
+        expects_refusal=True,
         objects={
             CORE: {
                 "apiVersion": "v1",
@@ -471,7 +472,7 @@ ROWS = [
         True,
         "no PriorityClass with name nope",
         spec={"priorityClassName": "nope"},
-        is_refused=True,
+        expects_refusal=True,
     ),
     Row(
         "RuntimeClass missing",
@@ -480,7 +481,7 @@ ROWS = [
         True,
         "RuntimeClass .nope. not found",
         spec={"runtimeClassName": "nope"},
-        is_refused=True,
+        expects_refusal=True,
     ),
     Row("node unreachable", "node", ("NodeNotReady x",), False, "stopped responding", "v2-lost"),
     Row(
@@ -499,7 +500,7 @@ ROWS = [
         "finalizers keep it",
         "v2-unready",
         metadata={"finalizers": FINALIZERS},
-        is_deleted=True,
+        deletes_new_pod=True,
     ),
     Row(
         "finalizer of an old pod blocks its host port",
@@ -526,7 +527,7 @@ class Outcome:
     namespace: str
     #: Names of the observed pods and controllers.
     names: set[str]
-    #: Maximum latency of requests on this machine during the rollout.
+    #: Maximum latency of requests on this machine since the cause was visible.
     lag: float
 
     @property
@@ -620,6 +621,7 @@ class LatencyMeter:
         self._thread.join()
 
     def lag(self, since: float) -> float:
+        """Return the maximum latency since a time."""
         return max((latency for at, latency in self._measurements if at >= since), default=0)
 
     def _measure(self) -> None:
@@ -645,8 +647,9 @@ def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
             namespace.call("PATCH", f"{path}?fieldManager=test", {**item, "metadata": {
                 "name": path.rpartition("/")[2], **item.get("metadata", {})}},
                 "application/apply-patch+yaml")
-        if row.is_refused:
-            eventually(lambda: is_refused(namespace, row), f"the refusal of pods: {row.cause}")
+        if row.expects_refusal:
+            eventually(lambda: refuses_new_pods(namespace, row),
+                       f"the refusal of pods: {row.cause}")
         return fail_rollout(row, namespace, latency_meter)
     finally:
         for path in objects:
@@ -666,7 +669,7 @@ def in_namespace(row: Row, name: str) -> Row:
                   for field, text in texts.items()})
 
 
-def is_refused(namespace: Namespace, row: Row) -> bool:
+def refuses_new_pods(namespace: Namespace, row: Row) -> bool:
     """Return whether the API server refuses a new pod as expected; quotas and policies take effect
     after a moment.
     """
@@ -685,7 +688,7 @@ def fail_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) ->
 
     def say(line: str) -> None:
         lines.append((time.monotonic(), line))
-        if row.is_deleted and re.match(r"scale foo-\w+: 0 -> ", line):
+        if row.deletes_new_pod and re.match(r"scale foo-\w+: 0 -> ", line):
             (new,) = eventually(lambda: [pod
                                          for pod in namespace.pods()
                                          if "myimage:v1" not in json.dumps(pod)], "a new pod")
@@ -703,7 +706,7 @@ def fail_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) ->
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, release, has_fake_nodes, request):
-    """Provide the future outcome of each selected row that the cluster supports."""
+    """Provide a Future with the outcome of each selected row that the cluster supports."""
     selected_rows = [item.callspec.params["row"]
                      for item in request.session.items
                      if item.originalname == "test_failed_rollout_reports_its_cause"]
@@ -748,11 +751,12 @@ def write(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
     ]
     for row, outcome in outcomes.items():
         cause = outcome.cause(row.kind)
-        shown_after, failed = (f"{max(0, at - outcome.visible_at):.1f} s"
+        shown_after, failed_after = (f"{max(0, at - outcome.visible_at):.1f} s"
                                for at in (outcome.shown_at(row.reported), outcome.ended_at))
         sentence = Cause(**{key: value for key, value in cause.items() if key != "log"}).sentence
         advice = re.sub(r"(?<!:)\n", "; ", cause["suggestion"]).replace("\n", " ")
-        cells = [row.cause, shown_after, failed if row.is_fatal else f"{failed} (deadline)",
+        cells = [row.cause, shown_after,
+                 failed_after if row.is_fatal else f"{failed_after} (deadline)",
                  sentence, advice]
         lines.append("| "
                      + " | ".join(without_random_names(cell, outcome.namespace).replace("|", "\\|")
@@ -772,7 +776,7 @@ def marks_of(row: Row) -> list[pytest.MarkDecorator]:
         if row.needs_fake_nodes
         else []
     )
-    return [pytest.mark.since(row.since, "this failure does not exist"), *marks]
+    return [pytest.mark.since(row.since, "older versions do not have this failure"), *marks]
 
 
 @pytest.mark.sample(14)

@@ -66,8 +66,8 @@ class Token:
         Path(self.file).write_text(f"{self.value}\n", encoding="utf-8")
 
     def expire(self):
-        """Delete the Secret, and wait until the API server refuses the token, which it caches for
-        10 s.
+        """Delete the Secret, and wait until the API server, which caches tokens for 10 s, refuses
+        the token.
         """
         self.namespace.remove(f"{self.name}-{self.count}", resource="secrets")
         gateway_with_old_token = KubernetesGateway(
@@ -107,11 +107,11 @@ def test_expired_token_is_read_again_during_the_update(namespace, monkeypatch):
     updates run in parallel, because each waits until the API server's cache has dropped the old
     token.
     """
-    ways = ("plugin", "file", "pod", "given")
+    sources = ("plugin", "file", "pod", "inline")
     tokens = {}
-    for way in ways:
-        namespace.make_primary(2, name=way)
-        tokens[way] = Token(namespace, way)
+    for source in sources:
+        namespace.make_primary(2, name=source)
+        tokens[source] = Token(namespace, source)
     script = namespace.write("script", PLUGIN)
     server = urlsplit(namespace.client.configuration.host)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(server.hostname))
@@ -126,34 +126,35 @@ def test_expired_token_is_read_again_during_the_update(namespace, monkeypatch):
             "env": [{"name": "TOKEN_FILE", "value": tokens["plugin"].file}]}}),
         "file": namespace.kubeconfig_of({"tokenFile": tokens["file"].file}),
         "pod": None,
-        "given": namespace.kubeconfig_of({"token": tokens["given"].value}),
+        "inline": namespace.kubeconfig_of({"token": tokens["inline"].value}),
     }
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        ends = dict(
+        outcomes = dict(
             zip(
-                ways,
+                sources,
                 pool.map(
-                    lambda way: update_with_expiring_token(
-                        namespace, way, tokens[way], kubeconfigs[way]
+                    lambda source: update_with_expiring_token(
+                        namespace, source, tokens[source], kubeconfigs[source]
                     ),
-                    ways,
+                    sources,
                 ),
                 strict=True,
             )
         )
 
-    for way in ("plugin", "file", "pod"):
-        assert not isinstance(ends[way], RolloutError), (way, ends[way].message)
-        assert ends[way]["changed"] and ends[way]["rollout"]["phase"] == "complete", way
+    for source in ("plugin", "file", "pod"):
+        outcome = outcomes[source]
+        assert not isinstance(outcome, RolloutError), (source, outcome.message)
+        assert outcome["changed"] and outcome["rollout"]["phase"] == "complete", source
     assert Path(script + ".log").read_text().splitlines() == ["asked", "asked"]
-    error = ends["given"]
+    error = outcomes["inline"]
     assert ("does not accept the credentials (401)" in error.what
             and "renew the token" in error.next_command)
     assert error.progress["changed"] and error.progress["rollout"]["phase"] == "progressing"
-    assert tokens["given"].value not in repr(error.as_result())
-    assert namespace.roll(name="given", image="myimage:v2")["changed"]
-    assert namespace.rcs() == sorted(ways) and len(namespace.pods()) == 2 * len(ways)
+    assert tokens["inline"].value not in repr(error.as_result())
+    assert namespace.roll(name="inline", image="myimage:v2")["changed"]
+    assert namespace.rcs() == sorted(sources) and len(namespace.pods()) == 2 * len(sources)
 
 
 # Secrets that must not be shown
@@ -163,7 +164,7 @@ class SecretScanner:
 
     def __init__(self, folder: Path, secrets: list[str]) -> None:
         self.folder, self.secrets = folder, [secret.encode() for secret in secrets]
-        self.found: set[str] = set()
+        self.findings: set[str] = set()
         self.scans = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._scan, daemon=True)
@@ -185,7 +186,7 @@ class SecretScanner:
                 with contextlib.suppress(OSError):
                     content = path.read_bytes()
                     if any(secret in content for secret in self.secrets):
-                        self.found.add(path.name if path in files
+                        self.findings.add(path.name if path in files
                                        else content.replace(b"\0",
                                                             b" ").decode(errors="replace")[:200])
 
@@ -212,12 +213,12 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
         with socket.create_connection((host, int(port)), 10) as server:
             self.send_response(200)
             self.end_headers()
-            ends = {self.connection: server, server: self.connection}
+            peers = {self.connection: server, server: self.connection}
             while True:
-                for end in select.select(list(ends), [], [])[0]:
-                    if not (data := end.recv(65536)):
+                for sender in select.select(list(peers), [], [])[0]:
+                    if not (data := sender.recv(65536)):
                         return
-                    ends[end].sendall(data)
+                    peers[sender].sendall(data)
 
     def log_message(self, *_arguments):
         pass
@@ -264,17 +265,17 @@ def test_proxy_credentials_reach_only_the_proxy(namespace, proxy):
 
 def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, proxy):
     """The output (with -vvvv and --diff), temporary files and command lines contain no secret."""
-    options = {name: way
-               for name, way in credentials(namespace, proxy.address).items()
-               if not way.environment}
+    cases = {name: case
+             for name, case in credentials(namespace, proxy.address).items()
+             if not case.environment}
 
-    output, scanner = play(namespace, ansible_environment, tmp_path, options)
+    output, scanner = play(namespace, ansible_environment, tmp_path, cases)
 
-    assert scanner.scans > 50 and scanner.found == set()
-    for name, way in options.items():
-        assert re.search(way.error_pattern or f"{name} is updated to myimage:v2", output), (name,
-                                                                                            output)
-    assert output.count("resume_command") >= sum(not way.error_pattern for way in options.values())
+    assert scanner.scans > 50 and scanner.findings == set()
+    for name, case in cases.items():
+        assert re.search(case.error_pattern or f"{name} is updated to myimage:v2", output), (
+            name, output)
+    assert output.count("resume_command") >= sum(not case.error_pattern for case in cases.values())
     assert remaining_files(tmp_path) == []
 
 
@@ -290,7 +291,7 @@ def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment
     output, scanner = play(namespace, environment, tmp_path,
                            {name: credentials(namespace, proxy.address)[name]})
 
-    assert scanner.scans > 15 and scanner.found == set()
+    assert scanner.scans > 15 and scanner.findings == set()
     assert f"{name} is updated to myimage:v2" in output
     assert remaining_files(tmp_path) == []
 
@@ -299,18 +300,18 @@ def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment
 def test_secret_option_is_in_no_file_without_pipelining(
         namespace, ansible_environment, tmp_path):
     """The action plugins enable pipelining on a local connection, so Ansible writes no files."""
-    options = {"api-key": credentials(namespace)["api-key"]}
+    cases = {"api-key": credentials(namespace)["api-key"]}
 
     _output, scanner = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path,
-                            options)
+                            cases)
 
-    assert scanner.found == set() and remaining_files(tmp_path) == []
+    assert scanner.findings == set() and remaining_files(tmp_path) == []
 
 
-def test_kubeconfig_in_files_and_vault_decryption_in_memory(
+def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
         namespace, ansible_environment, tmp_path):
-    """A relative path is searched for in the same folders as with kubernetes.core. The decrypted
-    kubeconfig is in no file and no output.
+    """A relative path is searched for in the same folders as with kubernetes.core. No file and no
+    output contains the decrypted kubeconfig.
     """
     files, role = tmp_path / "files", tmp_path / "roles" / "shop"
     for folder in (files, role / "files", role / "tasks", tmp_path / "temp"):
@@ -357,21 +358,21 @@ def test_kubeconfig_in_files_and_vault_decryption_in_memory(
     assert run.stdout.count("is encrypted: it cannot be combined with others") >= 2, output
     assert ("vault secrets" in run_without_password.stdout + run_without_password.stderr
             and "of-play already has the desired template" in run_without_password.stdout)
-    assert (scanner.scans > 20 and scanner.found == set() and namespace.token not in output
+    assert (scanner.scans > 20 and scanner.findings == set() and namespace.token not in output
             and "Traceback" not in output)
 
 
-def play(namespace, environment, tmp_path, ways):
+def play(namespace, environment, tmp_path, cases):
     """Run both modules with each source of credentials; return the output and the scanner.
 
     Assert that the output contains no secret.
     """
     tasks = []
-    for name, way in ways.items():
+    for name, case in cases.items():
         namespace.make_primary(1, name=name)
-        environment = {**environment, **way.environment}
-        update = {"name": name, "namespace": namespace.name, "image": "myimage:v2", **way.options}
-        info = {"name": name, "namespace": namespace.name, **way.options}
+        environment = {**environment, **case.environment}
+        update = {"name": name, "namespace": namespace.name, "image": "myimage:v2", **case.options}
+        info = {"name": name, "namespace": namespace.name, **case.options}
         tasks += [{"baton.kubernetes.rolling_update": update, "ignore_errors": True},
                   {"baton.kubernetes.rolling_update_info": info, "ignore_errors": True}]
     file, temp = tmp_path / "play.yml", tmp_path / "temp"
@@ -382,7 +383,7 @@ def play(namespace, environment, tmp_path, ways):
                "ANSIBLE_REMOTE_TEMP": str(temp / "remote"),
                "ANSIBLE_LOCAL_TEMP": str(temp / "local")}
     with SecretScanner(temp,
-                       sorted({line for way in ways.values() for secret in way.secrets
+                       sorted({line for case in cases.values() for secret in case.secrets
                                for line in secret.splitlines()})) as scanner:
         process = subprocess.run(["ansible-playbook", "-vvvv", "--diff", str(file)],
                                  env={"ANSIBLE_PIPELINING": "1", **environment, **folders},
@@ -390,7 +391,7 @@ def play(namespace, environment, tmp_path, ways):
     output = process.stdout + process.stderr
     assert "Traceback" not in output
     secrets = [*scanner.secrets,
-               *(argument.encode() for way in ways.values() for argument in way.arguments)]
+               *(argument.encode() for case in cases.values() for argument in case.arguments)]
     assert [secret for secret in secrets if secret.decode() in output] == []
     return output, scanner
 

@@ -257,7 +257,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace, nodes):
 def test_surge_with_a_host_port_is_refused(namespace, nodes):
     ports = [{"containerPort": 80, "hostPort": 8080}]
     namespace.make_daemon_set(SIZE,
-                              template={"containers": [{"name": "web", "image": "myimage:v1",
+                              pod_spec={"containers": [{"name": "web", "image": "myimage:v1",
                                                         "ports": ports}]})
     with pytest.raises(RolloutError, match="they use port 8080 of the node"):
         update(namespace, max_surge="1")
@@ -385,7 +385,7 @@ def test_rollback_of_an_update_to_an_old_template(namespace, nodes):
     order.
     """
     namespace.make_daemon_set(SIZE)
-    time.sleep(1.1)  # timestamps have a resolution of one second
+    time.sleep(1.1)  # timestamps in managedFields have a resolution of one second
     update(namespace)
     time.sleep(1.1)
     update(namespace, image="myimage:v1", pause_at="1")
@@ -552,9 +552,9 @@ def test_old_pods_with_a_label_of_the_new_template_are_replaced(namespace, nodes
     with namespace.observer() as observer:
         result = namespace.roll(kind="DaemonSet", **params)
 
-    new = 4 if "pause_at" in params else SIZE
-    assert versions(namespace).count(version) == new and observer.min_ready >= SIZE - 1
-    assert actions(result).count("delete") == (2 if version == "v1" else new - 2)
+    new_pods = 4 if "pause_at" in params else SIZE
+    assert versions(namespace).count(version) == new_pods and observer.min_ready >= SIZE - 1
+    assert actions(result).count("delete") == (2 if version == "v1" else new_pods - 2)
     assert not namespace.roll(kind="DaemonSet", **params)["changed"]
 
 

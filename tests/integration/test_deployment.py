@@ -124,7 +124,9 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace):
             for pause, expected_versions in (("34%", (1, 2)), ("100%", (0, 3))):
                 kills += _is_killed(namespace, number, after, pause_at=pause, max_surge="1")
                 update(namespace, pause_at=pause, max_surge="1")
-                assert versions(namespace) == expected_versions, f"killed at {number}, {after}"
+                assert versions(namespace) == expected_versions, (
+                    f"killed {'after' if after else 'before'} write {number}"
+                )
             kills += _is_rollback_killed(namespace, number, after)
             roll_back(namespace)
             assert (versions(namespace) == (3, 0)
@@ -208,7 +210,7 @@ def test_restart_replaces_all_pods_once(namespace):
 
 
 def test_settings_changed_by_another_client_during_the_update_are_retained(namespace):
-    """Only changed settings are restored; the other client's value is retained."""
+    """The update restores only the settings that no other client has changed."""
     namespace.make_deployment(3)
     update(namespace, pause_at="1")
     namespace.patch_deployment({"spec": {"progressDeadlineSeconds": 2**31 - 1, "paused": False,
@@ -388,11 +390,11 @@ def test_info_reports_an_update_in_progress_like_other_kinds(namespace):
     assert rollout["rollback_command"] == f"{rollback_command} kubeconfig={namespace.kubeconfig}'"
 
 
-
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
-def test_without_wait_the_task_ends_and_the_next_one_follows_the_update(namespace, request, kind):
-    """The settings of the update are restored at the end; a task without a change writes nothing.
+def test_task_without_wait_ends_and_the_next_task_waits_for_the_update(namespace, request, kind):
+    """The last task restores the settings that the update has changed; a rerun without wait writes
+    nothing.
     """
     def read():
         return {"Deployment": namespace.deployment, "StatefulSet": namespace.stateful_set,

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the errors of tasks that are refused before the first write.
+"""Test the errors of tasks, most of which are refused before the first write.
 
 tests/unit/model/test_options.py tests invalid input without a cluster.
 """

@@ -123,7 +123,7 @@ def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kin
                                         env=ansible_environment, capture_output=True,
                                         text=True, timeout=300,
                                         check=True).stdout.partition("=>")[2])
-    result, lines = run_ad_hoc(namespace, ansible_environment, **options)
+    result, stderr = run_ad_hoc(namespace, ansible_environment, **options)
     rerun, _lines = run_ad_hoc(namespace, ansible_environment, **options)
 
     for answer in (planned, result):
@@ -131,14 +131,14 @@ def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kin
                  for outcome in answer["results"]] == [(kind, "shop", True) for kind in kinds[:3]])
     assert (result["msg"] == "3 of 3 controllers are as requested (3 changed)"
             and not rerun["changed"])
-    assert all(f"localhost | {namespace.name} | {kind} shop: " in lines for kind in kinds[:3])
+    assert all(f"localhost | {namespace.name} | {kind} shop: " in stderr for kind in kinds[:3])
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
 @pytest.mark.full
 def test_two_kinds_with_one_name_have_separate_leases(namespace):
-    """Both updates run in parallel beyond the first renewal of the Leases. A task of an earlier
-    version is refused.
+    """The updates run in parallel until after the first renewal of their Leases. A task of an
+    earlier version of the collection is refused.
     """
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
     for kind in kinds:
@@ -249,7 +249,7 @@ def test_rerun_of_a_killed_fleet_resumes_all_updates(namespace, ansible_environm
     eventually(lambda: len(namespace.rcs()) >= 7, "three successors")
     kill_processes(process)
 
-    result, lines = run_ad_hoc(namespace, ansible_environment, **options)
+    result, stderr = run_ad_hoc(namespace, ansible_environment, **options)
 
     assert result["changed"] and set(images(namespace, NAMES[:4]).values()) == {"myimage:v2-slow"}
     assert (namespace.rcs() == [*NAMES[:4], "other"]
@@ -257,7 +257,7 @@ def test_rerun_of_a_killed_fleet_resumes_all_updates(namespace, ansible_environm
     assert ([(outcome["name"], outcome["msg"])
              for outcome in result["results"] if outcome["skipped"]] == [
         ("other", "it does not run myimage")])
-    assert all(f"localhost | {namespace.name} | {name}: " in lines for name in NAMES[:4])
+    assert all(f"localhost | {namespace.name} | {name}: " in stderr for name in NAMES[:4])
     rerun, _lines = run_ad_hoc(namespace, ansible_environment, **options)
     assert (not rerun["changed"]
             and rerun["msg"]

@@ -4,8 +4,8 @@
 """Test annotations and objects that another client has forged, on a real API server.
 
 tests/unit/forged.py defines the forged values. In each phase of an update, a task must not change
-objects of other teams, send unexpected requests, exceed the number of pods, print control
-characters, or block other tasks.
+objects of other teams, send unexpected requests, create too many pods, print control characters,
+or block other tasks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import pytest
 from forged import EXPECTED, FIELDS, IDLE, KEYS, LABELS, PAYMENTS, RECIPES, UID, output_problems
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
-from objects import eventually, manifest, role
-from writes import Killed, intercept_writes, is_reparenting
+from objects import eventually, is_ready, manifest, role
+from writes import Killed, intercept_writes, is_reparenting, is_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
@@ -77,10 +77,6 @@ class Phase:
     task: Json | None = None
     #: Filter and number of the write at which the task is killed.
     kill_at: tuple[t.Callable[[t.Any], bool], int] | None = None
-
-
-def is_write(_step: t.Any) -> bool:
-    return True
 
 
 V2 = {"image": "myimage:v2"}
@@ -327,11 +323,6 @@ def controller_manifest(name: str, kind: str, size: int) -> Json:
     return item
 
 
-def is_ready(pod: Json) -> bool:
-    return any(condition["type"] == "Ready" and condition["status"] == "True"
-               for condition in pod["status"].get("conditions", ()))
-
-
 def written_fields(method: str, body: t.Any) -> list[tuple[str, t.Any]]:
     """Return path and value of each field that a request writes."""
     document = json.loads(body) if body else None
@@ -355,7 +346,7 @@ def shared_namespace(namespace):
 
 
 def run_in_parallel(cells, work, workers=PARALLEL_TASKS):
-    """Call `work` for each cell in parallel, and return the faults by title."""
+    """Call `work` for each cell (title, *arguments) in parallel, and return the faults by title."""
     with concurrent.futures.ThreadPoolExecutor(workers) as executor:
         futures = {title: executor.submit(work, *arguments) for title, *arguments in cells}
         return {title: faults for title, future in futures.items() if (faults := future.result())}
@@ -388,10 +379,10 @@ def check_values(shared_namespace, phase, forged):
         faults = shared_namespace.try_task({"name": name, "kind": kind, **TASKS[title]}, check=True)
         faults += shared_namespace.try_info(kind, name) if phase.title != "migrating" else []
         if shared_namespace.get(kind, target)["spec"] != before[target]["spec"]:
-            faults.append("check mode has changed something")
+            faults.append("check mode has changed the spec")
         if faults:
-            faults_found[f"{phase.title}, {title}, {'foo' if target == name else 'next'}, {key}: "
-                         f"{value[:200]!r}"] = faults
+            role = "foo" if target == name else "successor"
+            faults_found[f"{phase.title}, {title}, {role}, {key}: {value[:200]!r}"] = faults
         if number < len(forged) - 3:
             values_before = (before[target]["metadata"].get("labels" if key in LABELS
                                                             else "annotations") or {})
@@ -421,7 +412,9 @@ def test_forged_annotation_causes_no_action(shared_namespace, share):
 
     assert shared_namespace.digests_of_other_objects() == before
     assert {
-        title: faults for of_phase in faults_found.values() for title, faults in of_phase.items()
+        title: faults
+        for faults_by_title in faults_found.values()
+        for title, faults in faults_by_title.items()
     } == {}
 
 
@@ -577,7 +570,7 @@ def test_fleet_ignores_a_partner_outside_its_selection(shared_namespace):
 
 
 OWN_PROCESS = Process.of_new_task()
-#: Leases whose holder does not exist.
+#: Leases that no task holds.
 FORGED_LEASES = {
     "duration of 68 years": ({"leaseDurationSeconds": 2**31 - 1}, ""),
     "held by process 1": ({}, f"{OWN_PROCESS.machine}/1/{start_time('1')}/0123abcd"),
@@ -592,7 +585,7 @@ FORGED_LEASES = {
 
 
 @pytest.mark.full
-@pytest.mark.fake_nodes("updates that take a few seconds beyond the time of a Lease")
+@pytest.mark.fake_nodes("updates that take only a few seconds more than the duration of a Lease")
 def test_forged_lease_blocks_at_most_for_the_normal_duration(shared_namespace):
     """A Lease of a killed task blocks other tasks for 15 s."""
     names = {title: shared_namespace.create_in_phase(PHASES["idle"]) for title in FORGED_LEASES}
@@ -606,7 +599,7 @@ def test_forged_lease_blocks_at_most_for_the_normal_duration(shared_namespace):
             "POST", LEASES.format(shared_namespace.namespace.name), body
         )
 
-    def wait(title):
+    def update(title):
         faults_found = shared_namespace.try_task({"name": names[title], "kind": RC, **V2})
         if (
             shared_namespace.get(RC, names[title])["spec"]["template"]["spec"]["containers"][0][
@@ -618,11 +611,12 @@ def test_forged_lease_blocks_at_most_for_the_normal_duration(shared_namespace):
         return faults_found
 
     assert (
-        run_in_parallel([(title, title) for title in FORGED_LEASES], wait, len(FORGED_LEASES)) == {}
+        run_in_parallel([(title, title) for title in FORGED_LEASES], update, len(FORGED_LEASES))
+        == {}
     )
 
 
-def revision(namespace, name, number, data, labels, **metadata):
+def create_revision(namespace, name, number, data, labels, **metadata):
     body = {"metadata": {"name": name, "labels": labels, **metadata}, "revision": number,
             "data": data}
     return namespace.call("POST", namespace.apps_path("controllerrevisions"), body)
@@ -651,7 +645,7 @@ def test_forged_revision_is_not_rolled_out(shared_namespace):
     for number, data in enumerate(
         [{"template": json.dumps(evil)}, *invalid_templates, {"template": 1}, {}, {"other": []}]
     ):
-        revision(shared_namespace.namespace, f"mine-{number}", 1 + number % 2, data, labels)
+        create_revision(shared_namespace.namespace, f"mine-{number}", 1 + number % 2, data, labels)
     before = shared_namespace.digests_of_other_objects()
 
     faults_found = shared_namespace.try_task({"name": name, **TASKS["to revision"]})
@@ -681,7 +675,7 @@ def test_forged_migration_gets_no_pods(shared_namespace, check):
         item = shared_namespace.get(RC, name)
         data = {"hash": "0123456789", "uid": item["metadata"]["uid"], "manifest": item, **change}
         with contextlib.suppress(ApiException):
-            revision(
+            create_revision(
                 shared_namespace.namespace, identity.successor_name(name, "migration"), 1, data, {}
             )
         if faults := shared_namespace.try_task({"name": name, **TASKS["migrated"]}, check):
@@ -754,9 +748,9 @@ def report_crash(shared_namespace, pod, message):
 #: Forged reports about new pods that never become ready: image tag, and function that forges the
 #: report.
 FORGED_REPORTS = {
-    f"{title}, {'long' if text is LONG_TEXT else 'short'}": (tag, functools.partial(say, text))
+    f"{title}, {'long' if text is LONG_TEXT else 'short'}": (tag, functools.partial(report, text))
     for text in (SHORT_TEXTS, LONG_TEXT)
-    for title, tag, say in (
+    for title, tag, report in (
         (
             "image pull",
             "absent",
@@ -790,8 +784,8 @@ FORGED_REPORTS = {
 
 
 def update_during(shared_namespace, tag, action, **params):
-    """Run a task while another client changes each new pod; return the controller's name and
-    faults.
+    """Run a task while another client acts once on each new pod; return the controller's name and
+    the faults.
     """
     name = shared_namespace.create_in_phase(PHASES["idle"])
     changed_pods = set()
@@ -815,8 +809,8 @@ def update_during(shared_namespace, tag, action, **params):
 @pytest.mark.fake_nodes("pods that run and never become ready")
 def test_forged_pod_status_is_shown_as_text(shared_namespace):
     faults_found = run_in_parallel(
-        [(title, tag, say) for title, (tag, say) in FORGED_REPORTS.items()],
-        lambda tag, say: update_during(shared_namespace, tag, say)[1],
+        [(title, tag, report) for title, (tag, report) in FORGED_REPORTS.items()],
+        lambda tag, report: update_during(shared_namespace, tag, report)[1],
         len(FORGED_REPORTS),
     )
 

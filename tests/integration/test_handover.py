@@ -225,19 +225,21 @@ def name_of(pod):
     return pod["metadata"]["name"]
 
 
-def delete_pods_of(of):
+def delete_pods_of(target):
     """Return an action that deletes the pods of foo, of the successor, or of both."""
     def delete(kind):
-        owners = {"foo": ["foo"], "next": [kind.successor()], "both": ["foo", kind.successor()]}[of]
+        owners = {"foo": ["foo"], "successor": [kind.successor()],
+                  "both": ["foo", kind.successor()]}[target]
         for pod in [pod for name in owners for pod in kind.pods(name)]:
             kind.namespace.remove(name_of(pod), "pods")
         eventually(lambda: not any(kind.pods(name) for name in owners), "the deletion of the pods")
     return delete
 
 
-def relabel_pod_of(key, of):
+def relabel_pod_of(target, key):
+    """Return an action that changes a label of a pod, so that its controller releases the pod."""
     def relabel(kind):
-        pod = kind.pods(kind.successor() if of == "next" else of)[0]
+        pod = kind.pods(kind.successor() if target == "successor" else target)[0]
         kind.namespace.patch(name_of(pod), {"metadata": {"labels": {key: "another"}}}, "pods")
         eventually(lambda: owner(kind.namespace.get("pods", name_of(pod))) != owner(pod),
                    "the release of the pod")
@@ -261,15 +263,17 @@ def adopt_pod(kind):
     eventually(lambda: kind.is_available("other", 1), "the pod of the other controller")
 
 
-def terminate_pod_of(of):
+def terminate_pod_of(target):
+    """Return an action that deletes a pod, which a finalizer keeps terminating."""
     def terminate(kind):
-        name = name_of(kind.pods(kind.successor() if of == "next" else of)[0])
+        name = name_of(kind.pods(kind.successor() if target == "successor" else target)[0])
         kind.namespace.patch(name, {"metadata": {"finalizers": ["example.com/wait"]}}, "pods")
         kind.namespace.remove(name, "pods")
     return terminate
 
 
 def scale_controller(name, size):
+    """Return an action that scales a controller, or the successor if the name is None."""
     def scale(kind):
         kind.patch(name or kind.successor(), {"spec": {"replicas": size}})
         eventually(lambda: kind.is_observed(name or kind.successor()), "the observed size")
@@ -281,17 +285,18 @@ def delete_controller(name, policy):
 
 
 LABEL = object_meta.DEPLOYMENT_LABEL
-#: Actions of another client, and the number of available pods that each action deletes.
+#: Actions of another client, and the number of available pods that each action removes.
 ACTIONS = {
     "delete the pod of foo": (delete_pods_of("foo"), 1),
-    "delete the pods of the successor": (delete_pods_of("next"), REPLICAS - 1),
+    "delete the pods of the successor": (delete_pods_of("successor"), REPLICAS - 1),
     "delete all pods": (delete_pods_of("both"), REPLICAS),
-    "relabel the pod of foo": (relabel_pod_of("app", "foo"), 0),
-    "relabel a pod of the successor": (relabel_pod_of("app", "next"), 0),
-    "change the deployment label of a pod of the successor": (relabel_pod_of(LABEL, "next"), 0),
+    "relabel the pod of foo": (relabel_pod_of("foo", "app"), 0),
+    "relabel a pod of the successor": (relabel_pod_of("successor", "app"), 0),
+    "change the deployment label of a pod of the successor":
+        (relabel_pod_of("successor", LABEL), 0),
     "change the owner of a pod of the successor": (adopt_pod, 0),
     "terminate the pod of foo": (terminate_pod_of("foo"), 1),
-    "terminate a pod of the successor": (terminate_pod_of("next"), 1),
+    "terminate a pod of the successor": (terminate_pod_of("successor"), 1),
     "scale up foo": (scale_controller("foo", 5), 0),
     "scale down foo": (scale_controller("foo", 1), 0),
     "scale foo to 0": (scale_controller("foo", 0), 1),
@@ -354,7 +359,7 @@ def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
 @pytest.mark.parametrize(
     "number", [1, 6], ids=["after the rename", "after the deletion of the successor"]
 )
-def test_lost_takeover_annotation_of_both_is_an_error(namespace, kind, number):
+def test_lost_takeover_annotation_without_a_copy_is_an_error(namespace, kind, number):
     """No pod is deleted or orphaned, and the error contains the next command."""
     kind.make()
     with namespace.observer() as observer:
@@ -435,7 +440,7 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply,
 
     kind.assert_updated()
     assert observer.min_ready >= REPLICAS
-    # without annotations, the task cannot detect the change
+    # a PUT of the manifest removes the annotations that the task compares
     if apply is not replace or WRITES[number] not in ("rename", "delete"):
         assert any(warning.startswith("another client ") and "foo" in warning
                    for warning in warnings), warnings
@@ -443,9 +448,9 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply,
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
-def test_old_manifest_applied_before_the_last_write_is_reported(
+def test_old_manifest_applied_before_the_last_write_loses_no_pod(
         namespace, kind, apply):
-    """The client has not observed the change before its last write."""
+    """The client has not observed the change when it sends its last write."""
     kind.make()
     with namespace.observer() as observer:
         kind.roll(fault=action_after_write(6, lambda: apply(kind), HandoverWrites()))

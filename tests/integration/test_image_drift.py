@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A tag that moves during an update: the new pods run different digests of one image."""
+"""Test a tag that moves during an update, so that new pods run different digests of an image."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Registry:
     """
 
     namespace: object
-    #: The digests of the new pods, in the order in which they come; the last one for all others.
+    #: The digests of the new pods in the order of their creation; all further pods get the last
+    #: digest.
     digests: tuple[str, ...]
     #: The containers whose tag moves.
     containers: tuple[str, ...] = ("web",)
@@ -39,15 +40,15 @@ class Registry:
     def arm(self, gateway):
         all_pods = gateway.all_pods
 
-        def listed(*arguments):
+        def publish_and_list(*arguments):
             self.lists += 1
             self.publish()
             return all_pods(*arguments)
 
-        gateway.all_pods = listed
+        gateway.all_pods = publish_and_list
 
     def publish(self, image="myimage:v2"):
-        """Write the digests of the pods that have none."""
+        """Write a digest into the status of each pod that has no digest."""
         pods = [pod for pod in self.namespace.pods()
                 if pod["spec"]["containers"][0]["image"] == image]
         for pod in pods:
@@ -97,29 +98,30 @@ def images(namespace):
     return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
 
 
-def moved(texts):
+def drift_warnings(texts):
     return [text for text in texts if "myimage:v2 is sha256:" in text]
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_moved_tag_is_a_warning_with_the_pods_of_each_digest(namespace, kind):
+def test_moved_tag_is_a_warning_with_the_pods_of_each_digest(namespace, kind):
     make_controller(namespace, kind)
     registry, lines = Registry(namespace, (A, B)), []
 
     result = namespace.roll(fault=registry.arm, kind=kind, image="myimage:v2", say=lines.append)
 
     assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
-    (warning,) = moved(result["warnings"])
+    (warning,) = drift_warnings(result["warnings"])
     assert f"{A} in " in warning and f"{B} in " in warning
     assert any(pod["metadata"]["name"] in warning for pod in namespace.pods())
-    assert len(moved(lines)) == 1
-    assert registry.lists <= (8 if kind == "DaemonSet" else 3), "a DaemonSet's own lists included"
+    assert len(drift_warnings(lines)) == 1
+    # the flow of a DaemonSet also lists pods
+    assert registry.lists <= (8 if kind == "DaemonSet" else 3)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_fail_the_update_is_rolled_back(namespace, kind):
+def test_update_with_image_drift_fail_is_rolled_back(namespace, kind):
     make_controller(namespace, kind)
     registry = Registry(namespace, (A, B))
 
@@ -129,21 +131,22 @@ def test_with_fail_the_update_is_rolled_back(namespace, kind):
 
     assert error.value.what.startswith("a tag has moved: the new pods run different versions of an "
                                        "image; foo is rolled back to myimage:v1")
-    assert len(moved([error.value.why])) == 1 and f"{B} in " in error.value.why
+    assert len(drift_warnings([error.value.why])) == 1 and f"{B} in " in error.value.why
     assert error.value.causes[0]["kind"] == "image-drift"
     assert "by its digest" in error.value.next_command
-    eventually(lambda: images(namespace) == {"myimage:v1"}, "the pods of before")
+    eventually(lambda: images(namespace) == {"myimage:v1"}, "the old pods")
 
 
 @pytest.mark.full
-def test_with_fail_and_stop_the_update_stays_where_it_is(namespace):
+def test_update_with_image_drift_fail_stops_without_a_rollback(namespace):
     namespace.make_primary(6)
     registry = Registry(namespace, (A, B))
 
     with pytest.raises(RolloutFailed) as error:
         namespace.roll(fault=registry.arm, image="myimage:v2", image_drift="fail")
 
-    assert images(namespace) == {"myimage:v1", "myimage:v2"}, "it has failed at the second pod"
+    # the update fails at the second new pod
+    assert images(namespace) == {"myimage:v1", "myimage:v2"}
     assert "state=rolled_back" in error.value.next_command
     assert "image_drift=fail" in error.value.next_command
     assert namespace.roll(state="rolled_back")["changed"]
@@ -151,7 +154,7 @@ def test_with_fail_and_stop_the_update_stays_where_it_is(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
-def test_a_tag_that_moves_after_the_canary_was_approved(namespace, kind):
+def test_tag_that_moves_after_the_canary_fails_the_update(namespace, kind):
     make_controller(namespace, kind)
     options = {"kind": kind, "image": "myimage:v2", "image_drift": "fail"}
     namespace.roll(**options, pause_at=1)
@@ -183,35 +186,35 @@ def test_init_containers_and_added_containers_are_compared(namespace, container)
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("options", [{}, {"image_drift": "fail"}])
-def test_a_tag_that_does_not_move_is_no_incident(namespace, options):
+def test_tag_that_does_not_move_causes_no_warning(namespace, options):
     namespace.make_primary(4)
     registry = Registry(namespace, (A,))
 
     result = namespace.roll(fault=registry.arm, image="myimage:v2", **options)
 
-    assert not moved(result["warnings"]) and 2 <= registry.lists <= 3
+    assert not drift_warnings(result["warnings"]) and 2 <= registry.lists <= 3
     assert result["rollout"]["phase"] == "complete"
 
 
 @pytest.mark.full
-def test_with_ignore_no_pods_are_listed_for_it(namespace):
+def test_image_drift_ignore_lists_no_pods(namespace):
     namespace.make_primary(2)
     registry = Registry(namespace, (A, B))
 
     result = namespace.roll(fault=registry.arm, image="myimage:v2", image_drift="ignore")
 
-    assert registry.lists == 0 and not moved(result["warnings"])
+    assert registry.lists == 0 and not drift_warnings(result["warnings"])
 
 
-def test_a_soak_ends_with_the_comparison(namespace):
-    """The tag moves during the soak: a pod of the canary is deleted, and comes again."""
+def test_digests_are_compared_at_the_end_of_a_soak(namespace):
+    """The tag moves between the two pods of the canary."""
     namespace.make_deployment(4)
     registry = Registry(namespace, (A, B))
 
     result = namespace.roll(fault=registry.arm, kind="Deployment", image="myimage:v2", pause_at=2,
                             soak=1)
 
-    assert len(moved(result["warnings"])) == 1 and result["rollout"]["phase"] == "paused"
+    assert len(drift_warnings(result["warnings"])) == 1 and result["rollout"]["phase"] == "paused"
 
 
 @pytest.mark.full
@@ -220,10 +223,10 @@ def test_check_mode_compares_nothing(namespace):
 
     result = namespace.check(image="myimage:v2", image_drift="fail")
 
-    assert result["changed"] and not moved(result["warnings"])
+    assert result["changed"] and not drift_warnings(result["warnings"])
 
 
-def test_a_missing_permission_is_an_error_only_with_fail(namespace):
+def test_missing_permission_is_an_error_only_with_image_drift_fail(namespace):
     namespace.make_primary(2)
     change_role(namespace, without("list", "pods"), "list", "pods")
 
@@ -236,14 +239,14 @@ def test_a_missing_permission_is_an_error_only_with_fail(namespace):
 
 
 @pytest.mark.full
-def test_a_hostile_status_is_escaped(namespace):
+def test_hostile_status_is_escaped(namespace):
     namespace.make_primary(2)
     registry = Registry(namespace, ("\x1b[31m" + "x" * 5000, B))
 
     try:
         result = namespace.roll(fault=registry.arm, image="myimage:v2")
     except ApiException:
-        pytest.fail("the API server refuses such a status: the test shows nothing")
+        pytest.fail("the API server refuses the status, so the test proves nothing")
 
     (warning,) = (text for text in result["warnings"] if "a tag has moved" in text)
     assert warning.isprintable() and len(warning) < 1000

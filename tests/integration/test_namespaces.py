@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controllers of several namespaces in one task, by the user of one namespace."""
+"""Test tasks that update controllers of several namespaces, by the user of one namespace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LABEL = "baton-test"
 
 @pytest.fixture
 def second(cluster, namespace, request):
-    """Provide a second namespace, where the user of the first has the Role of the docs too."""
+    """Provide a second namespace, whose Role is also bound to the user of the first namespace."""
     provided = Namespace(cluster.kubeconfig, f"{request.node.originalname}-2")
     grant(provided, namespace)
     yield provided
@@ -27,25 +27,25 @@ def second(cluster, namespace, request):
 
 
 def grant(namespace, home):
-    """Let the user of the home namespace use the namespace's Role."""
+    """Bind the Role of a namespace to the user of the home namespace."""
     subject = {"kind": "ServiceAccount", "name": "baton", "namespace": home.name}
     namespace.call("POST", f"{RBAC}/namespaces/{namespace.name}/rolebindings", {
         "metadata": {"name": "another-home"}, "subjects": [subject],
         "roleRef": {"kind": "Role", "name": "baton", "apiGroup": "rbac.authorization.k8s.io"}})
     rule = {"namespace": namespace.name, "resource": "leases", "verb": "delete",
             "group": "coordination.k8s.io"}
-    eventually(lambda: may(home, rule), "the Role of the second namespace")
+    eventually(lambda: is_allowed(home, rule), "the Role of the second namespace")
 
 
-def may(home, attributes):
+def is_allowed(home, attributes):
     review = home.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": {
         "user": f"system:serviceaccount:{home.name}:baton", "resourceAttributes": attributes}})
     return review["status"]["allowed"]
 
 
 @pytest.fixture
-def labelled(namespace, second):
-    """Provide the value of a label of both namespaces, and let the user list namespaces."""
+def namespace_selector(namespace, second):
+    """Provide a label selector of both namespaces, and allow the user to list namespaces."""
     for place in (namespace, second):
         place.call("PATCH", f"/api/v1/namespaces/{place.name}",
                   {"metadata": {"labels": {LABEL: namespace.name}}}, "application/merge-patch+json")
@@ -55,7 +55,7 @@ def labelled(namespace, second):
 
 
 def allow_listing(namespace):
-    """Grant the ClusterRole of permissions.md, and return a function to revoke it."""
+    """Grant the ClusterRole of permissions.md, and return a function to revoke the role."""
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     (cluster_role,) = (document for block in blocks for document in yaml.safe_load_all(block)
                        if document["metadata"]["name"] == "baton-namespaces")
@@ -65,7 +65,8 @@ def allow_listing(namespace):
         "metadata": {"name": name},
         "subjects": [{"kind": "ServiceAccount", "name": "baton", "namespace": namespace.name}],
         "roleRef": {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"}})
-    eventually(lambda: may(namespace, {"resource": "namespaces", "verb": "list"}), "the right")
+    eventually(lambda: is_allowed(namespace, {"resource": "namespaces", "verb": "list"}),
+               "the permission to list namespaces")
 
     def revoke():
         for kind in ("clusterrolebindings", "clusterroles"):
@@ -75,7 +76,7 @@ def allow_listing(namespace):
 
 
 def task(environment, *flags, succeeds=True, **options):
-    """Return the result of an ad-hoc task without the option namespace, and its output."""
+    """Run an ad-hoc task without the option namespace, and return the result and stderr."""
     command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
                json.dumps(options), *flags]
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300,
@@ -93,31 +94,32 @@ def leases(namespace):
     return namespace.call("GET", path)["items"]
 
 
-def test_a_name_in_each_listed_namespace(namespace, second, ansible_environment):
-    """Check mode plans the same before; a second run changes nothing."""
+def test_name_is_updated_in_each_listed_namespace(namespace, second, ansible_environment):
+    """Check mode plans the same changes, and a rerun changes nothing."""
     for place in (namespace, second):
         place.make_primary(2, labels={"app": "foo"})
     options = {"names": ["foo"], "namespaces": [second.name, namespace.name],
                "image": "myimage:v2"}
 
-    planned, _lines = task(ansible_environment, "--check", **options)
+    planned, _stderr = task(ansible_environment, "--check", **options)
     assert images(namespace, second) == {"myimage:v1"}
-    result, lines = task(ansible_environment, **options)
-    again, _lines = task(ansible_environment, **options)
+    result, stderr = task(ansible_environment, **options)
+    rerun, _stderr = task(ansible_environment, **options)
 
-    for answer in (planned, result, again):
+    for answer in (planned, result, rerun):
         assert ([entry["namespace"] for entry in answer["results"]]
                 == [second.name, namespace.name])
     assert images(namespace, second) == {"myimage:v2"}
-    assert [planned["changed"], result["changed"], again["changed"]] == [True, True, False]
-    assert all(f"localhost | {place.name} | foo: " in lines for place in (namespace, second))
+    assert [planned["changed"], result["changed"], rerun["changed"]] == [True, True, False]
+    assert all(f"localhost | {place.name} | foo: " in stderr for place in (namespace, second))
     assert not leases(namespace) and not leases(second)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kinds", [["ReplicationController"], ["Deployment", "StatefulSet"]])
-def test_namespaces_by_label(namespace, second, labelled, ansible_environment, kinds):
-    """A namespace without a matching controller is left out."""
+def test_namespaces_are_selected_by_label(
+        namespace, second, namespace_selector, ansible_environment, kinds):
+    """A kind without a controller in a namespace is skipped."""
     for place in (namespace, second):
         if kinds == ["ReplicationController"]:
             place.make_primary(2)
@@ -128,12 +130,12 @@ def test_namespaces_by_label(namespace, second, labelled, ansible_environment, k
             place.call("PATCH", f"{RBAC}/namespaces/{place.name}/roles/baton",
                       {"rules": role() + role("baton-stateful-sets")},
                       "application/merge-patch+json")
-            eventually(lambda place=place: may(namespace, {
+            eventually(lambda place=place: is_allowed(namespace, {
                 "namespace": place.name, "group": "apps", "resource": "statefulsets",
                 "verb": "watch"}), "the Role for StatefulSets")
 
-    result, _lines = task(
-        ansible_environment, label_selectors=["app=foo"], namespace_selectors=[labelled],
+    result, _stderr = task(
+        ansible_environment, label_selectors=["app=foo"], namespace_selectors=[namespace_selector],
         kinds=kinds, image="myimage:v2")
 
     assert ([entry["namespace"] for entry in result["results"]]
@@ -141,8 +143,8 @@ def test_namespaces_by_label(namespace, second, labelled, ansible_environment, k
     assert images(namespace, second) == {"myimage:v2"}
 
 
-def test_each_namespace_has_its_lease(namespace, second, ansible_environment):
-    """A task waits for another task in the same namespace alone."""
+def test_each_namespace_has_a_separate_lease(namespace, second, ansible_environment):
+    """The task waits only in the namespace in which another task holds the Lease."""
     for place in (namespace, second):
         place.make_primary(2)
     name = "baton-kubernetes.replicationcontroller.foo"
@@ -152,24 +154,24 @@ def test_each_namespace_has_its_lease(namespace, second, ansible_environment):
             "renewTime": "2999-01-01T00:00:00.000000Z",
             "acquireTime": "2026-01-01T00:00:00.000000Z"}})
 
-    _result, lines = task(
+    _result, stderr = task(
         ansible_environment, names=["foo"], namespaces=[namespace.name, second.name],
         image="myimage:v2", lock_timeout=60)
 
     waits = "foo: waiting for the task of another@machine to end"
-    assert f"localhost | {second.name} | {waits}" in lines
-    assert f"localhost | {namespace.name} | {waits}" not in lines
-    assert lines.index(f"{namespace.name} | foo: annotate foo: updated") < lines.index(
+    assert f"localhost | {second.name} | {waits}" in stderr
+    assert f"localhost | {namespace.name} | {waits}" not in stderr
+    assert stderr.index(f"{namespace.name} | foo: annotate foo: updated") < stderr.index(
         f"{second.name} | foo: annotate foo: partner")
     assert images(namespace, second) == {"myimage:v2"}
 
 
-def test_a_failure_in_one_namespace_keeps_the_others_from_being_started(
+def test_next_namespace_is_not_started_after_a_failure(
         namespace, second, ansible_environment):
     for place in (namespace, second):
         place.make_primary(1)
 
-    result, _lines = task(
+    result, _stderr = task(
         ansible_environment, succeeds=False, names=["foo"], namespaces=[namespace.name,
         second.name], concurrency=1, image="myimage:v3-absent", failure_grace=1)
 
@@ -179,12 +181,12 @@ def test_a_failure_in_one_namespace_keeps_the_others_from_being_started(
 
 
 @pytest.mark.full
-def test_a_namespace_without_permission_is_named_before_the_first_change(
+def test_namespace_without_permission_is_named_before_the_first_write(
         cluster, namespace, ansible_environment):
     forbidden = Namespace(cluster.kubeconfig, "not-allowed")
     try:
         namespace.make_primary(1)
-        result, _lines = task(
+        result, _stderr = task(
             ansible_environment, succeeds=False, names=["foo"], namespaces=[namespace.name,
             forbidden.name], image="myimage:v2")
     finally:
@@ -194,9 +196,9 @@ def test_a_namespace_without_permission_is_named_before_the_first_change(
     assert images(namespace) == {"myimage:v1"}
 
 
-def test_without_permission_to_list_namespaces_the_error_names_the_role(
+def test_error_names_the_role_with_the_permission_to_list_namespaces(
         namespace, ansible_environment):
-    result, _lines = task(
+    result, _stderr = task(
         ansible_environment, succeeds=False, names=["foo"], namespace_selectors=["a=b"],
         image="myimage:v2")
 
@@ -204,30 +206,31 @@ def test_without_permission_to_list_namespaces_the_error_names_the_role(
 
 
 @pytest.mark.full
-def test_a_selector_without_a_namespace_is_an_error(namespace, labelled, ansible_environment):
-    result, _lines = task(
+def test_selector_that_matches_no_namespace_is_an_error(
+        namespace, namespace_selector, ansible_environment):
+    result, _stderr = task(
         ansible_environment, succeeds=False, names=["foo"],
-        namespace_selectors=[f"{labelled}-absent"], image="myimage:v2")
+        namespace_selectors=[f"{namespace_selector}-absent"], image="myimage:v2")
 
-    assert f"no namespace matches {labelled}-absent" in result["msg"]
+    assert f"no namespace matches {namespace_selector}-absent" in result["msg"]
 
 
-def test_the_watches_of_many_namespaces_do_not_use_up_the_connections(
+def test_watches_of_many_namespaces_leave_connections_for_requests(
         cluster, namespace, ansible_environment):
-    """Twelve namespaces on two processors: more watches than one connection pool allows."""
-    more = [Namespace(cluster.kubeconfig, f"many-{number}") for number in range(11)]
+    """By default, a connection pool of the kubernetes package has five connections per CPU."""
+    others = [Namespace(cluster.kubeconfig, f"many-{number}") for number in range(11)]
     try:
-        for place in more:
+        for place in others:
             grant(place, namespace)
-        for place in (namespace, *more):
+        for place in (namespace, *others):
             place.create_any("Deployment", manifest(1))
-        for place in (namespace, *more):
+        for place in (namespace, *others):
             eventually(place.is_rolled_out, "a Deployment that is rolled out")
-        result, _lines = task(
+        result, _stderr = task(
             ansible_environment, names=["foo"], kind="Deployment", image="myimage:v2",
-            concurrency=12, namespaces=[place.name for place in (namespace, *more)])
+            concurrency=12, namespaces=[place.name for place in (namespace, *others)])
     finally:
-        for place in more:
+        for place in others:
             place.delete()
 
     assert len(result["results"]) == 12 and all(entry["changed"] for entry in result["results"])

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that the commands of errors have the announced effect when they are executed unchanged.
+"""Test that the commands of errors, executed unchanged, have the announced effect.
 
 next_commands.py lists the test of each command.
 """
@@ -216,9 +216,9 @@ def test_update_with_a_deleted_primary_is_completed(namespace, terminal):
     namespace.wait_for_deletion("foo")
 
     (finish,) = terminal.fails(state="rolled_back")
-    (same,) = terminal.fails(image="myimage:v3")
+    (finish_from_update,) = terminal.fails(image="myimage:v3")
 
-    assert parsed(same) == parsed(finish)
+    assert parsed(finish_from_update) == parsed(finish)
     terminal.succeeds(finish)
     assert namespace.rcs() == ["foo"] and images(namespace) == ["v2", "v2"]
 
@@ -367,9 +367,7 @@ def test_failing_pods_without_an_update_get_the_previous_template(namespace, ter
 @pytest.mark.fake_nodes("an image whose container waits for a ConfigMap that does not exist")
 def test_migration_with_unavailable_pods_completes_with_another_image(
         namespace, terminal):
-    """A migration cannot be rolled back, because a Deployment cannot become a
-    ReplicationController.
-    """
+    """The migration has deleted the ReplicationController, so it can no longer be rolled back."""
     namespace.allow(role("baton-migration"), "baton-migration")
     namespace.call("POST", f"/api/v1/namespaces/{namespace.name}/replicationcontrollers",
                    manifest(1, "myimage:v9-noconfig"))

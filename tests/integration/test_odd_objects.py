@@ -31,7 +31,7 @@ def container(item):
 def test_template_of_500_kilobytes_is_updated_and_rolled_back(namespace):
     """etcd limits objects to 1.5 MB, so no request may contain the template twice."""
     body = manifest(2)
-    # Linux limits a variable to 128 KiB
+    # Linux limits an environment variable to 128 KiB
     container(body)["env"] = [{"name": f"BIG_{number}", "value": "x" * 100_000}
                               for number in range(5)]
     make(namespace, body)
@@ -272,9 +272,9 @@ def test_partner_annotation_with_a_path_is_never_requested(namespace, partner):
     paths = []
 
     def record_paths(gateway):
-        once = gateway.http.send_once
+        send_once = gateway.http.send_once
         gateway.http.send_once = lambda method, path, *arguments, **options: (
-            paths.append(path) or once(method, path, *arguments, **options)
+            paths.append(path) or send_once(method, path, *arguments, **options)
         )
 
     namespace.roll(fault=record_paths, image="myimage:v2")

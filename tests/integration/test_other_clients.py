@@ -26,11 +26,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-#: Texts of progress lines: half of the pods are new; foo has the new template, which is closed; the
-#: template of the successor is closed; the successor is deleted.
-MIDDLE, RENAMED = "scale foo: 3 -> 2", "rename foo: "
-CLOSED, DELETED = "no more pods are created for it", "it has no pods"
-#: Foo owns half of the pods; no progress line marks this moment.
+# Moments of the update, by the text of their progress lines
+#: Half of the pods are new.
+MIDDLE = "scale foo: 3 -> 2"
+#: Foo has the new template, which is closed.
+RENAMED = "rename foo: "
+#: The template of the successor is closed.
+CLOSED = "no more pods are created for it"
+#: The successor is deleted.
+DELETED = "it has no pods"
+#: Foo owns half of the pods. This moment has no progress line.
 HANDING_OVER = "half of the pods"
 #: Moments after which the update cannot be rolled back.
 LATE = (RENAMED, CLOSED, HANDING_OVER, DELETED)
@@ -205,7 +210,8 @@ def add_bare_pod(namespace):
     namespace.create("pods", {"metadata": {"name": "bare", "labels": {"app": "foo"}}, "spec": spec})
 
 
-# Actions after which the task completes, with the maximum number of other pods by moment.
+#: Actions after which the task completes. For each moment: the maximum number of pods that foo does
+#: not own at the end.
 ACTIONS = {
     "scale up foo": (scale_controller(6), dict.fromkeys((MIDDLE, *LATE), 0)),
     "scale foo to 0": (scale_controller(0), dict.fromkeys((MIDDLE, *LATE), 0)),
@@ -293,7 +299,7 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
 
     assert_complete(namespace, result, size_after(title, moment))
     other_pods = uids(namespace.pods()) - uids(pods_of(namespace))
-    # fewer if foo would have deleted the relabelled pod
+    # fewer if foo is scaled down and deletes the pod before releasing the pod
     assert len(other_pods) <= moments[moment]
 
 
@@ -313,9 +319,9 @@ def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("moment", [MIDDLE, *LATE])
 def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, moment):
-    """Refused while next belongs to the deleted foo, and no pod of next is lost. Without next, the
-    new foo is updated: by the same task, or by the next one if the watch reports the deletion
-    before the creation.
+    """An update is refused while the successor belongs to the deleted foo, and the successor loses
+    no pod. Without a successor, the new foo is updated: by the same task, or by a rerun if the
+    watch reports the deletion before the creation.
     """
     namespace.make_primary(REPLICAS)
 
@@ -337,9 +343,9 @@ def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, mome
     assert_complete(namespace, result)
 
 
-def test_task_completes_or_names_the_successor_without_the_annotations_of_both(namespace):
-    """The task restores the annotations if it observes the controllers between the two changes.
-    Otherwise, the successor does not belong to the update.
+def test_task_completes_or_names_the_successor_if_both_lose_their_annotations(namespace):
+    """If the task observes the controllers between the two changes, the task restores the
+    annotations. Otherwise, the successor does not belong to the update.
     """
     namespace.make_primary(REPLICAS)
 

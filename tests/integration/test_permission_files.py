@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Each file of docs/reference/permissions, for a ServiceAccount without other permissions.
+"""Test each file of docs/reference/permissions with a ServiceAccount that has no other permission.
 
-The feature works with the file, and without any of its permissions the feature is refused, or the
-result differs: a warning, or less of what the feature does.
+With the file, the feature works. Without any one of the file's permissions, the feature is refused,
+or the result differs: there is a warning, or a part of the feature is missing.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ELSEWHERE = {
     "migrate-deploymentconfig": "test_deployment_config.py, with the API of OpenShift",
     "canary-nodes": "the test of a ClusterRole below",
 }
-#: Permissions without which a task lists again and again, with the same result.
+#: Permissions without which the result is the same: the task lists repeatedly instead of watching.
 POLLED = {"causes": {("", "events", "watch", ""), ("", "pods", "watch", "")}}
-#: An image for each run: no run asks for the present one.
+#: A new image for each run, so that each run is a change.
 VERSIONS = map("myimage:v{}".format, itertools.count(2))
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
@@ -60,7 +60,7 @@ class User:
 
     @contextlib.contextmanager
     def without(self, name: str, permission: tuple[str, ...]) -> t.Iterator[None]:
-        """Take a permission away from the Role of a file during the block."""
+        """Remove a permission from the Role of a file during the block."""
         group, resource, verb, _name = permission
         rules = self.roles[name]["rules"]
         reduced = [{**rule, "verbs": [granted for granted in rule["verbs"] if granted != verb]}
@@ -79,15 +79,15 @@ class User:
         eventually(lambda: self.namespace.is_allowed([rule]) == is_allowed, "the changed Role")
 
     def run(self, function: str = "update", **options: t.Any) -> Json:
-        """Return the result of a function of task.py, also of a failure, with its warnings."""
-        work = {"update": task.update, "migrate": task.migrate, "info": task.info,
-                "analysis": task.analysis}[function]
+        """Return the result and the warnings of a function of task.py, even of a failure."""
+        task_function = {"update": task.update, "migrate": task.migrate,
+                         "info": task.info, "analysis": task.analysis}[function]
         valid = ArgumentSpecValidator(task.OPTIONS[function]).validate(
             {"namespace": self.namespace.name, "kubeconfig": self.namespace.kubeconfig,
              **options})
         assert not valid.error_messages, valid.error_messages
         warnings: list[str] = []
-        result = task.answer(work, valid.validated_parameters, warnings.append) or {}
+        result = task.answer(task_function, valid.validated_parameters, warnings.append) or {}
         return {"failed": False, **result, "warnings": sorted(warnings)}
 
     def update(self, kind: str, **options: t.Any) -> Json:
@@ -101,7 +101,7 @@ def summary(result: Json) -> tuple[t.Any, ...]:
     return result["failed"], failure.get("what"), failure.get("why"), tuple(result["warnings"])
 
 
-# Scenarios: each prepares the namespace, and returns the function that uses the feature
+# Scenarios: each prepares a namespace, and returns a function that uses the feature
 
 
 Use = t.Callable[[User], t.Any]
@@ -130,14 +130,14 @@ def make(namespace, kind: str, name: str = "foo", nodes: int = 2, **changes: t.A
     eventually(are_ready, f"ready pods of {name}")
 
 
-def of_update(kind: str) -> t.Callable[[t.Any], Use]:
+def update_scenario(kind: str) -> t.Callable[[t.Any], Use]:
     def prepare(namespace) -> Use:
         make(namespace, kind)
         return lambda user: summary(user.update(kind))
     return prepare
 
 
-def of_rollback(kind: str) -> t.Callable[[t.Any], Use]:
+def rollback_scenario(kind: str) -> t.Callable[[t.Any], Use]:
     """Return the scenario of an update with a pod that never becomes ready, and its rollback."""
     def prepare(namespace) -> Use:
         make(namespace, kind)
@@ -149,7 +149,7 @@ def of_rollback(kind: str) -> t.Callable[[t.Any], Use]:
     return prepare
 
 
-def of_canary(namespace) -> Use:
+def canary_scenario(namespace) -> Use:
     make(namespace, "DaemonSet")
 
     def use(user: User) -> t.Any:
@@ -159,7 +159,7 @@ def of_canary(namespace) -> Use:
     return use
 
 
-def of_fleet(namespace) -> Use:
+def fleet_scenario(namespace) -> Use:
     kinds = list(map(str, features.UPDATED))
     namespace.add_nodes(2)
     for kind in kinds:
@@ -168,12 +168,12 @@ def of_fleet(namespace) -> Use:
                                          image=next(VERSIONS), revision_history_limit=0))
 
 
-def of_history(namespace) -> Use:
+def history_scenario(namespace) -> Use:
     make(namespace, "ReplicationController")
     return lambda user: summary(user.update("ReplicationController", revision_history_limit=1))
 
 
-def of_autoscaler(namespace) -> Use:
+def autoscaler_scenario(namespace) -> Use:
     make(namespace, "Deployment")
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
     namespace.call("POST", AUTOSCALERS.format(namespace.name), {
@@ -187,12 +187,12 @@ def of_autoscaler(namespace) -> Use:
     return use
 
 
-def of_soak(namespace) -> Use:
+def soak_scenario(namespace) -> Use:
     make(namespace, "Deployment")
     return lambda user: summary(user.update("Deployment", soak="1"))
 
 
-def of_roll_on(namespace) -> Use:
+def roll_on_scenario(namespace) -> Use:
     """Return the scenario of changed data in a ConfigMap and a Secret."""
     make(namespace, "Deployment")
     for resource in ("configmaps", "secrets"):
@@ -208,7 +208,7 @@ def of_roll_on(namespace) -> Use:
     return use
 
 
-def of_causes(namespace) -> Use:
+def causes_scenario(namespace) -> Use:
     """Return the scenario of pods that crash with a log, and of pods without their volume."""
     make(namespace, "Deployment", nodeSelector={"test": namespace.name},
          tolerations=[{"key": "test", "operator": "Exists"}])
@@ -226,7 +226,7 @@ def of_causes(namespace) -> Use:
     return use
 
 
-def of_events(namespace) -> Use:
+def events_scenario(namespace) -> Use:
     make(namespace, "Deployment")
 
     def use(user: User) -> t.Any:
@@ -241,7 +241,7 @@ def own_events(namespace) -> int:
     return sum(item["source"].get("component") == "baton.kubernetes" for item in items)
 
 
-def of_budgets(namespace) -> Use:
+def budgets_scenario(namespace) -> Use:
     make(namespace, "Deployment")
     path = f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets"
     namespace.call("POST", path, {"metadata": {"name": "foo"}, "spec": {
@@ -253,7 +253,7 @@ def of_budgets(namespace) -> Use:
     return use
 
 
-def of_warnings(namespace) -> Use:
+def warnings_scenario(namespace) -> Use:
     """Return the scenario of a Service with pods without a probe, and of a small quota."""
     make(namespace, "Deployment")
     namespace.create("services", {"metadata": {"name": "foo"}, "spec": {
@@ -268,7 +268,7 @@ def of_warnings(namespace) -> Use:
     return use
 
 
-def of_migration(namespace) -> Use:
+def migration_scenario(namespace) -> Use:
     make(namespace, "ReplicationController")
     return lambda user: summary(migrate(user))
 
@@ -277,7 +277,7 @@ def migrate(user: User) -> Json:
     return user.run("migrate", name="foo")
 
 
-def of_info(namespace) -> Use:
+def info_scenario(namespace) -> Use:
     kinds = list(map(str, features.UPDATED))
     namespace.add_nodes(2)
     for kind in kinds:
@@ -291,7 +291,7 @@ def of_info(namespace) -> Use:
     return use
 
 
-def of_analysis(namespace) -> Use:
+def analysis_scenario(namespace) -> Use:
     """Return the scenario of a measurement of each kind, with logs from a fake kubelet."""
     node = {"nodeSelector": {"test": namespace.name},
             "tolerations": [{"key": "test", "operator": "Exists"}]}
@@ -309,23 +309,23 @@ def of_analysis(namespace) -> Use:
 
 
 SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
-    **{name: ("", of_update(kind)) for kind in map(str, features.UPDATED)
+    **{name: ("", update_scenario(kind)) for kind in map(str, features.UPDATED)
        if (name := f"update-{kind.lower()}")},
-    "rollback-statefulset": ("", of_rollback("StatefulSet")),
-    "rollback-daemonset": ("", of_rollback("DaemonSet")),
-    "canary-daemonset": ("", of_canary),
-    "fleet": ("", of_fleet),
-    "history": ("update-replicationcontroller", of_history),
-    "autoscaler": ("update-deployment", of_autoscaler),
-    "soak": ("update-deployment", of_soak),
-    "roll-on": ("update-deployment", of_roll_on),
-    "causes": ("update-deployment", of_causes),
-    "events": ("update-deployment", of_events),
-    "budgets": ("update-deployment", of_budgets),
-    "warnings": ("update-deployment", of_warnings),
-    "migrate-replicationcontroller": ("", of_migration),
-    "info": ("", of_info),
-    "analysis": ("", of_analysis),
+    "rollback-statefulset": ("", rollback_scenario("StatefulSet")),
+    "rollback-daemonset": ("", rollback_scenario("DaemonSet")),
+    "canary-daemonset": ("", canary_scenario),
+    "fleet": ("", fleet_scenario),
+    "history": ("update-replicationcontroller", history_scenario),
+    "autoscaler": ("update-deployment", autoscaler_scenario),
+    "soak": ("update-deployment", soak_scenario),
+    "roll-on": ("update-deployment", roll_on_scenario),
+    "causes": ("update-deployment", causes_scenario),
+    "events": ("update-deployment", events_scenario),
+    "budgets": ("update-deployment", budgets_scenario),
+    "warnings": ("update-deployment", warnings_scenario),
+    "migrate-replicationcontroller": ("", migration_scenario),
+    "info": ("", info_scenario),
+    "analysis": ("", analysis_scenario),
 }
 
 
@@ -350,23 +350,25 @@ def test_each_permission_of_a_file_is_needed(namespace, user, tmp_path, name):
         if name in ("causes", "analysis"):
             stack.enter_context(kubelets.up(namespace, tmp_path)).lines = log
         use = prepare(namespace)
-        reduced = {}
+        results_without = {}
         for permission in sorted(permissions(user.roles[name]["rules"])):
             with user.without(name, permission):
-                reduced[permission] = use(user)
-        whole = use(user)
+                results_without[permission] = use(user)
+        full_result = use(user)
 
-    unneeded = {permission for permission, outcome in reduced.items() if outcome == whole}
-    assert unneeded == POLLED.get(name, set()), whole
-    assert "not allowed" not in str(whole)
+    unneeded = {permission for permission, result in results_without.items()
+                if result == full_result}
+    assert unneeded == POLLED.get(name, set()), full_result
+    assert "not allowed" not in str(full_result)
     is_checked = FEATURES[name].is_whole and name not in ("info", "analysis")
-    for (_group, resource, verb, _name), outcome in reduced.items() if is_checked else ():
-        assert verb in str(outcome) and resource in str(outcome)
+    # the error or the warning names the missing permission
+    for (_group, resource, verb, _name), result in results_without.items() if is_checked else ():
+        assert verb in str(result) and resource in str(result)
 
 
 def test_nodes_of_a_canary_are_chosen_with_the_cluster_role(namespace, user):
     user.apply("canary-daemonset")
-    of_canary(namespace)
+    canary_scenario(namespace)
     role, binding = FEATURES["canary-nodes"].documents
     binding["subjects"][0]["namespace"] = namespace.name
     options = {"image": "myimage:v2", "pause_at": "1", "nodes": "number=1"}

@@ -27,7 +27,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 STEP = re.compile(rf"(?P<host>[^ ]+) \| [^ ]+ \| (?P<line>({'|'.join(Action)}) .*)")
 #: Number of steps in the update of one pod.
 STEPS = 11
-#: A callback plugin that prints JSON, with the name of the plugin in ansible.posix.
+#: A callback plugin that prints JSON, with the name of the JSON callback of ansible.posix.
 JSON_CALLBACK = """
 import json
 from ansible.plugins.callback import CallbackBase
@@ -170,7 +170,8 @@ def test_progress_lines_of_a_delegated_loop_name_the_host(namespace, play, ssh):
     ],
     ids=str,
 )
-def test_no_progress_lines_without_a_terminal_or_when_disabled(namespace, play, ssh, options):
+def test_no_progress_lines_if_disabled_and_with_no_log_async_or_check_mode(
+        namespace, play, ssh, options):
     namespace.make_primary(1)
 
     stdout, stderr = wait_for_success(play({"h1": ssh}, **options))
@@ -246,7 +247,7 @@ def module_of(namespace):
                          ["SIGKILL", pytest.param("SIGHUP", marks=pytest.mark.long), "SIGINT",
                           pytest.param("SIGTERM", marks=pytest.mark.long)])
 def test_remote_module_ends_when_ansible_is_killed(namespace, play, ssh, tmp_path, kill):
-    """SIGKILL of the process group is a cancelled AWX job, SIGHUP a closed terminal."""
+    """SIGKILL of the process group is a canceled AWX job, SIGHUP a closed terminal."""
     namespace.make_primary(3)
     process = wait_for_first_scaling(play({"h1": ssh}, update_period=30))
     local_pids, (_pid, file) = descendants(process.pid), module_of(namespace)

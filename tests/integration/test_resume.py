@@ -84,9 +84,7 @@ def test_rerun_completes_the_update_after_a_kill_at_any_write(namespace, params)
 
 @pytest.mark.long  # tests/faults runs a sample in `make test`
 def test_rollback_after_a_kill_at_any_write(namespace):
-    """Foo is rolled back to v1 unless it already has the new template, when the handover
-    completes.
-    """
+    """Foo is rolled back to v1. If foo already has the new template, the update is completed."""
     writes, end_states = kill_at_each_write(
         namespace, dict(image="myimage:v2"), dict(state="rolled_back")
     )
@@ -241,8 +239,8 @@ def test_annotations_removed_from_one_controller_are_restored(namespace):
         assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
 
 
-def test_orphaned_pod_with_the_labels_of_foo_is_unchanged(namespace):
-    """The labels of the pod match the selector of foo, but another controller owns the pod."""
+def test_pod_of_another_controller_with_the_labels_of_foo_is_unchanged(namespace):
+    """The labels of the pod match the selector of foo."""
     namespace.make_primary(2)
     namespace.create("replicationcontrollers", {
         **manifest(1, name="other"),
@@ -251,12 +249,12 @@ def test_orphaned_pod_with_the_labels_of_foo_is_unchanged(namespace):
             "spec": {"containers": [{"name": "web", "image": "other:v1"}],
                      "terminationGracePeriodSeconds": 0}}}})
     namespace.until_available("other", 1)
-    (stranger,) = (pod for pod in namespace.pods() if pod["metadata"]["labels"].get("of"))
+    (before,) = (pod for pod in namespace.pods() if pod["metadata"]["labels"].get("of"))
 
     namespace.roll(image="myimage:v2")
 
     (after,) = (pod for pod in namespace.pods() if pod["metadata"]["labels"].get("of"))
-    assert after["metadata"]["resourceVersion"] == stranger["metadata"]["resourceVersion"]
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
 def test_another_image_after_deletion_of_foo_is_refused(namespace):

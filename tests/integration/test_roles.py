@@ -71,7 +71,7 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_se
 
 def test_stages_run_in_order_without_checks(namespace, playbooks):
     namespace.make_primary(4)
-    # the iteration order of a set of these stages differs
+    # with this seed, a set of these stages has another iteration order
     playbooks.environment["PYTHONHASHSEED"] = "2"
 
     playbooks.image_bump(stages=["25%", "50%", "75%", "100%"], verify_tasks="")
@@ -183,7 +183,7 @@ def new_pods(namespace):
 
 @pytest.mark.long
 def test_update_pauses_if_the_last_stage_is_less_than_all_pods(namespace, playbooks, check_server):
-    """The stages are given as text."""
+    """The stages are passed as text, as from a survey."""
     namespace.make_primary(REPLICAS)
 
     playbooks.image_bump(stages="1, 3")
@@ -333,7 +333,7 @@ def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbo
     namespace.roll(image="myimage:v2")
     assert ("there is no update in progress to roll back"
             in playbooks.run("rollback", succeeds=False))
-    # as in a workflow
+    # with the artifacts of the update, as in a workflow
     playbooks.run("rollback", image="myimage:v2", previous_images={"web": "myimage:v1"})
     assert versions(namespace) == (2, 0)
     assert "changed=0" in playbooks.run("rollback", image="myimage:v1")
@@ -341,7 +341,7 @@ def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbo
 
 @pytest.mark.full
 def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playbooks):
-    """The option image also selects completed updates of controllers with that image repository."""
+    """The option image also rolls back completed updates of the same image repository."""
     for name, image in (("foo", "myimage"), ("shop", "myimage"), ("other", "other")):
         namespace.make_primary(2, f"{image}:v1", name, labels={"tier": "web"})
         namespace.roll(name=name, image=f"{image}:v2",
@@ -363,7 +363,7 @@ def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playb
     assert '"names": [' in output.partition("CUSTOM STATS")[2]
 
     # the error of one controller does not prevent the other rollbacks
-    playbooks.run("rollback", controller="", names="gone, foo, other", succeeds=False)
+    playbooks.run("rollback", controller="", names="missing, foo, other", succeeds=False)
     assert images(namespace)["other"] == {"other:v1"}
 
 
@@ -383,13 +383,14 @@ def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
     namespace.make_primary(4, image="myimage:v1")
     namespace.roll(image="myimage:v2")
     namespace.roll(image="myimage:v1", pause_at="50%")
-    back = {pod["metadata"]["uid"]
-            for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] == "myimage:v1"}
+    restored_pods = {pod["metadata"]["uid"]
+                     for pod in namespace.pods()
+                     if pod["spec"]["containers"][0]["image"] == "myimage:v1"}
 
     playbooks.run("rollback", image="myimage:v1")
 
     assert (versions(namespace) == (4, 0)
-            and back <= {pod["metadata"]["uid"] for pod in namespace.pods()})
+            and restored_pods <= {pod["metadata"]["uid"] for pod in namespace.pods()})
 
 
 @pytest.mark.full

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Soaks: the new pods are watched at a pause and before the end, and a fault of one of them ends
-the update.
+"""Test soaks: the task watches the new pods at a pause or before the end of the update, and an
+incident of a new pod fails the update.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.fake_nodes  # the tests write the pods' status
 
 KINDS = ("ReplicationController", "Deployment", "StatefulSet", "DaemonSet")
 SIZE = 2
-#: Longer than any test here.
+#: Longer than a test: a soak of this length ends only by an incident.
 LONG = "20s"
 
 
@@ -40,7 +40,7 @@ def nodes(namespace):
 
 @pytest.fixture
 def make(namespace, nodes):
-    def make_one(kind):
+    def make_controller(kind):
         if kind == "DaemonSet":
             nodes()
         maker = {"ReplicationController": namespace.make_primary,
@@ -50,7 +50,7 @@ def make(namespace, nodes):
         maker(SIZE)
         return lambda **params: namespace.roll(**{"kind": kind, "image": "myimage:v2", **params})
 
-    return make_one
+    return make_controller
 
 
 def new_pods(namespace):
@@ -59,7 +59,7 @@ def new_pods(namespace):
 
 
 def versions(namespace):
-    """Return the versions of the pods without failed ones: an evicted pod remains."""
+    """Return the versions of all pods except failed pods, since an evicted pod is not deleted."""
     return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
                   for pod in namespace.pods()
                   if pod["status"]["phase"] != "Failed")
@@ -74,7 +74,7 @@ def conditions(pod, **changes):
             for condition in pod["status"]["conditions"]]
 
 
-def restarts(namespace, pod, now="2026-01-01T00:00:02Z"):
+def restart_container(namespace, pod, now="2026-01-01T00:00:02Z"):
     """Write the status of a restarted container, like a kubelet."""
     (container,) = pod["status"]["containerStatuses"]
     end = {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-01-01T00:00:00Z",
@@ -85,7 +85,7 @@ def restarts(namespace, pod, now="2026-01-01T00:00:02Z"):
          "state": {"running": {"startedAt": now}}}])
 
 
-def turns_unready(namespace, pod):
+def make_unready(namespace, pod):
     (container,) = pod["status"]["containerStatuses"]
     condition = {"status": "False", "reason": "ContainersNotReady",
                  "message": "containers with unready status: [web]"}
@@ -93,16 +93,16 @@ def turns_unready(namespace, pod):
                containerStatuses=[{**container, "ready": False}])
 
 
-def is_evicted(namespace, pod):
+def evict(namespace, pod):
     set_status(namespace, pod, phase="Failed", reason="Evicted",
                message="The node was low on resource: memory.")
 
 
-def is_deleted(namespace, pod):
+def delete(namespace, pod):
     namespace.remove(pod["metadata"]["name"], "pods")
 
 
-def is_warned_of(namespace, pod):
+def create_warning_event(namespace, pod):
     metadata = pod["metadata"]
     involved = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"],
                 "namespace": namespace.name, "uid": metadata["uid"]}
@@ -115,18 +115,19 @@ def is_warned_of(namespace, pod):
         "lastTimestamp": metadata["creationTimestamp"]})
 
 
-#: Each fault of a new pod, with its cause and message.
-MISFORTUNES = {
-    restarts: ("memory", "container web: OOMKilled: exit code 137 (SIGKILL), restarted once"),
-    turns_unready: ("unready", "NotReady: "),
-    is_evicted: ("evicted", "Evicted: The node was low on resource: memory"),
-    is_deleted: ("gone", "Deleted: another client deleted it"),
-    is_warned_of: ("warnings", "Unhealthy: 3 warnings during the soak"),
+#: Incidents of a new pod: function that causes the incident; kind and message in the error.
+INCIDENTS = {
+    restart_container: ("memory",
+                        "container web: OOMKilled: exit code 137 (SIGKILL), restarted once"),
+    make_unready: ("unready", "NotReady: "),
+    evict: ("evicted", "Evicted: The node was low on resource: memory"),
+    delete: ("gone", "Deleted: another client deleted it"),
+    create_warning_event: ("warnings", "Unhealthy: 3 warnings during the soak"),
 }
 
 
-def during(namespace, act):
-    """Return a say() that acts on a new pod at the first line of a soak."""
+def act_in_soak(namespace, act):
+    """Return a function say() that causes an incident shortly after the first line of a soak."""
     lines, acts = [], []
 
     def say(line):
@@ -140,9 +141,9 @@ def during(namespace, act):
     return say
 
 
-def fails(namespace, roll, act, **params):
-    """Return the error of a soak during which the fault happens."""
-    say = during(namespace, act)
+def fail_soak(namespace, roll, act, **params):
+    """Return the error of a soak with an incident."""
+    say = act_in_soak(namespace, act)
     with pytest.raises(RolloutFailed) as failed:
         roll(soak=LONG, say=say, **params)
     say.end()
@@ -152,17 +153,17 @@ def fails(namespace, roll, act, **params):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind, act", [
-    ("ReplicationController", restarts), ("ReplicationController", is_warned_of),
-    ("Deployment", is_evicted),
-    ("StatefulSet", turns_unready), ("DaemonSet", is_evicted)])
+    ("ReplicationController", restart_container), ("ReplicationController", create_warning_event),
+    ("Deployment", evict),
+    ("StatefulSet", make_unready), ("DaemonSet", evict)])
 def test_incident_at_a_pause_rolls_back(namespace, make, kind, act):
     roll = make(kind)
 
-    error = fails(namespace, roll, act, pause_at="1", on_failure="rollback")
+    error = fail_soak(namespace, roll, act, pause_at="1", on_failure="rollback")
 
     (cause,) = error.causes
-    assert ((cause["kind"], MISFORTUNES[act][1] in error.why)
-            == (MISFORTUNES[act][0], True)), error.why
+    assert ((cause["kind"], INCIDENTS[act][1] in error.why)
+            == (INCIDENTS[act][0], True)), error.why
     assert "have not passed the soak; foo is rolled back to myimage:v1" in error.what
     assert (versions(namespace) == ["v1"] * SIZE
             and object_meta.SOAK not in json.dumps(namespace.end_state()))
@@ -170,16 +171,17 @@ def test_incident_at_a_pause_rolls_back(namespace, make, kind, act):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind, act", [
-    ("ReplicationController", is_deleted), ("Deployment", restarts), ("StatefulSet", is_warned_of),
-    ("DaemonSet", restarts)])
+    ("ReplicationController", delete), ("Deployment", restart_container),
+    ("StatefulSet", create_warning_event),
+    ("DaemonSet", restart_container)])
 def test_incident_before_the_end_stops_the_update(namespace, make, kind, act):
-    """A rollback or a resume is possible afterwards: the fault no longer counts."""
+    """The rollback after the error ignores the incident."""
     roll = make(kind)
 
-    error = fails(namespace, roll, act)
+    error = fail_soak(namespace, roll, act)
 
-    assert (error.causes[0]["kind"] == MISFORTUNES[act][0]
-            and MISFORTUNES[act][1] in error.why), error.why
+    assert (error.causes[0]["kind"] == INCIDENTS[act][0]
+            and INCIDENTS[act][1] in error.why), error.why
     assert error.next_command.endswith(namespace.command(kind=kind, state="rolled_back"))
     assert namespace.roll(kind=kind,
                           state="rolled_back")["msg"].startswith("foo is rolled back to myimage:v1")
@@ -193,7 +195,7 @@ def test_healthy_version_passes_at_a_pause_and_at_the_end(namespace, make, kind)
 
     planned = namespace.check(kind=kind, image="myimage:v2", pause_at="1", soak="1s")
     paused = roll(pause_at="1", soak="1s", say=lines.append)
-    again = roll(pause_at="1", soak="1s")
+    rerun = roll(pause_at="1", soak="1s")
     assert versions(namespace) == ["v1", "v2"]
     ended = roll(soak="1", say=lines.append)
 
@@ -201,13 +203,13 @@ def test_healthy_version_passes_at_a_pause_and_at_the_end(namespace, make, kind)
     assert ([step["to"] for step in planned["steps"]].count(line)
             == [step["to"] for step in paused["steps"]].count(line) == 1)
     assert sum(line.startswith("watched: ") for line in lines) == 2, lines
-    assert (not again["changed"] and not again["requests"]["PATCH"]
-            and "already paused" in again["msg"])
+    assert (not rerun["changed"] and not rerun["requests"]["PATCH"]
+            and "already paused" in rerun["msg"])
     assert ended["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
     assert object_meta.SOAK not in json.dumps(namespace.end_state())
 
 
-def killed_in_its_soak(roll, **params):
+def kill_in_soak(roll, **params):
     def say(line):
         if line.startswith("watching: "):
             raise Killed
@@ -218,7 +220,7 @@ def killed_in_its_soak(roll, **params):
 
 def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
     roll, lines = make("Deployment"), []
-    killed_in_its_soak(roll, soak="4", pause_at="1")
+    kill_in_soak(roll, soak="4", pause_at="1")
     time.sleep(3)
 
     result = roll(soak="4", pause_at="1", say=lines.append)
@@ -230,13 +232,13 @@ def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
 
 @pytest.mark.full
 def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
-    """The killed pod is running and ready again; a client killed at the end resumes there."""
+    """The restarted container is running and ready. The rerun resumes with the soak."""
     roll, lines = make("ReplicationController"), []
-    killed_in_its_soak(roll, soak="2")
+    kill_in_soak(roll, soak="2")
     time.sleep(1)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
     pod = new_pods(namespace)[0]
-    restarts(namespace, pod, now)
+    restart_container(namespace, pod, now)
 
     result = roll(soak="2", say=lines.append)
 
@@ -250,7 +252,7 @@ def test_another_update_in_a_soak_is_reported_and_unchanged(namespace, make):
     roll = make("Deployment")
     image = {
         "spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}}
-    say = during(namespace, lambda namespace, pod: namespace.patch_deployment(image))
+    say = act_in_soak(namespace, lambda namespace, pod: namespace.patch_deployment(image))
 
     with pytest.raises(RolloutError, match="another update is in progress: to myimage:v3"):
         roll(soak=LONG, say=say)
@@ -258,9 +260,9 @@ def test_another_update_in_a_soak_is_reported_and_unchanged(namespace, make):
 
 @pytest.mark.full
 def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
-    """foo is restored from its successor, as always."""
+    """The task restores foo from the successor, as without a soak."""
     roll = make("ReplicationController")
-    say = during(namespace, lambda namespace, pod: namespace.remove("foo"))
+    say = act_in_soak(namespace, lambda namespace, pod: namespace.remove("foo"))
 
     result = roll(soak=LONG, say=say)
 
@@ -271,10 +273,10 @@ def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
     assert namespace.rc()["spec"]["replicas"] == SIZE and versions(namespace) == ["v2"] * SIZE
 
 
-def test_events_of_old_pods_do_not_count(namespace, make):
+def test_event_with_the_reason_of_an_old_pods_event_is_no_incident(namespace, make):
     roll = make("Deployment")
-    is_warned_of(namespace, namespace.pods()[0])
-    say = during(namespace, is_warned_of)
+    create_warning_event(namespace, namespace.pods()[0])
+    say = act_in_soak(namespace, create_warning_event)
 
     result = roll(soak="3", say=say)
 
@@ -283,7 +285,7 @@ def test_events_of_old_pods_do_not_count(namespace, make):
 
 
 def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypatch):
-    """A connection stays open without events: only a list shows the change."""
+    """The watch stays open without events, so only a list shows the change."""
     monkeypatch.setattr(informer, "MAX_SILENCE", 1)
     roll, began = make("ReplicationController"), time.monotonic()
     queue_events = watch.Watch._queue_events
@@ -294,7 +296,7 @@ def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypa
 
     monkeypatch.setattr(watch.Watch, "_queue_events", drop_pods)
 
-    error = fails(namespace, roll, restarts)
+    error = fail_soak(namespace, roll, restart_container)
 
     assert (error.causes[0]["kind"] == "memory" and "OOMKilled" in error.why
             and time.monotonic() - began < 15)

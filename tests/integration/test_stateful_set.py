@@ -24,9 +24,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 UNSCHEDULABLE = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
                           "schedulerName": "none"}}
 STRATEGIES = {
-    "usual": {},
+    "default strategy": {},
     "OnDelete": {"updateStrategy": {"type": "OnDelete"}},
-    "no numbers": {"updateStrategy": {"type": "RollingUpdate"}},
+    "no rollingUpdate": {"updateStrategy": {"type": "RollingUpdate"}},
     "a partition": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}},
     "Parallel": {"podManagementPolicy": "Parallel"},
 }
@@ -88,17 +88,18 @@ def test_update_of_the_image_and_no_write_in_a_rerun(namespace, spec):
 def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
     """The number of created pods is not checked, since the controller manager may delete a new pod.
 
-    It deletes pods by name (DeleteStatefulPod), and its cache may still contain the old pod.
+    The controller manager deletes pods by name (DeleteStatefulPod), and may do so once more while
+    its cache still contains the old pod.
     """
     before = namespace.make_stateful_set(5, **spec)
-    four, two = uids_below(namespace, 4), uids_below(namespace, 2)
+    below_4, below_2 = uids_below(namespace, 4), uids_below(namespace, 2)
     result = update(namespace, pause_at="20%")
-    assert versions(namespace) == ["v1"] * 4 + ["v2"] and uids_below(namespace, 4) == four
+    assert versions(namespace) == ["v1"] * 4 + ["v2"] and uids_below(namespace, 4) == below_4
     time.sleep(3)
-    assert versions(namespace) == ["v1"] * 4 + ["v2"] and uids_below(namespace, 4) == four
+    assert versions(namespace) == ["v1"] * 4 + ["v2"] and uids_below(namespace, 4) == below_4
     rerun = update(namespace, pause_at="20%")
     update(namespace, pause_at="60%")
-    assert versions(namespace) == ["v1"] * 2 + ["v2"] * 3 and uids_below(namespace, 2) == two
+    assert versions(namespace) == ["v1"] * 2 + ["v2"] * 3 and uids_below(namespace, 2) == below_2
     completion = update(namespace)
 
     revision = namespace.stateful_set()["status"]["updateRevision"]
@@ -294,7 +295,7 @@ def test_rollback_of_a_stuck_update_after_scaling_up(namespace):
 
 @pytest.mark.full
 def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespace):
-    """The status then names the new revision as currentRevision."""
+    """After the update, currentRevision in the status is the new revision."""
     namespace.make_stateful_set(3)
     with pytest.raises(Killed):
         update(namespace, fault=kill_at_write(1, True))
@@ -338,7 +339,7 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace, spec)
                 kills += _is_killed(update, namespace, number, after, pause_at=pause)
                 update(namespace, pause_at=pause)
                 assert versions(namespace) == expected_versions, (
-                    f"killed at write {number}, {after}"
+                    f"killed {'after' if after else 'before'} write {number}"
                 )
             kills += _is_killed(roll_back, namespace, number, after)
             roll_back(namespace)
@@ -349,9 +350,9 @@ def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace, spec)
     raise AssertionError("each task was killed: the number of writes is not limited")
 
 
-def _is_killed(do, namespace, number, after, **params):
+def _is_killed(run_task, namespace, number, after, **params):
     try:
-        do(namespace, fault=kill_at_write(number, after), **params)
+        run_task(namespace, fault=kill_at_write(number, after), **params)
     except Killed:
         return 1
     return 0
@@ -417,7 +418,7 @@ def apply_manifest(namespace, method, body):
 def test_task_completes_after_the_previous_manifest_was_applied_in_a_pause(
     namespace, method, spec, next_task
 ):
-    """At the end, the strategy is that of the manifest."""
+    """After an update or a rollback, the updateStrategy is that of the manifest."""
     before = namespace.make_stateful_set(3, **spec)
     update(namespace, pause_at="1")
     apply_manifest(
@@ -631,8 +632,8 @@ def test_quota_that_blocks_a_pod_is_named(namespace):
 def namespace_with_feature_gate(request):
     """Provide a namespace in a cluster with the feature gate MaxUnavailableStatefulSet."""
     if os.environ.get("KUBECONFIG"):
-        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the feature gates of a given one are not ours to "
-                    "open")
+        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the feature gates of another cluster cannot be "
+                    "changed")
     name = embedded.checkout_cluster_name("gates")
     with embedded.up(name, admission_plugins=ADMISSION_PLUGINS,
                      feature_gates=["MaxUnavailableStatefulSet"]) as cluster:

@@ -100,9 +100,8 @@ def result(process):
 
 
 def lease(namespace):
-    """Return the Lease of foo with its kind."""
-    existing = leases(namespace)
-    return existing.get(NAME)
+    """Return the Lease of the ReplicationController foo, or None."""
+    return leases(namespace).get(NAME)
 
 
 def leases(namespace):
@@ -169,30 +168,30 @@ def test_lease_of_a_dead_process_is_acquired_immediately(namespace):
 
 
 def test_lost_lease_stops_the_task_before_its_next_write(namespace):
-    """SIGSTOP suspends the task, like a suspended laptop, until its Lease has expired."""
+    """While SIGSTOP suspends the task, another client overwrites the Lease."""
     namespace.make_primary(3)
     with client_process(namespace, image="myimage:v2", update_period=3) as first:
         start(first)
         eventually(lambda: namespace.rc()["spec"]["replicas"] == 2, "the first step")
         namespace.until_available("foo", 2)
         time.sleep(0.5)  # the task waits, so that no request is in flight
-        lease_before = lease(namespace)
+        overwritten_lease = lease(namespace)
         first.send_signal(signal.SIGSTOP)
-        lease_before["metadata"]["annotations"] = {}
-        lease_before["spec"]["holderIdentity"] = "somebody@elsewhere, process 1"
+        overwritten_lease["metadata"]["annotations"] = {}
+        overwritten_lease["spec"]["holderIdentity"] = "another@machine, process 1"
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
-        namespace.call("PUT", f"{path}/{lease_before['metadata']['name']}", lease_before)
+        namespace.call("PUT", f"{path}/{overwritten_lease['metadata']['name']}", overwritten_lease)
         time.sleep(2.5)
         before = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
         first.send_signal(signal.SIGCONT)
         failure = result(first)["failure"]
 
-    assert (f"somebody@elsewhere, process 1 has written the Lease {NAME}, which this task renewed"
+    assert (f"another@machine, process 1 has written the Lease {NAME}, which this task renewed"
             in failure["what"])
     assert "image=myimage:v2" in failure["next_command"]
     assert ({name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
             == before)
-    assert lease(namespace)["spec"]["holderIdentity"] == "somebody@elsewhere, process 1"
+    assert lease(namespace)["spec"]["holderIdentity"] == "another@machine, process 1"
 
 
 def run_in_parallel(namespace, *tasks):
@@ -233,7 +232,7 @@ def test_forged_lease_does_not_block_a_task(namespace, name):
                 "finalizers": ["example.com/never"]}
     namespace.call("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases", {
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
-        "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2**31 - 1,
+        "spec": {"holderIdentity": "another", "leaseDurationSeconds": 2**31 - 1,
                  "leaseTransitions": 2**31 - 1,
                  "acquireTime": "0001-01-01T00:00:00.000000Z",
                  "renewTime": "9999-12-31T23:59:59.999999Z"}})

@@ -18,7 +18,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 
 def intercept_writes(gateway: KubernetesGateway,
                      interceptor: t.Callable[[t.Any, t.Callable[[], bool]], bool]) -> None:
-    """Replace each write of the client by a call of `interceptor` with the step and the write.
+    """Replace each write of the client with a call of interceptor(step, write).
 
     Writes are the steps of an update and, in a handover, the patch of each pod.
     """
@@ -47,17 +47,17 @@ WriteFilter: t.TypeAlias = "t.Callable[[t.Any], bool]"
 
 def kill_at_write(number: int, after: bool,
                   matches: WriteFilter = is_write) -> t.Callable[[KubernetesGateway], None]:
-    """Return a fault that kills the client before or after its nth matching write (from 1)."""
+    """Return a fault that kills the client before or after the nth matching write (n from 1)."""
 
     def arm(gateway: KubernetesGateway) -> None:
         count = itertools.count(1)
 
         def kill(step: t.Any, write: t.Callable[[], bool]) -> bool:
-            is_last = matches(step) and next(count) == number
-            if is_last and not after:
+            is_nth = matches(step) and next(count) == number
+            if is_nth and not after:
                 raise Killed
             result = write()
-            if is_last:
+            if is_nth:
                 raise Killed
             return result
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from kubelets import analyzed
+from kubelets import run_analysis
 from objects import eventually, manifest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
@@ -46,7 +46,7 @@ def test_analysis_fails_only_for_a_version_that_logs_errors(shop):
     shop.roll(template=template("v2", **GOOD), pause_at=2)
     time.sleep(WINDOW)
     for _run in range(5):
-        good = analyzed(shop, BY_MINUTE, BY_LINE, window=f"{WINDOW}s", count=2)
+        good = run_analysis(shop, BY_MINUTE, BY_LINE, window=f"{WINDOW}s", count=2)
         assert good["outcome"] == "passed", good["msg"]
     assert good["measurements"][0]["samples"] == pytest.approx(2 * 20 * WINDOW, rel=0.2)
     assert good["measurements"][0]["old"] == pytest.approx(12, abs=12)
@@ -55,7 +55,7 @@ def test_analysis_fails_only_for_a_version_that_logs_errors(shop):
     shop.roll(template=template("v2", **BAD), pause_at=1)
     time.sleep(WINDOW)
     for _run in range(5):
-        bad = analyzed(shop, BY_MINUTE, BY_LINE, window=f"{WINDOW}s")
+        bad = run_analysis(shop, BY_MINUTE, BY_LINE, window=f"{WINDOW}s")
         assert [metric["outcome"] for metric in bad["metrics"]] == ["failed", "failed"]
     by_minute, share = bad["measurements"]
     assert by_minute["new"] == pytest.approx(240, rel=0.2) and share["new"] == pytest.approx(
@@ -71,7 +71,7 @@ def test_analysis_reads_the_log_before_a_restart_and_reports_missing_logs(shop):
     assert "exit code 3" in failed.value.why
 
     def shares():
-        result = analyzed(shop, {"per": "line", "max": 0}, window="60s")
+        result = run_analysis(shop, {"per": "line", "max": 0}, window="60s")
         return result if (result["measurements"][0]["new"] or 0) > 0 else None
 
     result = eventually(shares, "lines of the crashed container", 60)
@@ -82,7 +82,7 @@ def test_analysis_reads_the_log_before_a_restart_and_reports_missing_logs(shop):
     shop.roll(state="rolled_back")
     with pytest.raises(RolloutFailed):
         shop.roll(template=template("v9", **GOOD), failure_grace=1, on_failure="stop")
-    absent = analyzed(shop, {"max": 0})
+    absent = run_analysis(shop, {"max": 0})
     assert (
         absent["outcome"] == "inconclusive"
         and absent["measurements"][0]["reason"] == "no lines in the logs for the new pods"
@@ -92,7 +92,7 @@ def test_analysis_reads_the_log_before_a_restart_and_reports_missing_logs(shop):
 def test_analysis_is_inconclusive_while_the_kubelet_is_down(shop, cluster):
     cluster.stop("kubelet", kill=True)
     try:
-        result = analyzed(shop, {"max": 1000})
+        result = run_analysis(shop, {"max": 1000})
     finally:
         cluster.start("kubelet")
 
@@ -100,7 +100,7 @@ def test_analysis_is_inconclusive_while_the_kubelet_is_down(shop, cluster):
         result["outcome"] == "inconclusive" and "container web, cannot be read: " in result["msg"]
     )
     assert eventually(
-        lambda: analyzed(shop, {"max": 1000}, window="10s")["outcome"] == "passed",
+        lambda: run_analysis(shop, {"max": 1000}, window="10s")["outcome"] == "passed",
         "logs from the restarted kubelet",
         60,
     )

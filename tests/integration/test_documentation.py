@@ -3,8 +3,8 @@
 
 """Execute the Ansible commands and playbooks of the documentation.
 
-Each example runs in a namespace with the controllers of the examples. For a rollback, an update is
-paused before. The namespace of the example is replaced.
+Each example runs in a namespace with the controllers of the examples; the namespace in the example
+is replaced. Before a rollback, the test pauses an update.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ def marks_of(page):
 def commands_of_readme():
     """Return the commands of README.md: indented lines, and lines with a prompt."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     lines = (re.findall(r"^\$ (.*)", text, re.MULTILINE)
-             + re.findall(r"^    (\S.*)", outside, re.MULTILINE))
+             + re.findall(r"^    (\S.*)", prose, re.MULTILINE))
     return [line.partition(" #")[0].strip() for line in lines]
 
 
-class HealthyServer(http.server.BaseHTTPRequestHandler):
+class HealthyHandler(http.server.BaseHTTPRequestHandler):
     """Handler of a service that answers every check with status 200."""
 
     def do_GET(self):
@@ -115,7 +115,7 @@ class HealthyServer(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def healthy_server():
     """Run the service during the block, and yield its address."""
-    with http.server.HTTPServer(("127.0.0.1", 0), HealthyServer) as server:
+    with http.server.HTTPServer(("127.0.0.1", 0), HealthyHandler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
@@ -229,7 +229,7 @@ def test_each_command_of_the_readme_has_a_test():
 
     assert (len(lines) > 12
             and not missing), "add the test to TESTED_ELSEWHERE, or change COMMAND to match them"
-    assert not unused, "README.md does not contain these commands any more"
+    assert not unused, "README.md no longer contains these commands"
     languages = set(re.findall(r"^```(\w+)", (ROOT / "README.md").read_text(encoding="utf-8"),
                                re.MULTILINE))
     assert languages <= {"console", "yaml"}, "blocks of other languages are not tested"

@@ -94,7 +94,7 @@ def test_controller_that_claims_to_be_a_successor_does_not_block_an_update(names
 
 
 def test_controller_that_claims_to_be_a_former_primary_is_not_deleted(namespace):
-    """An update of foo is in progress, and the annotations name foo as the successor."""
+    """During an update of foo, the annotations of payments name foo as the successor."""
     uid = namespace.make_primary(2)["metadata"]["uid"]
     create_payments(namespace, 0)
     with pytest.raises(Killed):

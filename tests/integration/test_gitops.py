@@ -28,11 +28,11 @@ COMMAND = "argocd app set web --sync-policy none"
 
 
 def record_managers(managers):
-    """Return a fault that records the field managers after each write, by resource."""
+    """Return a fault that records the object's field managers after each write, by resource."""
     def arm(gateway):
         original = gateway.http.send_once
 
-        def once(method, path, *arguments, **options):
+        def send_once(method, path, *arguments, **options):
             status, headers, data = original(method, path, *arguments, **options)
             match = re.match(r"/apis?/.*/namespaces/[^/]+/([a-z]+)[^?]*$", path)
             if method in ("POST", "PUT", "PATCH") and match and status < 300:
@@ -40,7 +40,7 @@ def record_managers(managers):
                 managers[match[1]].append({entry["manager"] for entry in metadata["managedFields"]})
             return status, headers, data
 
-        gateway.http.send_once = once
+        gateway.http.send_once = send_once
 
     return arm
 
@@ -79,12 +79,12 @@ def test_each_write_has_the_field_manager_of_the_collection(namespace, kind, tas
     assert namespace.roll(kind=kind, fault=record_managers(managers), **task)["changed"]
 
     assert managers.keys() >= {*resources, "leases", "events"}
-    for resource, answers in managers.items():
+    for resource, manager_sets in managers.items():
         # A removed field, such as the behavior of an autoscaler, has no manager.
-        assert OUR_MANAGER in answers[0] and (
-            OUR_MANAGER in answers[-1] or resource == "horizontalpodautoscalers"
+        assert OUR_MANAGER in manager_sets[0] and (
+            OUR_MANAGER in manager_sets[-1] or resource == "horizontalpodautoscalers"
         ), resource
-        assert not set.union(*answers) & {FORMER_MANAGER, "OpenAPI-Generator"}, resource
+        assert not set.union(*manager_sets) & {FORMER_MANAGER, "OpenAPI-Generator"}, resource
 
 
 def make(namespace, kind):
@@ -177,7 +177,7 @@ def test_apply_of_a_manifest_with_a_selector_conflicts(namespace):
     assert len(observer.new_pods) == 2 and observer.min_ready == 2
 
 
-# Owners of the manifest
+# GitOps controllers
 
 
 def test_gitops_controller_is_reported_once_before_the_first_write(namespace):

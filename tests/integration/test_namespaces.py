@@ -218,19 +218,19 @@ def test_selector_that_matches_no_namespace_is_an_error(
 def test_watches_of_many_namespaces_leave_connections_for_requests(
         cluster, namespace, ansible_environment):
     """By default, a connection pool of the kubernetes package has five connections per CPU."""
-    others = [Namespace(cluster.kubeconfig, f"many-{number}") for number in range(11)]
+    more_namespaces = [Namespace(cluster.kubeconfig, f"many-{number}") for number in range(11)]
     try:
-        for place in others:
+        for place in more_namespaces:
             grant(place, namespace)
-        for place in (namespace, *others):
+        for place in (namespace, *more_namespaces):
             place.create_any("Deployment", manifest(1))
-        for place in (namespace, *others):
+        for place in (namespace, *more_namespaces):
             eventually(place.is_rolled_out, "a Deployment that is rolled out")
         result, _stderr = task(
             ansible_environment, names=["foo"], kind="Deployment", image="myimage:v2",
-            concurrency=12, namespaces=[place.name for place in (namespace, *others)])
+            concurrency=12, namespaces=[place.name for place in (namespace, *more_namespaces)])
     finally:
-        for place in others:
+        for place in more_namespaces:
             place.delete()
 
     assert len(result["results"]) == 12 and all(entry["changed"] for entry in result["results"])

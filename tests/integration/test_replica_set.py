@@ -30,7 +30,7 @@ def names(namespace):
 
 
 def test_definition_without_a_selector_is_accepted(namespace):
-    """The error about an equal selector suggests this, although the API requires a selector."""
+    """An error suggests to omit the selector, although the API requires a selector."""
     namespace.make_replica_set(1)
     definition = manifest(1, image="myimage:v2")
     definition |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",
@@ -53,8 +53,8 @@ def remove(namespace, name="foo"):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("replicas",
-                         [0, 3, pytest.param(100,
-                                             marks=pytest.mark.fake_nodes("100 pods, soon ready"))])
+                         [0, 3, pytest.param(100, marks=pytest.mark.fake_nodes(
+                             "100 pods that become ready at once"))])
 def test_update_retains_the_controller_and_creates_each_pod_once(namespace, replicas):
     before = namespace.make_replica_set(replicas)
 
@@ -71,50 +71,50 @@ def test_update_retains_the_controller_and_creates_each_pod_once(namespace, repl
     assert len(observer.new_pods) == replicas and images(namespace) == ["myimage:v2"] * replicas
     if replicas:
         assert observer.min_ready >= replicas and observer.max_pods <= replicas * 5 // 4 + 1
-    again = update(namespace, image="myimage:v2")
-    assert not again["changed"] and set(again["requests"]) == {"GET"}
+    rerun = update(namespace, image="myimage:v2")
+    assert not rerun["changed"] and set(rerun["requests"]) == {"GET"}
 
 
 def test_repeated_updates_and_rollback_to_a_revision(namespace):
     namespace.make_replica_set(REPLICAS)
     with namespace.observer() as observer:
-        for wish in ({"image": "myimage:v2"}, {"image": "myimage:v3"},
+        for request in ({"image": "myimage:v2"}, {"image": "myimage:v3"},
                      {"state": "rolled_back", "to_revision": 1},
                      {"state": "restarted"}):
-            update(namespace, **wish)
+            update(namespace, **request)
             assert names(namespace) == ["foo"] and len(namespace.pods()) == REPLICAS
 
     assert images(namespace) == ["myimage:v1"] * REPLICAS and len(observer.new_pods) == 4 * REPLICAS
     assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
 
 
-@pytest.mark.long  # tests/faults covers some of its points in every `make test`
+@pytest.mark.long  # tests/faults runs a sample in `make test`
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("params, then",
                          [({}, {}), ({"next_name": "bar"}, {}),
                           ({}, {"state": "rolled_back", "image": None})],
-                         ids=["handover", "next_name", "then back"])
-def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, then):
-    wish = {"image": "myimage:v2", **params}
+                         ids=["handover", "next_name", "then rollback"])
+def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, next_params):
+    request = {"image": "myimage:v2", **params}
     for number in range(1, MAX_WRITES):
         namespace.make_replica_set(2)
         with namespace.observer() as observer:
             try:
-                update(namespace, fault=kill_at_write(number, after), **wish)
+                update(namespace, fault=kill_at_write(number, after), **request)
             except Killed:
                 try:
-                    update(namespace, **{**wish, **then})
+                    update(namespace, **{**request, **next_params})
                 except RolloutError as error:
-                    assert (then
+                    assert (next_params
                             and "no update in progress"
-                            in error.what), f"killed at {number}: {error}"
+                            in error.what), f"killed at write {number}: {error}"
             else:
                 break
-        assert observer.min_ready >= 2 and observer.max_pods <= 3, f"killed at {number}"
-        assert len(observer.new_pods) <= (4 if then else 2), f"killed at {number}"
+        assert observer.min_ready >= 2 and observer.max_pods <= 3, f"killed at write {number}"
+        assert len(observer.new_pods) <= (4 if next_params else 2), f"killed at write {number}"
         versions = images(namespace)
         assert (versions == ["myimage:v2"] * 2
-                or (then and versions == ["myimage:v1"] * 2)), f"killed at {number}"
+                or (next_params and versions == ["myimage:v1"] * 2)), f"killed at write {number}"
         (name,) = names(namespace)
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(
             namespace.replica_set(name)["metadata"].get("annotations", {}).keys())
@@ -141,15 +141,15 @@ def test_foo_deleted_during_the_update_is_created_again(namespace):
     update(namespace, image="myimage:v2", pause_at="2")
     namespace.call("DELETE", namespace.apps_path("replicasets", "foo"),
                    {"propagationPolicy": "Orphan"})
-    eventually(lambda: len(names(namespace)) == 1, "the end of foo")
+    eventually(lambda: len(names(namespace)) == 1, "the deletion of foo")
     orphans = uids(pod for pod in namespace.pods() if not owner(pod))
 
     update(namespace, image="myimage:v2")
 
-    mine = [pod for pod in namespace.pods() if owner(pod)]
-    assert len(mine) == REPLICAS and names(namespace) == ["foo"]
-    assert ({pod["spec"]["containers"][0]["image"] for pod in mine} == {"myimage:v2"}
-            and not orphans & uids(mine))
+    owned_pods = [pod for pod in namespace.pods() if owner(pod)]
+    assert len(owned_pods) == REPLICAS and names(namespace) == ["foo"]
+    assert ({pod["spec"]["containers"][0]["image"] for pod in owned_pods} == {"myimage:v2"}
+            and not orphans & uids(owned_pods))
 
 
 def test_replica_set_of_a_deployment_is_refused(namespace):

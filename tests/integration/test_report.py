@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The report of rollouts on a real API server, written by the role's last task."""
+"""Test the report that the role's last task writes, for rollouts on a real API server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAY = """
 - hosts: localhost
   gather_facts: false
   tasks:
-    - name: Roll
+    - name: Update foo
       baton.kubernetes.rolling_update:
         _return_sizes: true
         name: foo
@@ -30,7 +30,7 @@ PLAY = """
       register: update
       ignore_errors: true
 
-    - name: Tell
+    - name: Write the report
       ansible.builtin.include_role: {{name: baton.kubernetes.image_bump, tasks_from: report}}
       vars:
         image_bump_report: "{page}"

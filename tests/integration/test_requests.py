@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the number and the size of the requests of an update, which may depend on the pods only by
-the handover.
+"""Test the number and the size of the requests of an update, which may increase with the number of
+pods only in a handover.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ class Traffic:
     requests: int = 0
     #: Bytes of the first list of controllers.
     first_list: int = 0
-    #: Bytes of all answers except lists of pods, and of the longest list of pods.
+    #: Bytes of all responses except lists of pods.
     bytes: int = 0
+    #: Bytes of the longest list of pods.
     longest_pods: int = 0
+    #: Number of watch events, and bytes of the longest event.
     events: int = 0
     longest_event: int = 0
 
     def __str__(self) -> str:
-        return (f"{self.steps} steps, {self.requests} requests, {self.bytes} bytes of answers "
+        return (f"{self.steps} steps, {self.requests} requests, {self.bytes} bytes of responses "
                 f"(first list {self.first_list}, "
                 f"pods {self.longest_pods}), "
                 f"{self.events} events of at most {self.longest_event} bytes")
@@ -46,16 +48,16 @@ def count(traffic):
     """Return a fault that counts the traffic of a gateway."""
 
     def arm(gateway):
-        request, once = gateway.http.connection.pool.urlopen, gateway.http.send_once
+        urlopen, send_once = gateway.http.connection.pool.urlopen, gateway.http.send_once
 
-        def count_answer(method, url, **options):
-            answer = request(method, url, **options)
-            stream = answer.stream
-            answer.stream = lambda *args, **kwargs: events(traffic, stream(*args, **kwargs))
-            return answer
+        def count_watch_events(method, url, **options):
+            response = urlopen(method, url, **options)
+            stream = response.stream
+            response.stream = lambda *args, **kwargs: count_events(traffic, stream(*args, **kwargs))
+            return response
 
         def count_request(method, path, *arguments, **options):
-            status, headers, data = once(method, path, *arguments, **options)
+            status, headers, data = send_once(method, path, *arguments, **options)
             if "/pods?" in path:
                 traffic.longest_pods = max(traffic.longest_pods, len(data))
             elif method != "PUT":
@@ -64,12 +66,14 @@ def count(traffic):
                                       or (len(data) if "replicationcontrollers?" in path else 0))
             return status, headers, data
 
-        gateway.http.connection.pool.urlopen, gateway.http.send_once = count_answer, count_request
+        gateway.http.connection.pool.urlopen = count_watch_events
+        gateway.http.send_once = count_request
 
     return arm
 
 
-def events(traffic, chunks):
+def count_events(traffic, chunks):
+    """Count the events, one in each line, and yield the chunks unchanged."""
     length = 0
     for chunk in chunks:
         for part in chunk.splitlines(keepends=True):
@@ -121,7 +125,7 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(
 )
 def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few_pods, many_pods):
     """Each request transfers a few kilobytes of metadata. The number of lists depends on the speed
-    of the machine. Without image_drift, which lists the new pods in full up to three times.
+    of the machine. The update has no image_drift, which needs up to three full lists.
     """
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
     small, large = (traffic_of(cluster, pods, image_drift="ignore")
@@ -136,19 +140,19 @@ def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few_pods,
 
 @pytest.mark.full
 def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
-    """Until then a table of them is enough; and then as much is told as of a few.
+    """Before a failure, the module requests only a table of the pods.
 
-    Without image_drift, which needs up to three lists.
+    The successful update has no image_drift, which needs up to three full lists.
     """
     lists = []
 
     def arm(gateway):
-        once = gateway.http.send_once
+        send_once = gateway.http.send_once
 
         def record_list(method, path, *arguments, **options):
             if "/pods?" in path and "limit=500" in path and "fieldSelector" not in path:
                 lists.append("table" if "includeObject=None" in path else "list")
-            return once(method, path, *arguments, **options)
+            return send_once(method, path, *arguments, **options)
 
         gateway.http.send_once = record_list
 

@@ -44,12 +44,13 @@ def make_controller(namespace, kind, name="foo"):
     pod_spec |= SPEC
     pod_spec["containers"][0]["env"] = [{"name": "PASSWORD", "valueFrom": {
         "secretKeyRef": {"name": "shop-db", "key": "password"}}}]
-    more = {"serviceName": name} if kind == "StatefulSet" else {}
+    extra_spec = {"serviceName": name} if kind == "StatefulSet" else {}
     if kind in ("StatefulSet", "DaemonSet"):
-        namespace.allow(role(f"baton-{'stateful' if more else 'daemon'}-sets"), f"sets-{name}")
+        namespace.allow(role(f"baton-{'stateful' if extra_spec else 'daemon'}-sets"),
+                        f"sets-{name}")
     if kind == "DaemonSet":
         del body["spec"]["replicas"]
-    namespace.create_any(kind, body, **more)
+    namespace.create_any(kind, body, **extra_spec)
     eventually(lambda: are_ready(namespace), "ready pods")
 
 
@@ -104,14 +105,13 @@ def test_checksums_with_an_image_and_with_a_template(namespace, kind):
     configure(namespace, kind)
     for change in ({"image": "myimage:v2"}, {"template": template_with("1")}):
         options = {"kind": kind, "roll_on": ["secret/shop-db"], **change}
-        assert [namespace.roll(**options)["changed"] for _time in range(2)] == [True, False]
+        assert [namespace.roll(**options)["changed"] for _run in range(2)] == [True, False]
         change_password(namespace, f"with {next(iter(change))}")
-        assert [namespace.roll(**options)["changed"] for _time in range(2)] == [True, False]
+        assert [namespace.roll(**options)["changed"] for _run in range(2)] == [True, False]
         assert list(checksums(namespace, kind)) == ["secret/shop-db"]
 
 
-def test_a_template_that_names_another_secret(namespace):
-    """The checksums belong to the objects of the desired template."""
+def test_checksums_include_a_secret_that_only_the_new_template_names(namespace):
     configure(namespace, "Deployment")
     namespace.create("secrets", {"metadata": {"name": "next-db"}, "data": {}})
     container = {"name": "web", "envFrom": [{"secretRef": {"name": "next-db"}}]}
@@ -123,7 +123,7 @@ def test_a_template_that_names_another_secret(namespace):
                                                         "secret/shop-db"]
 
 
-def test_a_rollback_restores_the_checksum_and_the_same_task_rolls_again(namespace):
+def test_rollback_restores_the_checksum_and_the_same_task_updates_again(namespace):
     configure(namespace, "Deployment")
     options = {"kind": "Deployment", "roll_on": ["auto"]}
     namespace.roll(**options)
@@ -139,8 +139,8 @@ def test_a_rollback_restores_the_checksum_and_the_same_task_rolls_again(namespac
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_data_that_changes_during_a_pause(namespace, kind):
-    """Finish the update by the same task, with a warning; replace the pods by the next task."""
+def test_data_changed_during_a_pause_is_rolled_out_by_the_next_task(namespace, kind):
+    """The same task completes the update with a warning; the next task replaces the pods."""
     configure(namespace, kind)
     options = {"kind": kind, "roll_on": ["auto"], "image": "myimage:v2"}
     namespace.roll(**options, pause_at=1)
@@ -148,18 +148,18 @@ def test_data_that_changes_during_a_pause(namespace, kind):
     change_password(namespace)
 
     result = namespace.roll(**options)
-    finished = checksums(namespace, kind)
+    after_update = checksums(namespace, kind)
 
     assert result["rollout"]["phase"] == "complete"
     assert any(warning.startswith("the data of secret/shop-db has changed since the update in")
                for warning in result["warnings"])
-    assert kind == "ReplicationController" or kind == "ReplicaSet" or finished == before
-    assert [namespace.roll(**options)["changed"] for _time in range(2)] == [True, False]
-    assert checksums(namespace, kind)["secret/shop-db"] != finished["secret/shop-db"]
+    assert kind == "ReplicationController" or kind == "ReplicaSet" or after_update == before
+    assert [namespace.roll(**options)["changed"] for _run in range(2)] == [True, False]
+    assert checksums(namespace, kind)["secret/shop-db"] != after_update["secret/shop-db"]
 
 
 @pytest.mark.full
-def test_a_missing_object_is_named_before_the_first_change(namespace):
+def test_missing_object_is_named_before_the_first_write(namespace):
     configure(namespace, "ReplicationController")
     before = namespace.rc()
     namespace.remove("shop-db", "secrets")
@@ -174,7 +174,7 @@ def test_a_missing_object_is_named_before_the_first_change(namespace):
 
 
 @pytest.mark.full
-def test_a_missing_permission_names_the_rule(namespace):
+def test_error_for_a_missing_permission_contains_the_rule(namespace):
     namespace.create("secrets", {"metadata": {"name": "shop-db"}, "data": {}})
     namespace.make_primary(1)
 
@@ -203,7 +203,8 @@ def test_no_output_of_ansible_has_the_secret(namespace, ansible_environment):
         assert PASSWORD not in text and encoded(PASSWORD) not in text
 
 
-def test_a_fleet_is_rolled_where_its_pods_read_the_changed_object(namespace, ansible_environment):
+def test_fleet_updates_only_controllers_whose_pods_read_the_changed_object(
+        namespace, ansible_environment):
     configure(namespace, "ReplicationController", "foo-1")
     namespace.make_primary(1, name="foo-2")
     options = {"names": ["foo-1", "foo-2"], "roll_on": ["auto"]}

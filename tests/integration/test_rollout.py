@@ -191,19 +191,19 @@ def test_priority_class_of_the_template_survives_the_handover(namespace):
 
 
 def test_check_mode_plans_the_steps_of_the_update(namespace):
-    """The simulated cluster is checked against the real one: the same steps, apart from times."""
+    """Check mode plans the steps that the real cluster then needs, apart from their times."""
     namespace.make_primary(4)
     before = namespace.end_state()
 
     planned = namespace.check(image="myimage:v2")
     unchanged = namespace.end_state()
-    done = namespace.roll(image="myimage:v2")
+    result = namespace.roll(image="myimage:v2")
 
     assert before == unchanged
     assert set(planned["requests"]) == {"GET"}
     assert ([{**step, "at": ""} for step in planned["steps"]]
-            == [{**step, "at": ""} for step in done["steps"]])
-    assert planned["msg"].replace("would be", "is") == done["msg"]
+            == [{**step, "at": ""} for step in result["steps"]])
+    assert planned["msg"].replace("would be", "is") == result["msg"]
 
 
 @pytest.mark.sample(2)
@@ -223,7 +223,7 @@ def test_floor_and_ceiling_hold(namespace, surge, unavailable):
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_floor_holds_with_slow_pods(namespace):
-    """min_ready_seconds and slow readiness: the floor holds all the same."""
+    """The pods become ready slowly, and are available only after min_ready_seconds."""
     namespace.make_primary(2)
 
     with namespace.observer() as observer:

@@ -90,7 +90,7 @@ def test_repeated_updates_and_rollback_to_a_revision(namespace):
 
 @pytest.mark.long  # tests/faults runs a sample in `make test`
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("params, then",
+@pytest.mark.parametrize("params, next_params",
                          [({}, {}), ({"next_name": "bar"}, {}),
                           ({}, {"state": "rolled_back", "image": None})],
                          ids=["handover", "next_name", "then rollback"])

@@ -140,7 +140,7 @@ def test_rollback_restores_the_checksum_and_the_same_task_updates_again(namespac
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_changed_during_a_pause_is_rolled_out_by_the_next_task(namespace, kind):
-    """The same task completes the update with a warning; the next task replaces the pods."""
+    """The update completes with a warning, and the next task replaces the pods."""
     configure(namespace, kind)
     options = {"kind": kind, "roll_on": ["auto"], "image": "myimage:v2"}
     namespace.roll(**options, pause_at=1)

@@ -328,7 +328,7 @@ def test_deployment_beyond_the_requested_pause_is_rolled_back(namespace, termina
         )
     eventually(lambda: "v2-slow" in images(namespace), "a new pod")
 
-    *_others, rollback = terminal.fails(
+    *_commands, rollback = terminal.fails(
         kind="Deployment", image="myimage:v2-slow", pause_at="1"
     )
 
@@ -356,7 +356,7 @@ def test_failing_pods_without_an_update_get_the_previous_template(namespace, ter
     container = {"name": "web", "image": "myimage:absent"}
     namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [container]}}}})
 
-    *_others, rerun, rollback = terminal.fails(kind="Deployment", **MISSING_IMAGE)
+    *_commands, rerun, rollback = terminal.fails(kind="Deployment", **MISSING_IMAGE)
 
     assert terminal.execute(rerun)["failed"]
     terminal.succeeds(rollback)

@@ -196,11 +196,11 @@ def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_
     for command, output in first_steps():
         run = subprocess.run(shlex.split(command), env=environment, capture_output=True, text=True,
                              timeout=MAX_SECONDS, check=False)
-        shown = without_hashes(run.stdout + run.stderr)
+        transcript = without_hashes(run.stdout + run.stderr)
 
-        assert run.returncode == 0, f"{command}\n{shown}"
+        assert run.returncode == 0, f"{command}\n{transcript}"
         for line in output:
-            assert without_hashes(line) in shown.splitlines(), f"{command}\n{shown}"
+            assert without_hashes(line) in transcript.splitlines(), f"{command}\n{transcript}"
 
     assert len(first_steps()) >= 7 and time.monotonic() - began < MAX_SECONDS
 

@@ -3,7 +3,7 @@
 
 """Play random histories: tasks with random options, killed at random writes, among other clients.
 
-The guarantees are those of docs/concepts/how-it-works.md. The world (World) checks the
+The guarantees are those of docs/concepts/guarantees.md. The world (World) checks the
 guarantees during a task, and this file those after a task. At the end of a history, a task without
 kills must leave only the requested state.
 """

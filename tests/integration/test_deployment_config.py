@@ -16,6 +16,7 @@ from pathlib import Path
 import openshift
 import pytest
 from objects import eventually, owner, role, uids
+from permitted_user import User, assert_each_permission_is_needed, summary
 from task_runner import TaskRunner
 from test_same_answer import assert_equal_answers
 from writes import (
@@ -64,6 +65,21 @@ def delete_crd_afterwards(cluster):
     last_namespace = Namespace(cluster.kubeconfig, "after-openshift")
     openshift.uninstall_crd(last_namespace)
     last_namespace.delete()
+
+
+@pytest.mark.full
+def test_each_permission_for_a_migration_is_needed(namespace):
+    """The user has the file of docs/reference/permissions alone."""
+    openshift.install_crd(namespace)
+    user = User(namespace)
+    user.apply("migrate-deploymentconfig")
+    with openshift.OpenShift(namespace) as simulator:
+        simulator.make()
+        assert_each_permission_is_needed(
+            user, "migrate-deploymentconfig",
+            lambda user: summary(user.run("migrate", name="foo", kind="DeploymentConfig")))
+
+        assert is_migrated(namespace, simulator)
 
 
 def migrate(namespace, **params):

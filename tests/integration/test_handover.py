@@ -19,6 +19,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import ADMISSION_PLUGINS, OWNER_REFERENCES, Namespace
 from objects import eventually, is_ready, manifest, owner, role, uids
+from permitted_user import VERSIONS, User, assert_each_permission_is_needed, summary
 from writes import Killed, action_after_write, is_deletion, is_reparenting, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
@@ -602,6 +603,25 @@ def test_update_succeeds_with_owner_permission(strict_namespace, kind):
 
     controllers.assert_updated()
     assert uids(controllers.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
+
+
+@pytest.mark.full
+def test_each_permission_for_owner_references_is_needed(strict_namespace):
+    """The user has the files of docs/reference/permissions alone."""
+    user = User(strict_namespace)
+    for name in ("update-replicationcontroller", "update-replicaset", "owner-references"):
+        user.apply(name)
+    for kind, name in (("ReplicationController", "foo"), ("ReplicaSet", "bar")):
+        strict_namespace.create_any(kind, manifest(1, "myimage:v1", name))
+    eventually(lambda: len(strict_namespace.pods()) == 2, "the pods")
+
+    def use(user):
+        image = next(VERSIONS)
+        return [summary(user.run(name=name, kind=kind, image=image, revision_history_limit=0))
+                for kind, name in (("ReplicationController", "foo"), ("ReplicaSet", "bar"))]
+
+    assert_each_permission_is_needed(user, "owner-references", use)
+    assert use(user) == [(False, None, None, ())] * 2
 
 
 def test_migration_resumes_with_owner_permission(strict_namespace):

@@ -1,0 +1,101 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A ServiceAccount with the permissions of files in docs/reference/permissions alone."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import typing as t
+
+import features
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from namespace import RBAC
+from objects import Json, eventually, permissions
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+
+FEATURES = {feature.name: feature for feature in features.features()}
+#: Permissions without which the result is the same: the task lists repeatedly instead of watching.
+POLLED = {"causes": {("", "events", "watch", ""), ("", "pods", "watch", "")}}
+#: A new image for each run, so that each run is a change.
+VERSIONS = map("myimage:v{}".format, itertools.count(2))
+
+
+class User:
+    """The ServiceAccount baton of a namespace, with the permissions of files alone."""
+
+    def __init__(self, namespace) -> None:
+        self.namespace, self.roles = namespace, {}
+        namespace.call("DELETE", f"{RBAC}/namespaces/{namespace.name}/rolebindings/baton")
+
+    def apply(self, name: str) -> None:
+        """Apply a file of docs/reference/permissions, as kubectl does."""
+        role, binding = yaml.safe_load(FEATURES[name].path.read_text("utf-8"))["items"]
+        for item in (role, binding):
+            path = f"{RBAC}/namespaces/{self.namespace.name}/{item['kind'].lower()}s"
+            self.namespace.call("POST", path, item)
+        self.roles[name] = role
+        eventually(lambda: self.namespace.is_allowed(role["rules"]), f"the Role of {name}")
+
+    @contextlib.contextmanager
+    def without(self, name: str, permission: tuple[str, ...]) -> t.Iterator[None]:
+        """Remove a permission from the Role of a file during the block."""
+        group, resource, verb, _name = permission
+        rules = self.roles[name]["rules"]
+        reduced = [{**rule, "verbs": [granted for granted in rule["verbs"] if granted != verb]}
+                   if (rule["apiGroups"], rule["resources"]) == ([group], [resource]) else rule
+                   for rule in rules]
+        self._change(name, [rule for rule in reduced if rule["verbs"]], permission, False)
+        yield
+        self._change(name, rules, permission, True)
+
+    def _change(self, name: str, rules: list[Json], permission: tuple[str, ...],
+                is_allowed: bool) -> None:
+        path = f"{RBAC}/namespaces/{self.namespace.name}/roles/baton-{name}"
+        self.namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
+        group, resource, verb, _name = permission
+        rule = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+        eventually(lambda: self.namespace.is_allowed([rule]) == is_allowed, "the changed Role")
+
+    def run(self, function: str = "update", **options: t.Any) -> Json:
+        """Return the result and the warnings of a function of task.py, even of a failure."""
+        task_function = {"update": task.update, "migrate": task.migrate,
+                         "info": task.info, "analysis": task.analysis}[function]
+        valid = ArgumentSpecValidator(task.OPTIONS[function]).validate(
+            {"namespace": self.namespace.name, "kubeconfig": self.namespace.kubeconfig,
+             **options})
+        assert not valid.error_messages, valid.error_messages
+        warnings: list[str] = []
+        result = task.answer(task_function, valid.validated_parameters, warnings.append) or {}
+        return {"failed": False, **result, "warnings": sorted(warnings)}
+
+    def update(self, kind: str, **options: t.Any) -> Json:
+        return self.run(name="foo", kind=kind,
+                        **{"image": next(VERSIONS), "revision_history_limit": 0, **options})
+
+
+def summary(result: Json) -> tuple[t.Any, ...]:
+    """Return the parts of a result that are equal in two runs with the same permissions."""
+    failure = result.get("failure") or {}
+    return result["failed"], failure.get("what"), failure.get("why"), tuple(result["warnings"])
+
+
+def assert_each_permission_is_needed(user: User, name: str, use: t.Callable[[User], t.Any]) -> None:
+    """Check that the result differs without any of the permissions of an applied file."""
+    results_without = {}
+    for permission in sorted(permissions(user.roles[name]["rules"])):
+        with user.without(name, permission):
+            results_without[permission] = use(user)
+    full_result = use(user)
+
+    unneeded = {permission for permission, result in results_without.items()
+                if result == full_result}
+    assert unneeded == POLLED.get(name, set()), full_result
+    assert "not allowed" not in str(full_result)
+    is_checked = FEATURES[name].is_whole and name not in ("info", "analysis")
+    # the error or the warning names the missing permission
+    for (_group, resource, verb, _name), result in results_without.items() if is_checked else ():
+        assert verb in str(result) and resource in str(result)

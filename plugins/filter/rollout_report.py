@@ -18,7 +18,7 @@ description:
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 requirements:
-  - drawsvg >= 2 (for the chart)
+  - drawsvg >= 2 (for the charts)
 positional: template
 options:
   _input:

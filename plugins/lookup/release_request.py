@@ -123,8 +123,8 @@ class Variables:
     def _repeatable(self, values: Json) -> Json:
         """Return the options and the cluster that a command of the playbook repeats.
 
-        user_options is empty if the user has typed other variables or an inventory, or an analysis,
-        whose credentials must not reach the output. A kubeconfig that is not a path is None.
+        user_options is empty if the command also has other variables, an inventory, or an analysis,
+        whose credentials must not reach the output. A kubeconfig that is not a path becomes None.
         """
         extra, options = set(self.extra), documented_options(self.role)
         names = {short for name in options for short in short_names(_short(name, self.role))}
@@ -133,18 +133,19 @@ class Variables:
         if kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)):
             cluster["kubeconfig"] = None
         inventory = list(context.CLIARGS.get("inventory") or ())
-        is_whole = (self.layer == "playbook" and extra <= {*names, *cluster, *options}
+        is_repeatable = (self.layer == "playbook" and extra <= {*names, *cluster, *options}
                     and inventory in ([], list(C.DEFAULT_HOST_LIST)) and not self.own("analysis"))
         values = {_short(name, self.role): self.own(_short(name, self.role))
                   for name in options} | values
         values = {option: value for option, value in values.items() if not is_empty(value)
                   and value != options[f"{self.role}_{option}"].get("default")}
-        return {"user_options": values if is_whole else {}, "cluster": cluster}
+        return {"user_options": values if is_repeatable else {}, "cluster": cluster}
 
     def _removed(self) -> t.Iterator[str]:
-        """Yield an error for each variable of an earlier version, with the new way.
+        """Yield an error for each variable of an earlier version, with the replacement.
 
-        A short name counts if typed (-e), as the user's own variable may have the same name.
+        A short name counts only as an extra variable (-e), because another variable of the user may
+        have the same name.
         """
         for option, instead in REMOVED_FROM_ROLES.items():
             name = f"{self.role}_{option}"
@@ -183,7 +184,7 @@ class Variables:
         return self._read(name, self.value(name, default={}))
 
     def _read(self, name: str, value: t.Any) -> Json:
-        """Return a dictionary, which may be text from a survey."""
+        """Return the dictionary in a value, which may be text from a survey."""
         try:
             return check_type_dict(value)
         except TypeError as error:
@@ -232,7 +233,7 @@ def documented_options(role: str) -> dict[str, Json]:
         path = ROLES / role / "meta" / "argument_specs.yml"
         documented = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise AnsibleError(f"{role} is no role of this collection: {error}") from error
+        raise AnsibleError(f"{role} is not a role of this collection: {error}") from error
     options: dict[str, Json] = documented["argument_specs"]["main"]["options"]
     return options
 

@@ -127,8 +127,8 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
            only_look: bool = False) -> Json | None:
     """Run the module rolling_update. Raises RolloutError.
 
-    With only_look, the task writes nothing and waits for nothing, and returns None if it would have
-    to.
+    With only_look, the task writes nothing and waits for nothing; if either is necessary, return
+    None.
     """
     params = _with_namespace(params)
     try:
@@ -294,7 +294,7 @@ def _query_source(spec: analyses.Analysis,
     """Return the function that queries Prometheus. Raises RolloutError without an address."""
     metric = next((metric.name for metric in spec.metrics if not metric.lines), "")
     if not metric:
-        return lambda query, stop: Reading(None, "nobody is asked", is_answer=False)
+        return lambda query, stop: Reading(None, "no metric has a query", is_answer=False)
     if not params.get("prometheus_url"):
         raise RolloutError(f"metric {metric} needs prometheus_url")
     return prometheus.Prometheus(params).query

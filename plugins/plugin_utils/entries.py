@@ -16,7 +16,7 @@ def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str
     """Return the entries of a list, or of a text with one entry per line.
 
     comma: commas separate entries, too. inside: raise AnsibleFilterError for an entry that is an
-    absolute path, or contains "..".
+    absolute path, contains "..", or begins with "~".
     """
     texts = "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value or "")
     lines = (texts.replace(",", "\n") if comma else texts).split("\n")
@@ -24,13 +24,14 @@ def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str
     for path in map(pathlib.PurePath, stripped if inside else ()):
         if path.is_absolute() or ".." in path.parts or path.parts[0].startswith("~"):
             raise AnsibleFilterError(
-                f"{path} is not a path inside the project: it may neither be absolute nor have .. "
-                "in it. Nothing has been changed.")
+                f"{path} is not a path inside the project: it must be relative, without .. and "
+                "without ~. Nothing has been changed.")
     return stripped
 
 
 def plain(value: t.Any) -> t.Any:
-    """Return a copy with Python's own containers: Ansible's evaluate templates when read."""
+    """Return a copy with plain dicts and lists: Ansible's containers evaluate templates on reads.
+    """
     if isinstance(value, t.Mapping):
         return {str(key): plain(element) for key, element in value.items()}
     return [plain(element) for element in value] if isinstance(value, list | tuple) else value

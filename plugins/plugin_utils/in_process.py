@@ -4,10 +4,10 @@
 
 """Run the code of a module without starting another Python interpreter.
 
-To start a module takes most of the time of a short task. A task that only reads therefore runs in
-the worker process of Ansible. A task that writes runs in a forked process: like a module, it ends
-when Ansible ends, and can be killed alone. Ansible imports this file before it forks its workers,
-so the packages are imported once for all hosts.
+Starting a module takes most of the time of a short task. A task that only reads therefore runs in
+the worker process of Ansible. A task that writes runs in a forked process, which like a module ends
+when Ansible ends, and can be killed separately. Ansible imports this file before it forks its
+workers, so the packages are imported once for all hosts.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ with contextlib.suppress(Exception):  # a missing or broken package is an error 
 
 
 def parameters(function: str, args: t.Any, folder: str) -> Json | None:
-    """Return the parameters of a module, or None for arguments about which the module must report.
+    """Return the parameters of a module, or None for arguments that the module itself must report.
 
-    function: the function of task.py that carries out the module's task.
+    function is the function of task.py that the module runs.
     """
     try:
         with _in_folder(folder):
@@ -56,7 +56,7 @@ def _validator(function: str) -> ArgumentSpecValidator:
 
 def read(function: str, params: Json, folder: str, environment: dict[str, str],
          **flags: bool) -> Json | None:
-    """Return the result of a function of task.py without a write; None if the module must run."""
+    """Return the result of a function of task.py that writes nothing; None to run the module."""
     try:
         # the working directory and the environment of a module
         with _in_folder(folder), _with_environment(environment):
@@ -69,8 +69,8 @@ def read(function: str, params: Json, folder: str, environment: dict[str, str],
 class Process:
     """A forked process that runs a function of task.py which may change the cluster.
 
-    The fork must precede the first thread, and so the first request: a lock that another thread
-    holds at the time of a fork, for example in OpenSSL, stays locked forever in the child.
+    Fork before the first thread starts, and therefore before the first request: a lock that another
+    thread holds during a fork, for example in OpenSSL, stays locked forever in the child.
     """
 
     def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
@@ -80,7 +80,7 @@ class Process:
         if self._pid:
             os.close(end)
             return
-        try:  # os._exit() in any case: the code of the worker must not run in the child
+        try:  # exit by os._exit() in any case, so that the child never returns to the worker's code
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             null = os.open(os.devnull, os.O_RDWR)

@@ -4,7 +4,7 @@
 
 """Define the base class of the action plugins, which prepares the arguments of a task.
 
-Secrets among the arguments are not written to files, if the connection allows that.
+If the connection allows it, secrets among the arguments are not written to files.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class ModuleAction(ActionBase):
         for path in filter(self._is_vault, paths):
             if len(paths) > 1:
                 raise AnsibleActionFail(
-                    f"kubeconfig {path} is encrypted: it cannot be combined with others")
+                    f"kubeconfig {path} is encrypted: it cannot be combined with other files")
             # Decrypt in memory, because get_real_file() would write a file.
             return self._loader._get_file_contents(path)[0].decode()
         return os.pathsep.join(paths)

@@ -44,7 +44,7 @@ LAST_LINES_TIMEOUT = 10.0
 class LocalFile:
     """A progress file on this machine.
 
-    A read updates the mtime of the file, by which the module knows that Ansible still runs.
+    A read updates the mtime of the file, which shows the module that Ansible is still running.
     """
 
     #: Seconds between two reads.

@@ -79,7 +79,8 @@ class ProgressAction(ModuleAction):
 
     @contextlib.contextmanager
     def _printer(self, path: str, task_vars: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
-        """Print the lines of a file while the task runs; yield the dictionary for its result."""
+        """Print the lines of a file while the task runs; yield a dictionary for the task's result.
+        """
         result: dict[str, t.Any] = {}
         if not path:
             yield result

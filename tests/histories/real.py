@@ -390,13 +390,13 @@ def clocks_ahead(seconds: float) -> t.Iterator[None]:
         for module in (http, leases):
             stack.enter_context(mock.patch.object(module, "time", _Ahead(seconds)))
         ahead = datetime.timedelta(seconds=seconds)
-        right = clock.Clock.instant
+        right = clock.Clock.timestamp_millis
 
-        def instant(self: clock.Clock) -> str:
+        def timestamp_millis(self: clock.Clock) -> str:
             moment = datetime.datetime.fromisoformat(right(self).replace("Z", "+00:00")) + ahead
             return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
-        stack.enter_context(mock.patch.object(clock.Clock, "instant", instant))
+        stack.enter_context(mock.patch.object(clock.Clock, "timestamp_millis", timestamp_millis))
         yield
 
 

@@ -355,7 +355,7 @@ def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
         assert (f"{name} is updated to myimage:v2" in run.stdout
                 and f'"name": "{name}"' in run.stdout), output
     assert run.stdout.count("there is no kubeconfig at not/found.yml") >= 2, output
-    assert run.stdout.count("is encrypted: it cannot be combined with others") >= 2, output
+    assert run.stdout.count("is encrypted: it cannot be combined with other files") >= 2, output
     assert ("vault secrets" in run_without_password.stdout + run_without_password.stderr
             and "of-play already has the desired template" in run_without_password.stdout)
     assert (scanner.scans > 20 and scanner.findings == set() and namespace.token not in output

@@ -563,7 +563,7 @@ class OffsetClock(driver.Clock):
 
     offset = 0.0
 
-    def instant(self):
+    def timestamp_millis(self):
         now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=self.offset)
         return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

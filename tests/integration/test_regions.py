@@ -73,11 +73,11 @@ def test_failed_region_stops_the_next_regions(playbooks, clusters):
 
     output = run_regions()
     assert clusters() == {"a": "v2", "c": "v1", "d": "v1"}
-    assert ("c not started: 1 of 2 clusters failed before (b: failed), and at most 0% may fail."
-            in output)
+    assert ("c not started: 1 of 2 clusters in an earlier batch failed (b: failed), and at most 0% "
+            "may fail." in output)
 
     output = run_regions("--limit", "!d", "-e", "max_failed_clusters=50 report=cab.html")
-    assert clusters() == {"a": "v2", "c": "v2", "d": "v1"} and "not begun" not in output
+    assert clusters() == {"a": "v2", "c": "v2", "d": "v1"} and "not started" not in output
     pages = {path.name: path.read_text(encoding="utf-8")
              for path in playbooks.folder.glob("*.html")}
     assert (set(pages) == {"cab.html", "cab-a.html", "cab-b.html", "cab-c.html"}
@@ -98,7 +98,8 @@ def test_documented_custom_play_stops_the_next_regions(playbooks, clusters):
     output = playbooks.command("ansible-playbook", "-i", "clusters.yml", "play.yml", succeeds=False)
 
     assert (clusters() == {"a": "v2", "c": "v1", "d": "v1"}
-            and "c, d not started: 1 of 2 clusters failed before (b: failed)" in output)
+            and "c, d not started: 1 of 2 clusters in an earlier batch failed (b: failed)"
+            in output)
 
 
 @pytest.fixture

@@ -268,7 +268,7 @@ def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
 
     say.end()
     (warning,) = [text for text in result["warnings"] if "while its new pods were watched" in text]
-    assert (warning.startswith(f"somebody deleted ReplicationController {namespace.name}/foo")
+    assert (warning.startswith(f"another client deleted ReplicationController {namespace.name}/foo")
             and f"warning: {warning}" in say.lines)
     assert namespace.rc()["spec"]["replicas"] == SIZE and versions(namespace) == ["v2"] * SIZE
 

@@ -185,10 +185,10 @@ class ClusterModel(Moves, SimulatedCluster):
         self.pods[index] = change(self.pods[index])
 
     def _terminate(self, pods: list[Pod]) -> None:
-        """Begin to terminate pods; the terminating pods are unready and equal."""
+        """Begin to terminate pods; terminating pods are unready, and pods of an owner are equal."""
         if self.terminates_slowly:
-            alike = [pod._replace(ready=False, cached_owner="") for pod in pods]
-            self.terminating = sorted([*self.terminating, *alike])
+            unready = [pod._replace(ready=False, cached_owner="") for pod in pods]
+            self.terminating = sorted([*self.terminating, *unready])
 
     def _sync(self, name: str) -> tuple[list[Pod], list[Pod], Json] | None:
         """Return pods, deleted pods and status after a sync of the known controller.
@@ -274,7 +274,7 @@ class RevisionMoves:
     def copy(self) -> t.Self:
         """Return an independent cluster in the same state."""
         duplicate = copy.copy(self)
-        for field in ("items", "kept", "_pods", "_nodes"):
+        for field in ("items", "stored_revisions", "_pods", "_nodes"):
             if hasattr(self, field):
                 setattr(duplicate, field, dict(getattr(self, field)))
         return duplicate

@@ -32,7 +32,7 @@ class FakeClock(Clock):
 
     elapsed = monotonic
 
-    def stamp(self):
+    def timestamp_seconds(self):
         return NOW
 
     def sleep(self, seconds):

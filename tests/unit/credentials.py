@@ -139,10 +139,11 @@ def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str
 def kubeconfig(server: dict[str, t.Any], user: dict[str, t.Any],
                **cluster: t.Any) -> dict[str, t.Any]:
     trust = {"certificate-authority": server["ca_cert"]} if "ca_cert" in server else {}
-    return {"apiVersion": "v1", "kind": "Config", "current-context": "it",
+    return {"apiVersion": "v1", "kind": "Config", "current-context": "prod",
             "users": [{"name": "me", "user": user}],
-            "clusters": [{"name": "it", "cluster": {"server": server["host"], **trust, **cluster}}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "me"}}]}
+            "clusters": [{"name": "prod",
+                          "cluster": {"server": server["host"], **trust, **cluster}}],
+            "contexts": [{"name": "prod", "context": {"cluster": "prod", "user": "me"}}]}
 
 
 def self_signed_certificate() -> tuple[str, str]:

@@ -117,11 +117,11 @@ def documents(whole: Json) -> list[str]:
         if field in ("original", "paced"):
             setting, number = (("updateStrategy", "partition") if "updateStrategy" in whole[field]
                                else ("strategy", "maxSurge"))
-            paces = ({"type": kind, "rollingUpdate": {number: wrong, "maxUnavailable": wrong}}
+            strategies = ({"type": kind, "rollingUpdate": {number: wrong, "maxUnavailable": wrong}}
                      for wrong in INVALID_VALUES
                      for kind in (wrong, "RollingUpdate"))
             texts += ({**whole, field: {**whole[field], setting: wrong}}
-                      for wrong in (*paces, *INVALID_VALUES, {"type": "OnDelete"}))
+                      for wrong in (*strategies, *INVALID_VALUES, {"type": "OnDelete"}))
     return [json.dumps(document) for document in texts]
 
 
@@ -430,7 +430,7 @@ def output_problems(output: t.Any, name: str = "") -> list[str]:
         phrases.append(f"{name} has a line of {max(map(len, lines))} characters")
     for line in map(str.strip, lines):
         if line.startswith(("ansible ", "kubectl ")) and re.search(r"\$\(|`|\{\{|\{%", line):
-            phrases.append(f"{name} has a command that does something else: {line[:200]}")
+            phrases.append(f"{name} has a forged command: {line[:200]}")
         if line.startswith("rm -rf"):
-            phrases.append(f"{name} has a line of somebody else's: {line}")
+            phrases.append(f"{name} has a forged line: {line}")
     return phrases

@@ -124,6 +124,8 @@ def rollout(number=1, replicas=2, phase="Complete", **more):
 
 
 class ConfigWorld:
+    """Simulated migration of the DeploymentConfig foo, with two pods."""
+
     def __init__(self, item=None, *rollouts, look_up=lambda kind, name: None):
         rollouts = rollouts or (rollout(),)
         labels = rollouts[0]["spec"]["selector"]

@@ -55,9 +55,9 @@ class InterruptedCluster(Cluster):
         return super().hand_over(write, may_continue)
 
     def write(self, write):
-        landed = super().write(write)
+        is_written = super().write(write)
         self.kill()
-        return landed
+        return is_written
 
     def run_until(self, is_reached, **params):
         self.is_reached = is_reached

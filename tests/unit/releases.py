@@ -75,7 +75,7 @@ class Cluster:
                                 "msg": "not started"})
                 continue
             results.append({"name": name, "skipped": False, "failed": False,
-                            **self._one(name, options)})
+                            **self._update_one(name, options)})
             failures += results[-1]["failed"]
         if is_single:
             return results[0] | {"results": results}
@@ -106,7 +106,7 @@ class Cluster:
                            "after": {"web": new_image or image}},
                 "last_rollout": {"outcome": outcome}}
 
-    def _one(self, name: str, options: Json) -> Json:
+    def _update_one(self, name: str, options: Json) -> Json:
         controller = self.controllers[name]
         if controller.is_deleted:
             return self._failed(name, "there is no such controller")

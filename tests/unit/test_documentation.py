@@ -146,21 +146,21 @@ def test_error_messages_are_collected():
 def test_documented_error_probabilities_of_samples_are_exact():
     """Each probability is exact for a version with this error rate and a limit of 1%."""
     page = (ROOT / "docs" / "how-to" / "analysis.md").read_text(encoding="utf-8")
-    slow, usual = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
+    slow, typical = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
                        for misses in counts)
                    for share, counts in ((0.2, range(61)), (0.045, range(61, 601))))
     assert (f"passes with a probability of {slow:.0e}, "
-            f"one in which 4.5% are fails with {usual:.0e}") in page.replace("\n", " ")
+            f"one in which 4.5% are fails with {typical:.0e}") in page.replace("\n", " ")
     rows = re.findall(r"^ +\| ([\d,]+) \| \d+ ± [\d.]+ \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|$",
                       page, re.MULTILINE)
     assert len(rows) == 5
     for samples, allowed, *documented in rows:
-        count, most = int(samples.replace(",", "")), int(allowed)
-        assert most == count // 100
+        count, limit = int(samples.replace(",", "")), int(allowed)
+        assert limit == count // 100
         chances = [[math.comb(count, failed) * share**failed * (1 - share)**(count - failed)
                     for failed in range(count + 1)]
                    for share in (0.05, 0.0003, 0.001)]
-        misled = [sum(chances[0][:most + 1]), *(sum(terms[most + 1:]) for terms in chances[1:])]
+        misled = [sum(chances[0][:limit + 1]), *(sum(terms[limit + 1:]) for terms in chances[1:])]
         assert documented == [f"{chance:.0e}" for chance in misled], samples
 
 

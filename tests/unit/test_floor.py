@@ -48,17 +48,17 @@ def test_imported_files_parse_on_an_older_python(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_python_version_is_checked_before_other_imports(path):
-    ours = [node for node in ast.walk(ast.parse(path.read_text("utf-8")))
+    own_imports = [node for node in ast.walk(ast.parse(path.read_text("utf-8")))
             if isinstance(node, ast.ImportFrom)
             and str(node.module).startswith("ansible_collections")]
 
-    assert ours[0].names[0].name == "floor"
+    assert own_imports[0].names[0].name == "floor"
 
 
 def test_oldest_versions_are_consistent():
     fragment = read("plugins/doc_fragments/connection.py")
-    document = dict(re.findall(r"^\| ([^|]+?) \| (\d[\d.]+) \|", read("docs/reference/versions.md"),
-                               re.MULTILINE))
+    documented = dict(re.findall(r"^\| ([^|]+?) \| (\d[\d.]+) \|",
+                                 read("docs/reference/versions.md"), re.MULTILINE))
     rows = re.search(r"KUBERNETES = \{\s*\"(\d+\.\d+)\.", read("tests/versions/packages.py"))
     core = yaml.safe_load(read("meta/runtime.yml"))["requires_ansible"].removeprefix(
         ">=").removesuffix(".0")
@@ -66,11 +66,11 @@ def test_oldest_versions_are_consistent():
 
     assert f"python >= {python}\n" in fragment
     assert yaml.safe_load(read("tests/config.yml"))["modules"]["python_requires"] == f">={python}"
-    assert document["Python where the modules run (`ansible_python_interpreter`)"] == python
-    assert document["ansible-core"] == core
+    assert documented["Python where the modules run (`ansible_python_interpreter`)"] == python
+    assert documented["ansible-core"] == core
     assert {yaml.safe_load(path.read_text())["galaxy_info"]["min_ansible_version"]
             for path in ROOT.glob("roles/*/meta/main.yml")} == {core}
-    oldest = document["Python package `kubernetes`"]
+    oldest = documented["Python package `kubernetes`"]
     assert rows and rows[1] == oldest
     assert (f"kubernetes >= {oldest}.0 " in fragment
             and f"kubernetes>={oldest}.0" in read("meta/ee-requirements.txt"))

@@ -82,12 +82,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import images_of
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import FixedClock
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import SimulatedClock
 
 Json = dict[str, t.Any]
 
 MODULE_UTILS = Path(__file__).parents[2] / "plugins" / "module_utils"
-#: Examples of each property; the variable FORGERIES=10000 asks for more.
+#: Number of examples of each property, from the variable FORGERIES; 0 for the property's default.
 EXAMPLES = int(os.environ.get("FORGERIES", "0"))
 
 
@@ -127,7 +127,7 @@ def fields_read(tree: ast.AST) -> set[str]:
         elif isinstance(node, ast.Call):
             name = (node.func.attr if isinstance(node.func, ast.Attribute)
                     else getattr(node.func, "id", ""))
-            # other arguments of get are no keys
+            # The second argument of get() is a default, not a key.
             keys = node.args[:1] if name == "get" else node.args if name in _READING else []
         fields |= {key.value for key in keys
                    if isinstance(key, ast.Constant) and isinstance(key.value, str)}
@@ -152,19 +152,19 @@ def test_each_field_read_by_the_code_has_forged_values(name):
 
 
 def test_each_key_of_an_annotation_or_label_has_forged_values():
-    """Finds the keys of object_meta and similar texts anywhere."""
+    """The keys are constants of object_meta, and similar texts in any file."""
     constants = {value
                  for name, value in vars(object_meta).items() if name.isupper()
                  and isinstance(value, str)}
     texts = {node.value for path in MODULE_UTILS.rglob("*.py")
              for node in ast.walk(ast.parse(path.read_text("utf-8")))
              if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    of_others = r"argoproj\.io|fluxcd\.io|helm\.sh"
-    alike = {text for text in texts
-             if re.fullmatch(rf"[a-z.-]*(kubernetes\.io|baton\.kubernetes|{of_others})/[a-z-]+",
+    other_tools = r"argoproj\.io|fluxcd\.io|helm\.sh"
+    similar = {text for text in texts
+             if re.fullmatch(rf"[a-z.-]*(kubernetes\.io|baton\.kubernetes|{other_tools})/[a-z-]+",
                              text)}
 
-    assert (constants | alike) - {"node.kubernetes.io/unschedulable"} - set(KEYS) == set()
+    assert (constants | similar) - {"node.kubernetes.io/unschedulable"} - set(KEYS) == set()
 
 
 def test_each_kind_of_object_read_by_the_code_has_forged_values():
@@ -233,45 +233,45 @@ def autoscaler(name: str, target: str, kind: str) -> Json:
 
 
 class Namespace(IdleGateway):
-    """Initial cluster: the real cluster of check mode, which only reads."""
+    """Initial cluster: the real cluster of check mode, to which no task writes."""
 
     def __init__(self, kind: str) -> None:
         self.kind = Kind(kind)
-        self.there = [controller("foo", SIZE, kind), controller(PAYMENTS, SIZES[PAYMENTS], kind),
-                      controller(IDLE, 0, kind)]
+        self.stored_items = [controller("foo", SIZE, kind),
+                             controller(PAYMENTS, SIZES[PAYMENTS], kind), controller(IDLE, 0, kind)]
         self.scalers: list[Json] = []
-        self.kept: list[Json] = []
+        self.stored_revisions: list[Json] = []
 
     def items(self, kind: Kind | None = None) -> list[Json]:
-        return self.there if kind in (None, self.kind) else []
+        return self.stored_items if kind in (None, self.kind) else []
 
     def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
         return {}
 
     def find(self, kind: str, name: str) -> Json | None:
-        return next((item for item in self.kept
+        return next((item for item in self.stored_revisions
                      if kind == REVISION and item["metadata"]["name"] == name), None)
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
         return tuple(Pod(f"{name}-{number}", f"uid of {name}-{number}", item["metadata"]["labels"],
                          item["metadata"]["uid"])
-                     for item in self.there for name in [item["metadata"]["name"]]
+                     for item in self.stored_items for name in [item["metadata"]["name"]]
                      for number in range(item["spec"]["replicas"])
                      if selector.items() <= item["metadata"]["labels"].items())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         if self.kind in WITH_REVISIONS:
-            return [item for item in self.kept if object_meta.owner_uid(item) in uids]
-        return [item for item in self.kept
+            return [item for item in self.stored_revisions if object_meta.owner_uid(item) in uids]
+        return [item for item in self.stored_revisions
                 if (item["metadata"].get("labels") or {}).get(object_meta.HISTORY) in uids]
 
     def objects(self, resource: str) -> list[Json] | None:
         return self.scalers if resource == "horizontalpodautoscalers" else []
 
     def dry_run(self, write: t.Any) -> Json:
-        """Change nothing on admission; nobody provides a template here."""
+        """Return the object without changes by admission."""
         if isinstance(write, Patch):
-            return apply_patch(next(item for item in self.there
+            return apply_patch(next(item for item in self.stored_items
                                     if item["metadata"]["name"] == write.name), write)
         return write.manifest
 
@@ -281,7 +281,7 @@ class Namespace(IdleGateway):
 
 @dataclasses.dataclass
 class World:
-    """Namespace for consecutive tasks: each check mode continues in the final state of the last."""
+    """Namespace for consecutive tasks in check mode: each continues where the last one ended."""
 
     flow: str
     user_names: set[str] = dataclasses.field(default_factory=lambda: {"foo"})
@@ -331,14 +331,14 @@ class World:
         return [self.model._items if isinstance(self.model, SimulatedMigration)
                 else self.model.items]
 
-    def each(self) -> dict[str, tuple[dict, t.Any, Json]]:
-        """Name, place and object of every controller."""
+    def entries(self) -> dict[str, tuple[dict, t.Any, Json]]:
+        """Return the table, the key and the object of every controller, by name."""
         return {item["metadata"]["name"]: (table, key, item) for table in self.tables()
                 for key, item in table.items()
                 if item and item["kind"] != REVISION}
 
     def annotate(self, name: str, annotations: t.Mapping[str, str]) -> None:
-        table, key, item = self.each()[name]
+        table, key, item = self.entries()[name]
         labels = {key: value for key, value in annotations.items() if key in LABELS}
         metadata = {**item["metadata"],
                     "annotations": {**(item["metadata"].get("annotations") or {}), **annotations},
@@ -347,14 +347,14 @@ class World:
 
     def has_baseline_settings(self) -> bool:
         """Return whether the user's Deployment has its baseline settings."""
-        spec = self.each()["foo"][2]["spec"]
+        spec = self.entries()["foo"][2]["spec"]
         return (spec["strategy"].get("rollingUpdate")
                 == {"maxSurge": "25%", "maxUnavailable": "25%"}
                 and not spec.get("minReadySeconds") and not spec.get("paused"))
 
     def add_revisions(self, revisions: list[Json]) -> None:
         """Add forged revisions; models of StatefulSets and DaemonSets also have the server's."""
-        self.real.kept += revisions
+        self.real.stored_revisions += revisions
         if self.flow in WITH_REVISIONS:
             stored, self.model.stored_revisions = self.model.stored_revisions, {}
             self.model._look_up_revisions = lambda uids: [
@@ -363,12 +363,12 @@ class World:
 
     def add_squatter(self, size: int, is_annotated: bool) -> None:
         """Add another user's controller with the name of the next successor."""
-        if "foo" not in self.each():
+        if "foo" not in self.entries():
             return
-        primary = Controller.from_api(self.each()["foo"][2], self.kind)
+        primary = Controller.from_api(self.entries()["foo"][2], self.kind)
         name, label = expected_successor(
             parse_request({"name": "foo", "kind": self.kind, "image": "myimage:v2"}), primary)
-        if name in self.each():
+        if name in self.entries():
             return
         item = controller(name, size, self.kind, "evil:v1")
         item["spec"]["template"]["metadata"]["labels"] |= {
@@ -393,7 +393,7 @@ class World:
 
     def is_in_own_replica_set(self, name: str) -> bool:
         """Return whether the server made the ReplicaSet for the user's Deployment."""
-        entry = self.each().get(name)
+        entry = self.entries().get(name)
         owners = entry[2]["metadata"].get("ownerReferences", ()) if entry else ()
         return any(ref["name"] in self.user_names for ref in owners)
 
@@ -402,7 +402,8 @@ class World:
         state = {name: {"metadata": {key: value
                                      for key, value in item["metadata"].items()
                                      if key != "generation"},
-                        "spec": item["spec"]} for name, (_table, _key, item) in self.each().items()
+                        "spec": item["spec"]}
+                 for name, (_table, _key, item) in self.entries().items()
                  if not self.is_own(name) and name not in self.squatters}
         for item in state.values():  # the server counts pods
             annotations = item["metadata"].get("annotations") or {}
@@ -419,7 +420,7 @@ class World:
                     for pod in self.model.pods(name)]
         model = self.model.sets if isinstance(self.model, DeploymentModel) else self.model
         uids = {item["metadata"]["uid"]
-                for name, (_table, _key, item) in self.each().items() if self.is_own(name)}
+                for name, (_table, _key, item) in self.entries().items() if self.is_own(name)}
         return [pod for pod in getattr(model, "pods", ()) if pod.owner in uids]
 
     # Tasks
@@ -430,31 +431,31 @@ class World:
         if params.get("state") == "migrated":
             options["module"] = "migrate_to_deployment"
         request = parse_request(options)
-        clock = FixedClock()
+        clock = SimulatedClock()
         gateway = Guarded(self, request, clock, kill_after)
         return driver.run(choose(request), request, gateway, clock, self.messages.append)
 
     def info(self) -> Json:
         """Return the info module's result for the namespace."""
-        wish = parse_request({"name": "any", "kind": self.kind, "state": "rolled_back"})
-        gateway = Guarded(self, wish, FixedClock(), 0)
-        return {"rollouts": task._rollouts(choose(wish), wish, gateway, {"name": None})}
+        request = parse_request({"name": "any", "kind": self.kind, "state": "rolled_back"})
+        gateway = Guarded(self, request, SimulatedClock(), 0)
+        return {"rollouts": task._rollouts(choose(request), request, gateway, {"name": None})}
 
 
 class Guarded(SimulatedGateway):
-    """Gateway that judges each write before the execution: a billion pods end the test."""
+    """Gateway that checks each write first: a billion simulated pods would end the test."""
 
-    def __init__(self, world: World, request: Request, clock: FixedClock,
+    def __init__(self, world: World, request: Request, clock: SimulatedClock,
                  kill_after: int | None) -> None:
         super().__init__(world.real, clock.sleep, world.model)
-        self.world, self.request, self.left = world, request, kill_after
+        self.world, self.request, self.writes_left = world, request, kill_after
         self.kind = world.kind
 
     def write(self, write: t.Any) -> bool:
-        if self.left is not None:
-            if self.left == 0:
+        if self.writes_left is not None:
+            if self.writes_left == 0:
                 raise Killed
-            self.left -= 1
+            self.writes_left -= 1
         self.judge(write)
         done = super().write(write)
         if done:
@@ -511,8 +512,9 @@ class Guarded(SimulatedGateway):
         # the owner may delete the squatter, too
         elif write.name in self.world.squatters and not isinstance(write, Create):
             sizes = [value for path, value in operations(write, {}) if path == "/spec/replicas"]
-            if any(size > self.world.each()[write.name][2]["spec"]["replicas"] for size in sizes):
-                raise Violation(f"somebody's {write.name} gets pods")
+            stored = self.world.entries()[write.name][2]
+            if any(size > stored["spec"]["replicas"] for size in sizes):
+                raise Violation(f"another user's {write.name} gets pods")
         elif not (is_expected or write.name == self.request.next_name) or not (
                 isinstance(write, Create) or self.world.is_own(write.name)):
             raise Violation(f"writes to {write.kind} {write.name}: {write}")
@@ -535,7 +537,7 @@ class Guarded(SimulatedGateway):
 
     def judge_hand_over(self, write: Handover) -> None:
         uids = {item["metadata"]["uid"]: name
-                for name, (_table, _key, item) in self.world.each().items()}
+                for name, (_table, _key, item) in self.world.entries().items()}
         for uid in (write.source_uid, write.target_reference["uid"]):
             if uid in uids and not self.world.is_own(uids[uid]):
                 raise Violation(f"the pods of {uids[uid]} get another controller, or a controller "
@@ -664,9 +666,9 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
         recipe = draw(st.sampled_from(sorted(RECIPES)))
         ((name, annotations),) = list(RECIPES[recipe].items())[-1:]
         return name, annotations
-    name = draw(st.sampled_from(["foo", *sorted(world.each())]))
-    annotations = ((world.each()[name][2]["metadata"].get("annotations") or {})
-                   if name in world.each() else {})
+    name = draw(st.sampled_from(["foo", *sorted(world.entries())]))
+    annotations = ((world.entries()[name][2]["metadata"].get("annotations") or {})
+                   if name in world.entries() else {})
     true = [key for key in COMPLETE if key in annotations]
     if true and draw(st.booleans()):  # plausible, except for a field
         key = draw(st.sampled_from(true))
@@ -686,7 +688,7 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
 
 def real_hash(world: World) -> str:
     """Return the hash of a migration of foo."""
-    template = world.each()["foo"][2]["spec"]["template"] if "foo" in world.each() else {}
+    template = world.entries()["foo"][2]["spec"]["template"] if "foo" in world.entries() else {}
     return hash_of(Request("foo"),
                    Controller.from_api({"metadata": {"name": "foo"},
                                         "spec": {"template": template}}))
@@ -695,7 +697,7 @@ def real_hash(world: World) -> str:
 @st.composite
 def revisions(draw: st.DrawFn, world: World) -> list[Json]:
     """Draw forged ControllerRevisions: of a history, or of a migration."""
-    item = world.each().get("foo")
+    item = world.entries().get("foo")
     uid = item[2]["metadata"]["uid"] if item else "x"
     items = []
     manifest = controller("foo", 300, Kind.REPLICATION_CONTROLLER, "evil:v1")
@@ -740,7 +742,7 @@ def outcome(work: t.Callable[[], Json]) -> Json:
 
 @property_test(100)
 @given(st.data())
-def test_no_task_is_refused_without_forged_annotations(data):
+def test_tasks_without_forged_annotations_change_no_other_objects(data):
     """Otherwise the property below would prove nothing."""
     world = data.draw(worlds())
     params = data.draw(st.sampled_from([task for task in TASKS.values()
@@ -759,7 +761,7 @@ def forged_world(data: t.Any) -> World:
     world = data.draw(worlds())
     name, annotations = data.draw(forgeries(world))
     note(f"{name}: {({key: value[:300] for key, value in annotations.items()})}")
-    if name in world.each():
+    if name in world.entries():
         world.annotate(name, annotations)
         world.forged = name
     if world.flow in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET) and data.draw(st.booleans()):
@@ -773,7 +775,7 @@ def forged_world(data: t.Any) -> World:
         note(f"{scaler['metadata']}")
     if data.draw(st.booleans()):
         world.add_revisions(data.draw(revisions(world)))
-        note(f"{world.real.kept}"[:1000])
+        note(f"{world.real.stored_revisions}"[:1000])
     return world
 
 
@@ -813,7 +815,7 @@ def test_forged_annotations_on_foo_do_not_affect_tasks_on_other_controllers(data
     """Annotations on another controller, or on a controller without pods, block no task."""
     world = forged_world(data)
     is_migrating = (world.flow == "migration"
-                    and any(name.startswith("foo-") for name in world.each()))
+                    and any(name.startswith("foo-") for name in world.entries()))
     # the model of a migration has a single controller
     assume(world.forged != PAYMENTS and not is_migrating)
     world.model.settle()  # the update in progress continues by itself

@@ -20,7 +20,7 @@ MAY_COMPARE = ("flows/", "model/kinds.py", "explain/old_pods.py")
 #: The classes of the kinds.
 KIND_CLASSES = {"Deployment", "StatefulSet", "DaemonSet", "DeploymentConfig", "RevisionDriven",
                 "ServerDriven"}
-#: The most lines of a file and of a class.
+#: Maximum number of lines of a file, and of a class.
 MAX_FILE_LINES, MAX_CLASS_LINES = 450, 200
 
 

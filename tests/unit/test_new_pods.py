@@ -87,8 +87,8 @@ def pods_of_info(world):
 
 
 def pods_of_analysis(world):
-    of_metrics = task.ANALYSIS_OPTIONS["metrics"]["options"]
-    metrics = [{option: spec.get("default") for option, spec in of_metrics.items()}
+    metric_options = task.ANALYSIS_OPTIONS["metrics"]["options"]
+    metrics = [{option: spec.get("default") for option, spec in metric_options.items()}
                | {"min": 1, "query": "$pods"}]
     defaults = {option: spec.get("default") for option, spec in analysis_spec.ARGUMENT_SPEC.items()}
     result = task.analysis({**{option: spec.get("default")
@@ -126,17 +126,17 @@ SOURCES = (pods_of_info, pods_of_analysis, pods_of_soak)
 @pytest.mark.parametrize("kind", KINDS)
 def test_new_pods_of_info_analysis_and_soak(world, kind):
     simulated = world(kind)
-    before, phases = [of(simulated) for of in SOURCES], []
+    before, phases = [pods_of(simulated) for pods_of in SOURCES], []
     simulated.update(image="myimage:v2", pause_at="1")
-    phases.append([of(simulated) for of in SOURCES])
+    phases.append([pods_of(simulated) for pods_of in SOURCES])
     writes = len(simulated.writes)
     with pytest.raises(RolloutError, match="stopped"):
         simulated.run(parse_request({"name": "foo", "kind": kind, "state": "rolled_back"}),
                       stop=lambda: "enough" if len(simulated.writes) > writes else "")
-    phases.append([of(simulated) for of in SOURCES])
+    phases.append([pods_of(simulated) for pods_of in SOURCES])
     simulated.update(state="rolled_back")
 
-    for sources in (before, [of(simulated) for of in SOURCES]):
+    for sources in (before, [pods_of(simulated) for pods_of in SOURCES]):
         assert [(len(new), old) for new, old in sources] == [(3, set())] * 3
     for sources in phases:
         assert (sources[0] == sources[1] == sources[2] and len(sources[0][0]) == 1

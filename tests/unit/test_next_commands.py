@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that a test pastes every command of an error; next_commands.py has exceptions."""
+"""Check that an integration test runs each command of an error; next_commands.py has exceptions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_each_command_is_pasted_by_a_test_or_has_a_reason(site):
             or next_commands.SITES[site].startswith(("not executed", "not a command: ")))
 
 
-@pytest.mark.parametrize("command, what", [
+@pytest.mark.parametrize("command, exception", [
     ("ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo image=a:1 nope=1'",
      AssertionError),
     ("ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo image=a:1 nodes=x "
@@ -38,6 +38,6 @@ def test_each_command_is_pasted_by_a_test_or_has_a_reason(site):
     ("ansible localhost -m baton.kubernetes.rolling_update -a 'image=a:1'", RolloutError),
     ("kubectl -n default explode rc foo", AssertionError),
 ])
-def test_any_test_fails_on_a_command_that_the_module_refuses(command, what):
-    with pytest.raises(what):
+def test_any_test_fails_on_a_command_that_the_module_refuses(command, exception):
+    with pytest.raises(exception):
         _refused_at_once = RolloutError("it failed", next_command=command)

@@ -3,7 +3,7 @@
 
 """Compare docs/reference/permissions with the checks of the code, and with the page.
 
-tests/integration/test_permission_files.py uses each on a real API server.
+tests/integration/test_permission_files.py uses each file on a real API server.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from objects import PERMISSIONS, permissions, role
 FEATURES = features.features()
 ROLES = ("baton", "baton-stateful-sets", "baton-daemon-sets", "baton-migration", "baton-openshift",
          "baton-owner-references", "baton-roll-on")
-#: Permissions of the ClusterRole of the page.
-BEYOND = {("", "nodes", "list", "")}
+#: Permissions of the page's ClusterRole, which is not one of ROLES.
+CLUSTER_PERMISSIONS = {("", "nodes", "list", "")}
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
@@ -29,7 +29,7 @@ def test_each_file_is_current(feature):
     assert f"permissions/{feature.name}.yaml" in PERMISSIONS.read_text("utf-8")
 
 
-def test_no_other_file_is_there():
+def test_no_other_file_exists():
     assert ({path.stem for path in features.FOLDER.iterdir()}
             == {feature.name for feature in FEATURES})
 
@@ -39,7 +39,7 @@ def test_the_files_have_the_permissions_of_the_page_and_no_others():
     files = {permission for feature in FEATURES
              for permission in permissions(feature.documents[0]["rules"])}
 
-    assert files - page == BEYOND and page - files == set()
+    assert files - page == CLUSTER_PERMISSIONS and page - files == set()
 
 
 def test_each_role_of_the_page_is_compared():

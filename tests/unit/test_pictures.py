@@ -23,8 +23,8 @@ HASH = re.compile(r"foo-[0-9a-f]{8,10}")
 NAMES = ["rollout.svg", "report.svg"]
 
 
-#: A cluster in memory keeps no history.
-KEPT = "keep foo-HASH: myimage:v1 as revision 1"
+#: A step of the recording only: the simulated cluster has no history.
+HISTORY_STEP = "keep foo-HASH: myimage:v1 as revision 1"
 
 
 def steps(lines):
@@ -45,7 +45,7 @@ def test_the_terminal_picture_shows_the_current_lines():
 
     pictured = [line.removeprefix("localhost | default | ") for line in TERMINAL.splitlines()
                 if line.startswith("localhost | default | ")]
-    assert steps(pictured) - steps(lines) <= {KEPT} and len(pictured) > 15, "make pictures"
+    assert steps(pictured) - steps(lines) <= {HISTORY_STEP} and len(pictured) > 15, "make pictures"
     # The time between the interruption and the end has no lines.
     assert all(step.startswith("scale ") for step in steps(lines) - steps(pictured)), (
         "make pictures")
@@ -53,7 +53,7 @@ def test_the_terminal_picture_shows_the_current_lines():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_picture_is_self_contained_and_fits_both_colour_schemes(name):
+def test_a_picture_is_self_contained_and_fits_both_color_schemes(name):
     text = (PICTURES / name).read_text("utf-8")
     tree = ElementTree.fromstring(text)
 

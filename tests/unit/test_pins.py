@@ -33,15 +33,16 @@ def pins(path):
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_file_has_the_required_versions_and_a_hash_of_each_package(lock):
     locked = pins(lock)
-    chosen = {name: version for path in LOCKS[lock]
+    required = {name: version for path in LOCKS[lock]
               for name, (version, _hashes) in pins(path).items()}
 
-    assert chosen and {name: locked.get(name, ("none", 0))[0] for name in chosen} == chosen
+    assert required
+    assert {name: locked.get(name, ("none", 0))[0] for name in required} == required
     assert [name for name, (_version, hashes) in locked.items() if not hashes] == []
 
 
 def test_lock_files_have_the_same_versions():
-    ours, docs = pins("tests/requirements.lock"), pins("docs/requirements.lock")
+    tests, docs = pins("tests/requirements.lock"), pins("docs/requirements.lock")
 
-    assert {name: docs[name] for name in docs.keys() & ours.keys()} == {
-        name: ours[name] for name in docs.keys() & ours.keys()}
+    assert {name: docs[name] for name in docs.keys() & tests.keys()} == {
+        name: tests[name] for name in docs.keys() & tests.keys()}

@@ -68,7 +68,7 @@ def test_recorded_update_is_rolled_back(version, kind, moment):
     cluster = load(kind, _read(version, kind)[moment])
     back = update_request(kind, image=None, state="rolled_back")
     if moment == "handover":
-        # All pods are new: a rollback in progress is refused, the former image is an update.
+        # All pods are new, so no update is in progress; the former image needs another update.
         assert "there is no update in progress to roll back" in cluster.error(back).what
         back = update_request(kind, image="myimage:v1")
     result = cluster.run(back)
@@ -95,13 +95,13 @@ def test_recorded_migration_is_rolled_back(version, name, moment):
     world_type, request, _steps = MIGRATIONS[name]
     back = dataclasses.replace(request, state=State.ROLLED_BACK)
     world, fresh = load_migration(world_type, _read(version, name)[moment]), world_type()
-    begun = {key for key, item in fresh.cluster._items.items() if item}
-    if not begun <= {key for key, item in world.cluster._items.items() if item}:
+    initial = {key for key, item in fresh.cluster._items.items() if item}
+    if not initial <= {key for key, item in world.cluster._items.items() if item}:
         with pytest.raises(RolloutError, match="cannot be rolled back"):
             world.run_steps(request=back)
         return
     world.run_steps(request=back)
-    assert {key for key, item in world.cluster._items.items() if item} == begun
+    assert {key for key, item in world.cluster._items.items() if item} == initial
     (controller,) = world.cluster.controllers(Kind.REPLICATION_CONTROLLER).values()
     assert {pod.owner for pod in world.cluster.live_pods({})} == {controller.uid}
 

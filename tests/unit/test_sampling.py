@@ -31,20 +31,20 @@ def points(**axes):
     {"act": range(17), "moment": range(5)}, {"kind": range(2), "act": range(18)},
     {"way": range(3), "spec": range(2), "end": range(3)}, {"kind": range(2)}], ids=str)
 def test_each_value_is_chosen_with_as_few_points_as_the_longest_axis_has(axes):
-    every = points(**axes)
+    all_points = points(**axes)
 
-    chosen = sample(every, None, collections.Counter())
+    chosen = sample(all_points, None, collections.Counter())
 
     assert len(chosen) == max(map(len, axes.values()))
-    assert set().union(*(every[index] for index in chosen)) == set().union(*every)
+    assert set().union(*(all_points[index] for index in chosen)) == set().union(*all_points)
 
 
 def test_values_of_the_shorter_axis_are_chosen_equally_often():
-    every = points(act=range(18), kind=range(2), moment=range(3))
+    all_points = points(act=range(18), kind=range(2), moment=range(3))
 
-    chosen = sample(every, None, collections.Counter())
+    chosen = sample(all_points, None, collections.Counter())
 
-    counts = collections.Counter(value for index in chosen for value in every[index])
+    counts = collections.Counter(value for index in chosen for value in all_points[index])
     assert [counts["kind", str(kind)] for kind in range(2)] == [9, 9]
     assert [counts["moment", str(moment)] for moment in range(3)] == [6, 6, 6]
 

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check for every kind of credentials and every failure that no output has a secret.
+"""Check that no output contains a secret, for every kind of credentials and every failure.
 
-integration/test_credentials.py checks successful tasks.
+tests/integration/test_credentials.py checks successful tasks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ansible_collections.baton.kubernetes.plugins.modules import (
 
 pytestmark = pytest.mark.usefixtures("handlers")
 
-TOKEN = "s3cret-and-not-to-be-told"
+TOKEN = "s3cret-t0ken-of-the-tests"
 PASSWORD = "Prometheus-s0wn"
 NAMES = list(ways("http://x", None, TOKEN, lambda name, content: name, proxy="proxy"))
 
@@ -49,7 +49,7 @@ def refusing_server():
 
 
 class SameAnswer(list):
-    """Sequence with the same answer for each request."""
+    """Endless sequence of the same answer."""
 
     def __init__(self, answer):
         super().__init__([answer])
@@ -60,7 +60,7 @@ class SameAnswer(list):
 
 @pytest.fixture
 def log_messages(monkeypatch):
-    """Return a module's messages in the system's log, readable by others."""
+    """Return the list of messages that modules write to the syslog, which other users can read."""
     lines = []
     monkeypatch.setattr(basic.AnsibleModule, "_log_to_syslog",
                         lambda self, text: lines.append(text))
@@ -69,8 +69,8 @@ def log_messages(monkeypatch):
 
 
 @pytest.mark.parametrize("failure",
-                         ["nobody answers", "nobody is accepted", "an option that is none",
-                          "no such context"])
+                         ["server unreachable", "server rejects all credentials", "unknown option",
+                          "unknown context"])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_messages, monkeypatch,
                                      capsys,
@@ -79,48 +79,48 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
         (tmp_path / title).write_text(content)
         return str(tmp_path / title)
 
-    url = refusing_server if failure == "nobody is accepted" else "http://127.0.0.1:1"
-    way = ways(url, None, TOKEN, write, proxy=url.partition("://")[2])[name]
+    url = refusing_server if failure == "server rejects all credentials" else "http://127.0.0.1:1"
+    case = ways(url, None, TOKEN, write, proxy=url.partition("://")[2])[name]
     monkeypatch.setattr(http.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION",
-                        way.environment.get("KUBECONFIG", "/not/there"))
-    for variable, value in way.environment.items():
+                        case.environment.get("KUBECONFIG", "/not/there"))
+    for variable, value in case.environment.items():
         monkeypatch.setenv(variable, value)
-    wrong = {"an option that is none": {"nonsense": 1}, "no such context": {"context": "nowhere"}}
-    options = {**way.options, **wrong.get(failure, {})}
+    wrong = {"unknown option": {"nonsense": 1}, "unknown context": {"context": "missing"}}
+    options = {**case.options, **wrong.get(failure, {})}
     tasks, outputs = TaskRunner(monkeypatch, capsys), []
 
     metrics = {"prometheus_url": f"http://me:{PASSWORD}@127.0.0.1:1", "metrics": [{"min": 1}]}
-    for module, wish in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {}),
+    for module, arguments in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {}),
                          (rollout_analysis, metrics)):
-        result = tasks.module(module, name="foo", **wish, **options)
+        result = tasks.module(module, name="foo", **arguments, **options)
         outputs += [result, tasks.invocation]
         assert result["failed"] and "Traceback" not in json.dumps(result)
     outputs.append(tasks.in_process(name="foo", image="x:1", **options))
 
-    if failure == "no such context":
+    if failure == "unknown context":
         is_kubeconfig = name == "kubeconfig" or name.startswith("kubeconfig-as-")
         assert (not is_kubeconfig
                 or outputs[0]["msg"].startswith(
-                    "there is no context nowhere in the kubeconfig.\nReason: it has: it\n"))
-    elif (failure != "an option that is none" and way.error_pattern
-          and "anonymous" not in way.error_pattern):
+                    "the kubeconfig has no context missing.\nReason: available contexts: prod\n"))
+    elif (failure != "unknown option" and case.error_pattern
+          and "anonymous" not in case.error_pattern):
         assert any(part in outputs[0]["msg"]
-                   for part in way.error_pattern.split("|")), outputs[0]["msg"]
+                   for part in case.error_pattern.split("|")), outputs[0]["msg"]
     text = json.dumps([*outputs, log_messages], default=str) + "".join(capsys.readouterr())
-    for secret in (*way.secrets, *way.arguments, PASSWORD):
+    for secret in (*case.secrets, *case.arguments, PASSWORD):
         assert secret not in text and json.dumps(secret)[1:-1] not in text
-    assert log_messages or failure == "an option that is none"
+    assert log_messages or failure == "unknown option"
 
 
-def test_every_connection_option_is_in_the_table():
-    """An option is in the table or among options without secrets; no secret is logged."""
+def test_every_connection_option_is_covered():
+    """Each option is in a case of ways() or in PUBLIC; only PUBLIC options are logged."""
     documented = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"].keys()
     options = {option
-               for way in ways("http://x", None, TOKEN, lambda name, content: name,
+               for case in ways("http://x", None, TOKEN, lambda name, content: name,
                                proxy="p").values()
-               for option in way.options}
-    log_messages = {option for option, spec in ARGUMENT_SPEC.items() if not spec.get("no_log")}
+               for option in case.options}
+    logged_options = {option for option, spec in ARGUMENT_SPEC.items() if not spec.get("no_log")}
 
     assert documented == ARGUMENT_SPEC.keys() == options | PUBLIC
-    assert log_messages == PUBLIC
+    assert logged_options == PUBLIC

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The wiring: parameters in, a result out, a signal or a closed pipe on the way."""
+"""Run the entry points of task.py: parameters in, results out, without secrets."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_info_shows_every_rollout_of_a_namespace_under_the_name_of_the_primary(c
 @pytest.mark.parametrize("name, expected",
                          [("foo", ["foo"]), (SUCCESSOR, ["foo"]), ("other", ["other"]),
                           ("absent", [])], ids=[
-                             "the user's own", "next, which leads to it", "another", "none"])
+                             "primary", "successor", "another controller", "missing controller"])
 def test_info_shows_one_rollout(cluster, name, expected):
     cluster(old(2), new(1), rc("other"))
 
@@ -240,7 +240,7 @@ HOSTILE = "\x1b[2J\x9b31m\u202e"
 
 
 def test_text_of_the_cluster_is_escaped_for_terminals(cluster):
-    """Templates are taken as they are, and are in the diff."""
+    """A template is read and written unchanged, and escaped only in the diff."""
     item = rc(image=HOSTILE)
     item["spec"]["template"]["spec"]["containers"][0]["command"] = [f"{HOSTILE}\n"]
     (gateways, arguments) = (cluster(item), params(image="myimage:v2"))
@@ -261,7 +261,7 @@ def test_text_of_the_cluster_is_escaped_for_terminals(cluster):
 
 
 class Measured(Gateway):
-    """Simulated cluster with a labelled pod for each replica."""
+    """Simulated cluster with a labeled pod for each replica."""
 
     http = None
 
@@ -272,8 +272,8 @@ class Measured(Gateway):
 
 
 def analysis(**arguments):
-    of_metrics = task.ANALYSIS_OPTIONS["metrics"]["options"]
-    metrics = [{option: spec.get("default") for option, spec in of_metrics.items()}
+    metric_options = task.ANALYSIS_OPTIONS["metrics"]["options"]
+    metrics = [{option: spec.get("default") for option, spec in metric_options.items()}
                | {"min": 1, "query": "$pods"}]
     defaults = {option: spec.get("default") for option, spec in task.ANALYSIS_OPTIONS.items()}
     return {**defaults, "name": "foo", "prometheus_url": "http://x", "metrics": metrics,
@@ -282,7 +282,7 @@ def analysis(**arguments):
 
 @pytest.fixture
 def queries(monkeypatch):
-    """Return the recorded queries; Prometheus answers each query with the time."""
+    """Return the list of queries sent to Prometheus, which returns 1.0 for each query."""
     queries = []
     monkeypatch.setattr(task.prometheus.Prometheus, "query",
                         lambda self, query, stop: queries.append(query) or Reading(1.0))
@@ -377,17 +377,18 @@ def test_an_analysis_reveals_no_part_of_a_password(scheme, password):
                          [([old(2), new(1)], True), ([rc(replicas=2)], False)])
 def test_an_analysis_detects_an_update_in_progress(
         cluster, queries, monkeypatch, items, in_progress):
-    looks = []
+    subjects = []
     subject = task._subject
-    monkeypatch.setattr(task, "_subject", lambda *args: looks.append(subject(*args)) or looks[-1])
+    monkeypatch.setattr(task, "_subject",
+                        lambda *args: subjects.append(subject(*args)) or subjects[-1])
     cluster(*items, of=Measured)
 
     task.analysis(analysis())
 
-    assert {look.in_progress for look in looks} == {in_progress}
+    assert {subject.in_progress for subject in subjects} == {in_progress}
 
 
-# Authors of an update
+# Results in the process of Ansible, and of the module
 
 
 def other():
@@ -403,20 +404,20 @@ def runner(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("arguments", {
-    "as wanted": {"name": "foo", "image": "myimage:v1"},
+    "as requested": {"name": "foo", "image": "myimage:v1"},
     "no such controller": {"name": "nobody", "image": "myimage:v1"},
     "no such container": {"name": "foo", "image": "myimage:v1", "container": "no"},
     "nothing to roll back": {"name": "foo", "state": "rolled_back"},
     "nothing to update": {"name": "foo"},
-    "no number": {"name": "foo", "image": "myimage:v1", "max_surge": "x"},
-    "no controller": {"image": "myimage:v1"},
-    "all as wanted": {"names": ["foo", "bar"], "image": "myimage:v1"},
-    "one that is wrong": {"names": ["foo", "bar", "nobody"], "image": "myimage:v2"},
-    "one that is wrong, first": {"names": ["nobody", "foo"], "image": "myimage:v2"},
-    "one that is wrong, which is allowed": {"names": ["nobody", "foo"], "image": "myimage:v1",
-                                            "max_failures": "1"},
-    "two that are wrong": {"names": ["nobody", "foo", "nothing"], "image": "myimage:v2",
-                           "max_failures": 1},
+    "invalid number": {"name": "foo", "image": "myimage:v1", "max_surge": "x"},
+    "no name": {"image": "myimage:v1"},
+    "all as requested": {"names": ["foo", "bar"], "image": "myimage:v1"},
+    "one missing": {"names": ["foo", "bar", "nobody"], "image": "myimage:v2"},
+    "one missing, first": {"names": ["nobody", "foo"], "image": "myimage:v2"},
+    "one missing, within max_failures": {"names": ["nobody", "foo"], "image": "myimage:v1",
+                                         "max_failures": "1"},
+    "two missing": {"names": ["nobody", "foo", "nothing"], "image": "myimage:v2",
+                    "max_failures": 1},
 }.values())
 def test_the_answer_in_process_equals_that_of_the_module(cluster, runner, arguments):
     gateways = cluster(rc(), other())
@@ -557,11 +558,11 @@ def test_warnings_are_returned_without_secrets(runner, monkeypatch, method):
 
     result = getattr(runner, method)(name="foo", image="x:1", api_key="s3cret")
 
-    warnings += result.pop("warnings", [])  # of a module, AnsibleModule adds them to the result
+    warnings += result.pop("warnings", [])  # AnsibleModule itself adds the warnings of a module
     assert result == {"changed": False} and warnings == ["mind the api_key ********"]
 
 
-# The author of the update
+# Signals and invalid names
 
 
 def test_a_stopped_task_reports_the_command_to_resume(cluster, monkeypatch):

@@ -40,7 +40,7 @@ class Sources(t.NamedTuple):
 
     #: Returns the result of a query.
     query: t.Callable[[str], Reading]
-    #: Returns the value that the logs of the given pods yield, and the number of their lines.
+    #: Returns the value of a metric for the logs of these pods, and the number of their lines.
     read_logs: t.Callable[[ErrorLines, t.Sequence[str]], tuple[Reading, Reading]]
 
 
@@ -49,8 +49,8 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         clock: Clock, print_line: t.Callable[[str], None], stop: t.Callable[[], str]) -> Json:
     """Measure until the outcome is decided, and return the task's result.
 
-    stop returns a reason to end the task, or "". Raises RolloutError with the measurements so far
-    for a failed or inconclusive analysis.
+    stop returns a reason to end the task, or "". Raises RolloutError, which for a failed or
+    inconclusive analysis contains the measurements.
     """
     measurements: list[Measurement] = []
     subject = observe()
@@ -62,23 +62,24 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         _wait(next_start, subject, clock, stop)
         next_start = clock.monotonic() + analysis.interval
         subject = observe()
-        # Without an update in progress, all pods count as new, and there is no comparison.
+        # Once the update has ended, all pods count as new, so old and new pods can no longer be
+        # compared.
         if began_in_progress and not subject.in_progress:
             raise RolloutError("the update ended during the analysis", where=subject.where,
                                next_command="check whether another client rolled it back or "
                                             "completed it")
         if not subject.new:
             raise RolloutError("there are no new pods to measure", where=subject.where,
-                               next_command="pause the update at a number of new pods (pause_at), "
-                                            "and run the same task again")
+                               next_command="pause the update once it has some new pods (set "
+                                            "pause_at), and run the same task again")
         for metric in analysis.metrics:
             readings = _measure(metric, _placeholder_values(namespace, analysis, subject), subject,
                                 sources, stop)
             warnings |= dict.fromkeys(
                 warning for reading in readings.all() for warning in reading.warnings)
             outcome, reason = evaluate(metric, readings, analysis.passes_without_old_pods)
-            measurements.append(Measurement(metric.name, number, clock.stamp(), outcome, reason,
-                                            readings))
+            measurements.append(Measurement(metric.name, number, clock.timestamp_seconds(),
+                                            outcome, reason, readings))
             print_line(report.measurement_line(name, analysis, measurements[-1]))
         outcomes = report.outcomes_by_metric(analysis, measurements)
         if any(is_decided(outcomes[metric.name], analysis) for metric in analysis.metrics):
@@ -100,7 +101,8 @@ def _measure(metric: Metric, values: dict[str, dict[str, str]], subject: Subject
     """Return the readings of a metric for the new and the old pods.
 
     values are the values of the placeholders, by the group of pods that the query is about: "new"
-    or "old". Raises RolloutError for a reason to stop, or for an error that a retry cannot fix.
+    or "old". Raises RolloutError if stop() returns a reason, or for an error that a retry cannot
+    fix.
     """
     if metric.needs_old_pods and not subject.old:
         return Readings(None)
@@ -160,7 +162,7 @@ def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
 
 
 def _wait(until: float, subject: Subject, clock: Clock, stop: t.Callable[[], str]) -> None:
-    """Sleep until a monotonic time. Raises RolloutError for a reason to stop."""
+    """Sleep until a monotonic time. Raises RolloutError if stop() returns a reason."""
     while True:
         _raise_if_stopped(stop, subject)
         if (remaining := until - clock.monotonic()) <= 0:

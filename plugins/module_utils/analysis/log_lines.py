@@ -20,7 +20,7 @@ from .spec import ErrorLines, Per
 
 #: Maximum number of characters of a line that the pattern is applied to.
 MAX_LINE_LENGTH = 4096
-#: Minimum duration of a truncated log: a burst of lines must not count as a high rate.
+#: Minimum duration of a truncated log, in seconds: a burst of lines must not count as a high rate.
 MIN_SECONDS = 1.0
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d) ")
 #: ANSI escape sequences for colors. The last character of a sequence is a letter, so \b would not

@@ -26,7 +26,7 @@ from ..model.fields import Json, display_text, mapping, pairs, text, values
 from ..model.options import duration
 from .outcome import Reading
 
-#: Each option that may contain a secret has no_log; so has the URL, for its password.
+#: Each option that may contain a secret has no_log. The URL may contain a password.
 ARGUMENT_SPEC: Json = dict(
     prometheus_url=dict(type="str", no_log=True),
     prometheus_token=dict(type="str", no_log=True),

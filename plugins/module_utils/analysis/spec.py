@@ -30,7 +30,7 @@ ABSOLUTE = ("min", "max")
 RELATIVE = ("min_ratio_to_old", "max_ratio_to_old", "max_decrease", "max_increase")
 #: Maximum number of characters of a pattern, and of containers of a metric.
 MAX_PATTERN_LENGTH, MAX_CONTAINERS = 1000, 10
-#: The default pattern that a line with an error matches.
+#: The default pattern for lines with errors.
 DEFAULT_PATTERN = r"(?i)\b(error|fatal|panic|critical|exception|traceback)\b"
 
 

@@ -4,9 +4,9 @@
 
 """Use the inline certificates and keys of a kubeconfig without leaving files behind.
 
-Python's ssl module loads a client certificate only from a file. The kubernetes package writes files
-for it, and deletes them at the exit of Python, which does not happen in a killed process or in a
-worker of Ansible.
+Python's ssl module loads a client certificate only from a file. The kubernetes package therefore
+writes inline certificates to files, and deletes the files at the exit of Python. A killed process
+and a worker of Ansible leave the files behind.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def use(certificates: Certificates, options: Json) -> None:
     authority, certificate, key = (
         options.pop(option, None) for option in ("ca_certs", "cert_file", "key_file"))
     if certificates.authority:
-        # cadata must be ASCII, but the comments of a PEM document may not be.
+        # cadata must be ASCII, but comments in a PEM document may have other characters.
         data = certificates.authority.decode("ascii", errors="ignore")
         context.load_verify_locations(cadata=data)
     elif authority:

@@ -5,7 +5,7 @@
 """Connect to an API server: address, certificates and credentials.
 
 Options and environment variables have the names and the precedence of kubernetes.core. The
-kubernetes package is used only for its configuration and connection pool: to import its clients and
+kubernetes package is used only for its configuration and connection pool: importing its clients and
 models would double the time of a short task.
 """
 
@@ -211,7 +211,7 @@ def command_options(params: t.Mapping[str, t.Any],
     """Return the options with which a command connects to the same cluster, without secrets.
 
     The value is None for a kubeconfig that is not the path of a file, and for a host that is not a
-    valid URL: a command cannot contain them.
+    valid URL: a command cannot contain these.
     """
     options = _options(params, environment)
     repeated: dict[str, str | None] = {}
@@ -237,7 +237,7 @@ def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str,
     """Return the default namespace, by the rules of kubectl.
 
     The namespace is that of the context, or of the pod in which the task runs, or else `default`.
-    An invalid kubeconfig also results in `default`, because the connection reports the error.
+    An invalid kubeconfig also yields `default`, because the connection reports the error later.
     """
     options = _options(params, environment)
     with contextlib.suppress(Exception):

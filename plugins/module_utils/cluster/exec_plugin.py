@@ -44,7 +44,7 @@ def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
     """Run a plugin, and return its credential.
 
     plugin and cluster are the fields exec and cluster of a kubeconfig. folder is the folder of the
-    kubeconfig; "" if its content is an option of the task. Raises RolloutError.
+    kubeconfig; "" if the kubeconfig is not a file. Raises RolloutError.
     """
     try:
         return _credential(plugin, cluster, folder, timeout)
@@ -97,7 +97,7 @@ def _output(command: list[str], environment: t.Mapping[str, str], folder: str,
             output, errors = program.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"{os.path.basename(command[0])} did not answer within "
-                               f"{timeout:g} s and was ended") from None
+                               f"{timeout:g} s and was killed") from None
         finally:
             if program.returncode is None:
                 with contextlib.suppress(OSError):

@@ -70,7 +70,7 @@ class Handovers(Namespaced):
     def _reparent(self, patch: Patch) -> bool:
         """Patch a pod; return False if a precondition failed, or if the response was lost.
 
-        The next list shows the owner of the pod.
+        In both cases, the next list of the pods shows the current owner.
         """
         try:
             self._patch_pod(patch, is_write=True)

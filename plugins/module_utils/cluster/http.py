@@ -32,25 +32,25 @@ from .connection import Connection
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
 #: Seconds between two attempts, reduced by up to a half at random; in sum about 25 s.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
-#: Pauses before the first response of the server: the address is probably wrong.
+#: Backoff while the server has never responded: few attempts, since the address is probably wrong.
 FIRST_BACKOFF = BACKOFF[:3]
 #: Seconds after which no further attempt begins, even if attempts remain.
 MAX_RETRY_SECONDS = 60.0
-#: Seconds after an outage in which status 401 or 403 may be temporary: a restarted API server
+#: For this many seconds after an outage, status 401 or 403 may be temporary: a restarted API server
 #: accepts requests before it has loaded the Roles and the ServiceAccounts.
 WARM_UP_SECONDS = 30.0
 #: Longest Retry-After that is honored, in seconds.
 MAX_RETRY_AFTER = 30.0
-#: Seconds until the body of a response must be complete.
+#: Maximum seconds until the body of a response is complete.
 BODY_TIMEOUT = 120.0
 #: Maximum size of a response in bytes: about ten pages of large controllers.
 MAX_RESPONSE_BYTES = 64 * 2**20
-#: Seconds of the fastest response from which on requests in the background save more time than the
-#: handshakes of their connections cost.
+#: Seconds. If even the fastest response takes longer, background requests save more time than the
+#: handshakes of their additional connections cost.
 HIGH_LATENCY = 0.1
 #: Maximum number of concurrent background requests.
 MAX_BACKGROUND_REQUESTS = 8
-#: Number of objects in a page, in a page of very large objects (up to 3 MiB each), and at most in
+#: Page size, page size for very large objects (up to 3 MiB each), and maximum number of objects in
 #: a list.
 PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
@@ -92,8 +92,8 @@ class Refused(Exception):
         """
         if self.status == 422:
             causes = (self.details.get("details") or {}).get("causes")
-            is_denied = causes or "denied the request" in self.reason
-            return isinstance(write, Patch) and not is_denied
+            is_permanent = causes or "denied the request" in self.reason
+            return isinstance(write, Patch) and not is_permanent
         return self.status == 409 or (self.status == 404 and not isinstance(write, Create))
 
     def as_error(self, where: str, what: str = "", next_command: str | t.Iterable[str] = "",
@@ -107,9 +107,9 @@ class Refused(Exception):
                                 where=self.server, why=self.reason,
                                 next_command="renew the token, or check api_key and kubeconfig")
         # Status 403 is not only RBAC: admission (a policy, a webhook, a quota) may deny a write.
-        is_admitted = write or what
+        goes_through_admission = write or what
         is_rbac = 'User "' in self.reason and '" cannot ' in self.reason
-        if self.status == 403 and (not is_admitted or is_rbac):
+        if self.status == 403 and (not goes_through_admission or is_rbac):
             hint = ("ask for that verb and resource in a Role in this namespace "
                     "(see docs/reference/permissions.md)")
             return RolloutError("permission denied (403)", where=where, why=self.reason,
@@ -152,7 +152,7 @@ class Http:
         self._lock = threading.Lock()
         self._has_responded = False
         self._unreachable_at = -WARM_UP_SECONDS
-        #: Seconds until the fastest response.
+        #: Latency of the fastest response so far, in seconds.
         self._min_latency = float("inf")
         self._background = concurrent.futures.ThreadPoolExecutor(MAX_BACKGROUND_REQUESTS)
 
@@ -168,7 +168,7 @@ class Http:
 
     def start_in_background(
             self, send: t.Callable[[], Result]) -> concurrent.futures.Future[Result] | None:
-        """Call a function that sends requests in the background; do nothing on a fast network."""
+        """Call send() in a background thread; on a fast network, do nothing and return None."""
         return self._background.submit(send) if self.is_slow else None
 
     def close(self) -> None:
@@ -223,8 +223,8 @@ class Http:
             raise OutcomeUnknown from failure
         if is_last:
             raise RolloutError(f"the API server at {self.connection.server} cannot be reached",
-                               why=str(failure),
-                               next_command="run the same task again when it is back") from failure
+                               next_command="run the same task again when it responds",
+                               why=str(failure)) from failure
 
     def _is_temporary(self, status: int) -> bool:
         """Return whether the same request may succeed later."""
@@ -377,7 +377,7 @@ def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | No
             if max_bytes < 0:
                 return None
             if time.monotonic() > end:
-                raise TimeoutError(f"the answer is not complete after {timeout:g} s")
+                raise TimeoutError(f"the response is not complete after {timeout:g} s")
         return b"".join(parts)
     finally:
         if max_bytes < 0 or time.monotonic() > end:
@@ -391,7 +391,7 @@ def backoff(failures: int) -> float:
 
 
 def _action(write: Write) -> str:
-    """Describe a write in the message of its refusal."""
+    """Return the subject of the error "... was refused" for a write."""
     if isinstance(write, Create):
         return "its creation"
     if isinstance(write, Delete):
@@ -399,11 +399,11 @@ def _action(write: Write) -> str:
     operations = write.operations if isinstance(write, Patch) else ()
     paths = {operation["path"]: operation.get("value") for operation in operations
              if operation["op"] != "test"}
-    closing = "closing" if paths.get(PRIORITY) == CLOSED else "opening"
+    blocking = "blocking" if paths.get(PRIORITY) == CLOSED else "unblocking"
     actions = {"/spec/template": "the change of its template",
                "/spec/selector": "the change of its selector",
                "/spec/replicas": "the change of its size",
-               PRIORITY: f"the {closing} of its template",
+               PRIORITY: f"{blocking} the creation of pods from its template (for the handover)",
                "/spec/strategy": "the change of its strategy",
                "/spec/paused": "pausing or resuming it"}
     return next((action for path, action in actions.items() if path in paths),

@@ -91,7 +91,7 @@ class Kubeconfig:
             self._run_plugin(configuration)
 
     def save(self) -> None:
-        """Write a refreshed token to the file, if the task persist_token tokens."""
+        """Write a refreshed token to the file, with persist_token."""
         if self._merger:
             self._merger.save_changes()
 
@@ -140,6 +140,7 @@ def _folder(node: t.Any) -> str:
 
 
 def _files(fields: Json, folder: str, names: t.Iterable[tuple[str, str]]) -> Json:
+    """Return the fields with a path that no inline content replaces, with absolute paths."""
     return {file: os.path.normpath(os.path.join(folder, fields[file])) for file, data in names
             if file in fields and data not in fields}
 
@@ -207,7 +208,7 @@ def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
 
 @contextlib.contextmanager
 def known_context(kubeconfig: t.Any, context: str | None) -> t.Iterator[None]:
-    """Turn the error for a missing context into a RolloutError that lists the existing contexts.
+    """Turn the error for an unknown context into a RolloutError that lists the available contexts.
     """
     from kubernetes.config.config_exception import ConfigException
 
@@ -222,7 +223,7 @@ def known_context(kubeconfig: t.Any, context: str | None) -> t.Iterator[None]:
         more = len(names) - _MAX_CONTEXTS
         shown_names = ", ".join(names[:_MAX_CONTEXTS]) + (f" and {more} more" if more > 0 else "")
         raise RolloutError(
-            f"there is no context {context} in the kubeconfig{did_you_mean(context, names)}",
-            why=f"it has: {shown_names}" if names else "it has no contexts",
+            f"the kubeconfig has no context {context}{did_you_mean(context, names)}",
+            why=f"available contexts: {shown_names}" if names else "the kubeconfig has no contexts",
             next_command="give another context (or K8S_AUTH_CONTEXT), or check kubeconfig",
         ) from None

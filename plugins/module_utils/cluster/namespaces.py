@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The namespaces that label selectors choose."""
+"""Find the namespaces that match label selectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .http import METADATA, Http, Refused
 def selected_namespaces(connection: Connection, label_selectors: t.Sequence[str]) -> list[str]:
     """Return the names of the namespaces that match all label selectors, in alphabetical order.
 
-    A namespace that is being deleted is left out. Raises RolloutError, also without a namespace.
+    Namespaces that are being deleted are omitted. Raises RolloutError, also if none matches.
     """
     selector = ",".join(label_selectors)
     with contextlib.closing(Http(connection)) as http:

@@ -130,7 +130,9 @@ class Pods(Namespaced):
         return False
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        """Watch all pods of a StatefulSet, whose steps depend on each pod, or else the first page.
+        """Watch all pods of a StatefulSet, and of other kinds only the first page of pods.
+
+        The steps of a StatefulSet depend on each pod.
         """
         selector, has_all_pages = label_selector(controller.selector), controller.keeps_pod_names
         informer = self._informer(

@@ -101,8 +101,9 @@ class RelatedObjects(Namespaced):
             raise refused.as_error(self._where) from refused
 
     def has_change_times(self) -> bool:
-        """Return whether Kubernetes is 1.25 or newer, or unknown (kubernetes pull request 110058).
+        """Return whether managedFields show the times of changes (kubernetes pull request 110058).
 
+        True for Kubernetes 1.25 or newer, and for an unknown version.
         Raises RolloutError.
         """
         if self._server_version is None:

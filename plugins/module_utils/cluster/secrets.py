@@ -90,7 +90,7 @@ def plugin_secrets(kubeconfig: t.Any) -> set[str]:
     """Return the arguments and environment variables of the exec plugins of a kubeconfig.
 
     Most of them are not secret, for example the name of a profile. They are masked in the message
-    of a plugin, but not in results, where such a word may appear for another reason.
+    of a plugin, but not in results, where the same word may appear for another reason.
     """
     plugins = [mapping(entry, "user", "exec") for entry in objects(kubeconfig, "users")]
     arguments = [str(argument) for plugin in plugins if isinstance(plugin.get("args"), list)
@@ -187,7 +187,10 @@ def _basic_auth(credentials: str) -> str:
 
 
 def _url_secrets(address: str) -> set[str]:
-    """Return the password of a URL, or all text before the @ if it contains no colon."""
+    """Return the password of a URL in several encodings.
+
+    A text before the @ without a colon counts as a password as a whole.
+    """
     credentials = _split(address)[1]
     password = credentials.partition(":")[2] or credentials
     if not password:

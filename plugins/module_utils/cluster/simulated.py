@@ -24,7 +24,8 @@ from .gateway import Gateway
 
 
 class SimulatedGateway:
-    """The gateway of check mode: no other client writes, RBAC allows all, all pods get ready."""
+    """The gateway of check mode: no client interferes, RBAC allows everything, pods become ready.
+    """
 
     def __init__(self, real: Gateway, advance_clock: t.Callable[[float], None],
                  model: Model) -> None:

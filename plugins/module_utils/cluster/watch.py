@@ -116,9 +116,9 @@ class Watch:
         return has_event or time.monotonic() - start > WATCH_SECONDS / 2
 
     def _request_list(self, status: Json) -> None:
-        """Queue an ERROR event, and wait for restart(), after the caller of events() has listed.
+        """Queue an ERROR event, and wait until the caller of events() has called restart().
 
-        Only the thread of that caller may report errors.
+        The caller lists the objects first, so that its thread reports the errors.
         """
         self._resume.clear()
         self._queue.put({"type": "ERROR", "object": status})

@@ -405,7 +405,7 @@ def _causes_in_container(subject: _Subject, spec: Json, status: Json,
 
 
 def _without_preemption(message: str) -> str:
-    """Return a message of the scheduler without its result of preemption."""
+    """Return a message of the scheduler without the parts about preemption."""
     return re.sub(r"no new claims to deallocate,?|preemption: .*|(?<=\.) not found$", "", message)
 
 

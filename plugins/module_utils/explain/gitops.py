@@ -60,7 +60,7 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
 
 
 def _effect(flow: Flow, request: Request) -> str:
-    """Return the effect of applying the manifest again, or "" if it keeps the change."""
+    """Return the effect of applying the manifest again, or "" if that preserves the change."""
     if request.state.migrates:
         return (f"creates the {request.kind} {request.name} again, in addition to the Deployment, "
                 "with as many pods")
@@ -92,7 +92,7 @@ def _argo(flow: Flow, request: Request, primary: Controller) -> _Manager | None:
     if flow.creates_successor and not is_tracked:
         # The successor inherits the label, so Argo CD manages the successor, too. As the successor
         # is in no manifest, Argo CD prunes it.
-        advice = ("With automatic pruning, it deletes the successor during the update. "
+        advice = ("With automatic pruning, Argo CD deletes the successor during the update. "
                   f"{advice}")
     return _Manager(f"Argo CD{_in_parentheses('application', application)}",
                     "at its next sync (with self-heal, within seconds)", advice)
@@ -131,7 +131,7 @@ def _helm(request: Request, primary: Controller) -> _Manager | None:
     name, namespace = _valid_names(primary.annotations, HELM_RELEASE)
     return _Manager(f"Helm{_in_parentheses('release', name)}",
                     "at the release's next upgrade or rollback",
-                    f"Make the same change in the release's values, which are: "
+                    f"Make the same change in the values of the release. To show them: "
                     f"{shell.helm(request.connection, namespace or 'NAMESPACE')} get values "
                     f"{name or 'RELEASE'}")
 

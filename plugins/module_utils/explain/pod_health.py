@@ -164,7 +164,7 @@ def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
         return []
     worst = max((uid for uid in new if uid in counts), key=lambda uid: (counts[uid], uid))
     name, event = name_of(new[worst]), last_events[worst]
-    comparison = (f"against at most {old_maximum} of an old pod" if old
+    comparison = (f"compared with at most {old_maximum} for an old pod" if old
                   else "and there is no old pod to compare with")
     message = " ".join(text(event, "message").split())[:diagnosis.MAX_MESSAGE_LENGTH]
     return [_cause(request, WARNED, text(event, "reason"),
@@ -207,7 +207,7 @@ def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
             _cause(request, UNREADY, text(condition, "reason") or "NotReady", message, now.name)]
     if now.since != before.since:
         return [_cause(request, UNREADY, "NotReady",
-                       f"it was not ready for a while, and is ready again since {now.since}",
+                       f"it was not ready for a while, and became ready again at {now.since}",
                        now.name)]
     return []
 

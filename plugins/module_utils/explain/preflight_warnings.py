@@ -437,7 +437,7 @@ def _names(servers: t.Sequence[_Server]) -> str:
 
 
 def _mismatch(selector: Json, labels: Json) -> Json:
-    """Return the labels of a selector that do not match."""
+    """Return the labels of a selector that the labels of a pod do not match."""
     return {key: value for key, value in selector.items() if labels.get(key) != value}
 
 

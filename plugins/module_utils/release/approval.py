@@ -4,8 +4,8 @@
 
 """Decide whether a paused update is approved or denied, or whether the deadline has passed. Pure.
 
-Nobody answers the role itself: a person who resumes the update with another task approves it, and
-a person who rolls the update back denies it.
+The role itself receives no answer: a person approves the update by resuming it with another task,
+and denies the update by rolling it back.
 """
 
 from __future__ import annotations
@@ -75,16 +75,17 @@ class Approval:
         return self.result | single | {"results": results}
 
 
-def deadline(result: Json, within: float, wait_start: float) -> float:
+def deadline(result: Json, seconds_to_approve: float, wait_start: float) -> float:
     """Return the end of an approval, in seconds since 1970.
 
-    The deadline is within seconds after the start of the update according to the record in the
-    cluster, so that a run that is killed and repeated does not extend the deadline. Another client
-    may have written the record; the deadline is never later than within seconds after wait_start.
+    The time to approve begins with the update, according to the record in the cluster, so that a
+    run that is killed and repeated does not extend the deadline. Another client may have written
+    the record, so the time begins at wait_start at the latest.
     """
     since = [seconds(rollout.get("since"))
              for rollout in Summary.of(result).rollouts.values()]
-    return max(0.0, min([wait_start, *(time for time in since if time is not None)]) + within)
+    start = min([wait_start, *(time for time in since if time is not None)])
+    return max(0.0, start + seconds_to_approve)
 
 
 def _outcome(paused: Json, now: Json) -> str:

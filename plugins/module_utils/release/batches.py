@@ -25,12 +25,12 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
 
     groups maps the groups of the inventory to their hosts; hosts has the hosts within --limit. A
     host in several regions belongs to the first of these regions. Regions without hosts are left
-    out. Raises ValueError for a region that is no group of the inventory.
+    out. Raises ValueError for a region that is not a group of the inventory.
     """
     for region in regions:
         if region not in groups:
             groups_of_inventory = sorted(set(groups) - {"all", "ungrouped", "baton_clusters"})
-            raise ValueError(f"regions: the inventory has no group {region} (it has "
+            raise ValueError(f"regions: the inventory has no group {region} (available groups: "
                              f"{', '.join(groups_of_inventory) or 'none'}). "
                              "Nothing has been changed.")
     allowed, batches = set(hosts), {}
@@ -62,14 +62,15 @@ def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
         # order of the batches, so the host is in the batch of the previous host.
         name = host_batch or name
         earlier.setdefault(name, {})[host] = outcome
-    for outcome_of in earlier.values():
+    for outcome_by_host in earlier.values():
         failed = [f"{host}: {outcome or 'unknown'}"
-                  for host, outcome in outcome_of.items() if outcome not in SUCCESSFUL]
-        count = len(outcome_of)
+                  for host, outcome in outcome_by_host.items() if outcome not in SUCCESSFUL]
+        count = len(outcome_by_host)
         if failed and (100 * len(failed) > max_failed * count or len(failed) == count):
-            return (f"{_join(batch)} not started: {len(failed)} of {count} clusters failed before "
-                    f"({_join(failed)}), and at most {max_failed:g}% may fail.\nNext: fix the "
-                    "cause and run the same playbook again; updated clusters do not change.")
+            return (f"{_join(batch)} not started: {len(failed)} of {count} clusters in an earlier "
+                    f"batch failed ({_join(failed)}), and at most {max_failed:g}% may fail.\nNext: "
+                    "fix the cause and run the same playbook again; updated clusters do not "
+                    "change.")
     return ""
 
 

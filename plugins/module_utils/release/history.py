@@ -28,7 +28,8 @@ class Turn:
     do: str
     #: The name of the Ansible task.
     title: str
-    #: before, update, check, approval, after, failure, rollback, plan, report, artifacts or end.
+    #: before, update, check, ask, approval, after, failure, rollback, look, plan, report, warning,
+    #: artifacts or end.
     purpose: str
     #: The stage, such as 10%; "" before the first stage.
     stage: str = ""

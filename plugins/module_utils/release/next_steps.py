@@ -20,17 +20,17 @@ from .request import Request, variable
 
 #: The advice to a user of a playbook if there is no command that is safe to paste.
 _SAME_COMMAND = "run the same command again"
-#: Lists whose entries a variable can separate by commas.
+#: List options that can also be one text, separated by commas.
 COMMA_SEPARATED = ("names", "stages")
 
 
 def for_this_cluster(request: Request) -> list[str]:
     """Return a message line with the advice to repeat a play for this cluster alone, or []."""
-    advice = _repeat_here(request)
+    advice = _repeat_for_host(request)
     return [f"Next, for this cluster only: {advice}."] if advice else []
 
 
-def _repeat_here(request: Request) -> str:
+def _repeat_for_host(request: Request) -> str:
     if not request.host or request.layer != "playbook":
         return ""
     return f"{_SAME_COMMAND} with --limit {shlex.quote(request.host)}"
@@ -51,7 +51,7 @@ def roll_back(request: Request) -> str:
 def commands(request: Request, *, is_resumable: bool, is_paused: bool) -> list[str]:
     """Return the commands to repeat or resume the run, and to roll back an update in progress."""
     rollback = [_rollback_command(request)] if is_resumable else []
-    return [_repeat_here(request) or _repeat(request, is_paused), *rollback]
+    return [_repeat_for_host(request) or _repeat(request, is_paused), *rollback]
 
 
 def _repeat(request: Request, is_paused: bool) -> str:

@@ -72,8 +72,8 @@ class Request:
     errors: list[str]
     #: The name of the job template that AWX has launched, or "".
     job_template: str = ""
-    #: The options whose values differ from their defaults; {} if the command of the playbook also
-    #: has other options or variables, so that no other command repeats the run.
+    #: The options whose values differ from their defaults; {} if a command with these options
+    #: alone would not repeat the run, because the user's command has other variables.
     user_options: Json = dataclasses.field(default_factory=dict)
     #: The variables of a playbook that select the cluster.
     cluster: Json = dataclasses.field(default_factory=dict)

@@ -50,7 +50,7 @@ class RollbackScope:
             name = text(result, "name")
             if not result.get("skipped"):
                 latest[name] = result
-            elif mapping(result, "rollout"):  # Approval.current_result skips updates of others.
+            elif mapping(result, "rollout"):  # updates of other clients are skipped
                 latest.pop(name, None)
         return {name: result for name, result in latest.items() if name}
 

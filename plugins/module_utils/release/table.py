@@ -24,7 +24,7 @@ from .ending import Ending
 from .history import UPDATING, Event, History, Turn
 from .request import IMAGES, SELECTIONS, File, Request
 
-#: lock_timeout of the task after an approval: the approving task may still hold the Lease.
+#: lock_timeout after an approval, in seconds: the approving task may still hold the Lease.
 LOCK_TIMEOUT_AFTER_APPROVAL = 3600
 
 
@@ -412,8 +412,8 @@ def next_turn(release: Release) -> Turn:
 def module_options(request: Request, turn: Turn) -> Json:
     """Return the options of the module for a turn.
 
-    A turn without names selects the controllers of the request. A rollback leaves out the options
-    that apply to an update only (model/commands.py).
+    A turn without names selects the controllers of the request. For a rollback, options that apply
+    only to updates are omitted (model/commands.py).
     """
     selection: Json = {"names": turn.names} if turn.names else request.selection
     if turn.do in ("look", "ask"):
@@ -421,9 +421,9 @@ def module_options(request: Request, turn: Turn) -> Json:
     options = {option: value
                for option, value in request.options.items() if option not in SELECTIONS}
     if turn.step.get("state") == "rolled_back":
-        keeps = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
+        repeated = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
         options = {option: value
-                   for option, value in options.items() if option in keeps
+                   for option, value in options.items() if option in repeated
                    or option == "to_revision"}
     elif request.role == "rollback":
         excluded = ("to_revision", "next_name", *(IMAGES if "images" in turn.step else ()))

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The system clock, and the simulated clock of check mode. No other module reads the time."""
+"""The system clock, and the simulated clock of check mode.
+
+The update loop reads the time only through a clock, which check mode and tests can replace.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ class Clock:
         """
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
-    def stamp(self) -> str:
-        """Return the time of day in RFC 3339, UTC, to the second."""
-        return self.instant()[:-5] + "Z"
+    def timestamp_seconds(self) -> str:
+        """Return the current UTC time as an RFC 3339 timestamp, to the second."""
+        return self.timestamp_millis()[:-5] + "Z"
 
-    def instant(self) -> str:
-        """Return the time of day in RFC 3339, UTC, to the millisecond."""
+    def timestamp_millis(self) -> str:
+        """Return the current UTC time as an RFC 3339 timestamp, to the millisecond."""
         now = datetime.datetime.now(datetime.timezone.utc)
         return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -41,8 +44,8 @@ class Clock:
         time.sleep(seconds)
 
 
-class FixedClock(Clock):
-    """The simulated clock of check mode, which only sleep() advances."""
+class SimulatedClock(Clock):
+    """The simulated clock of check mode. Only sleep() advances its monotonic time."""
 
     is_real = False
 
@@ -59,7 +62,7 @@ class FixedClock(Clock):
 
 
 class Intervals(t.NamedTuple):
-    """Minimum intervals between requests that write no step, in seconds."""
+    """Minimum seconds between requests other than the update's own steps."""
 
     #: Between two renewals of the Lease.
     renew: float = 2.0
@@ -67,9 +70,9 @@ class Intervals(t.NamedTuple):
     look_at_pods: float = 1.0
     #: Between two Events that report a new size.
     events: float = 1.0
-    #: Whether the interval applies to the Events of all steps, and one Event reports several steps.
+    #: If true, `events` applies to the Events of all steps, and an Event may report several steps.
     joins_events: bool = False
 
 
 #: The intervals of a task for a single controller.
-ALONE = Intervals()
+DEFAULT_INTERVALS = Intervals()

@@ -115,7 +115,7 @@ class Deadlines:
         # status after a finished update.
         progress = (steps, status.progress if status.is_observed else -math.inf)
         goal = math.inf if status.goal is None else status.goal
-        # After a scale-down, progress is counted up to the smaller size, and restarts.
+        # After a scale-down, the same progress reaches the smaller goal, so the deadline restarts.
         if self._max_progress is None or progress > self._max_progress or goal < self._min_goal:
             self._max_progress, self._progress_time = progress, now
             self._rejected_before, self._min_terminating = None, math.inf

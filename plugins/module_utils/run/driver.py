@@ -26,7 +26,7 @@ from ..model.observed import Observed
 from ..model.request import Request
 from ..model.steps import AUTOSCALER, REVISION, Action, Decision, Done, Handover, Step, Wait, Watch
 from . import cleanup, image_drift, preflight
-from .clock import ALONE, Clock, FixedClock, Intervals
+from .clock import DEFAULT_INTERVALS, Clock, Intervals, SimulatedClock
 from .deadlines import (
     Attempts,
     Deadlines,
@@ -54,7 +54,7 @@ def run(
     clock: Clock,
     print_line: t.Callable[[str], None] = lambda line: None,
     stop: t.Callable[[], str] = lambda: "",
-    intervals: Intervals = ALONE,
+    intervals: Intervals = DEFAULT_INTERVALS,
 ) -> Json:
     """Update the controllers to the requested state, and return the task's result.
 
@@ -91,7 +91,7 @@ def simulate(flow: Flow, request: Request, real: Gateway) -> Json:
     """Run the task in check mode, on a simulated cluster. Raises RolloutError as run() does."""
     from ..cluster.simulated import SimulatedGateway
 
-    clock = FixedClock()
+    clock = SimulatedClock()
     return run(flow, request, SimulatedGateway(real, clock.sleep, flow.model(real)), clock)
 
 
@@ -100,7 +100,7 @@ def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -> Json |
 
     Writes nothing and waits for nothing. Raises RolloutError as run() does.
     """
-    runner = _Run(flow, request, gateway, clock, lambda line: None, lambda: "", ALONE)
+    runner = _Run(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS)
     return runner.loop(is_read_only=True)
 
 
@@ -129,7 +129,7 @@ class _State:
 
     def observe(self) -> Observed:
         memory = self.memory
-        memory.now, memory.seconds = self.clock.stamp(), self.clock.monotonic()
+        memory.now, memory.seconds = self.clock.timestamp_seconds(), self.clock.monotonic()
         memory.server_time = self.gateway.server_time()
         self.request = self.flow.resolved(self.request, self.gateway, memory)
         self.request = roll_on.resolved(self.flow, self.request, self.gateway, memory)

@@ -126,7 +126,7 @@ class Fleet:
             controllers[Place.of(request)].get(request.name)))
 
     def _refuse_empty(self, params: Json, requests: t.Sequence[Request], groups: Groups) -> None:
-        """Raise RolloutError where no controller is selected, in all or in a listed namespace."""
+        """Raise RolloutError if no controller is selected, in total or in a listed namespace."""
         namespaces = list(dict.fromkeys(place.namespace for place in groups))
         empty = [namespace for namespace in namespaces
                  if all(request.namespace != namespace for request in requests)]
@@ -198,27 +198,28 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
 
     Raises RolloutError with all results if the update of a controller fails.
     """
-    rolling = _FleetRun(fleet, requests, groups, clock)
+    fleet_run = _FleetRun(fleet, requests, groups, clock)
 
     def update(request: Request) -> Json:
-        shared = rolling.shared[Place.of(request)]
-        name = rolling.name_in_namespace(request)
+        shared = fleet_run.shared[Place.of(request)]
+        name = fleet_run.name_in_namespace(request)
         return driver.run(shared.flow, request, shared.gateway_for(request.name), clock,
                           lambda line: print_line(f"{request.namespace} | {name}: {line}"),
                           stop, INTERVALS)
 
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
-        futures = [executor.submit(rolling.begin, request, update) for request in rolling.remaining]
+        futures = [executor.submit(fleet_run.begin, request, update)
+                   for request in fleet_run.remaining]
         try:
             for future in futures:
-                while concurrent.futures.wait([future], CHANGES_INTERVAL if rolling.is_broken
+                while concurrent.futures.wait([future], CHANGES_INTERVAL if fleet_run.is_broken
                                               else 0).not_done:
-                    rolling.dispatch_changes()
+                    fleet_run.dispatch_changes()
         finally:
-            rolling.end(RolloutError("stopped"))  # Wake the threads for the executor's exit.
+            fleet_run.end(RolloutError("stopped"))  # Wake the threads for the executor's exit.
         for future in futures:
             future.result()
-    return rolling.result()
+    return fleet_run.result()
 
 
 def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> Json:
@@ -226,15 +227,15 @@ def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock
 
     Raises RolloutError as run() does.
     """
-    rolling = _FleetRun(fleet, requests, groups, clock)
+    fleet_run = _FleetRun(fleet, requests, groups, clock)
 
     def update(request: Request) -> Json:
-        shared = rolling.shared[Place.of(request)]
+        shared = fleet_run.shared[Place.of(request)]
         return driver.simulate(shared.flow, request, shared.gateway_for(request.name))
 
-    for request in rolling.remaining:
-        rolling.begin(request, update)
-    return rolling.result("would be")
+    for request in fleet_run.remaining:
+        fleet_run.begin(request, update)
+    return fleet_run.result("would be")
 
 
 def look(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> Json | None:
@@ -242,8 +243,8 @@ def look(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) ->
 
     Raises RolloutError as run() does.
     """
-    rolling = _FleetRun(fleet, requests, groups, clock)
-    return None if rolling.remaining else rolling.result()
+    fleet_run = _FleetRun(fleet, requests, groups, clock)
+    return None if fleet_run.remaining else fleet_run.result()
 
 
 class _FleetRun:
@@ -314,11 +315,11 @@ class _FleetRun:
         else:
             self._record(request, update)
 
-    def result(self, are: str = "are") -> Json:
+    def result(self, verb: str = "are") -> Json:
         """Return the joint result of the task. Raises RolloutError for a failed controller."""
         entries = {self.display_name(request): self._entries[_key(request)]
                    for request in self.requests}
-        return joint_result(entries, self._next_command(), are)
+        return joint_result(entries, self._next_command(), verb)
 
     @property
     def _failed(self) -> list[str]:
@@ -332,8 +333,8 @@ class _FleetRun:
     def _next_command(self) -> list[str]:
         """Return the next commands of the first failure.
 
-        If it suggests a rollback, one command for each namespace rolls back all failed controllers
-        of the kind that suggest a rollback.
+        If the first failure suggests a rollback, one command for each namespace rolls back all
+        failed controllers of that kind that suggest a rollback.
         """
         failed = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                   for request in self.requests if self._entries[_key(request)]["failed"]]
@@ -350,7 +351,7 @@ class _FleetRun:
         return [command for line in lines for command in (joint if line == single else [line])]
 
     def _record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:
-        """Record the result or the error of the work for a controller; None is no result."""
+        """Record the result or the error of the work for a controller; do not record None."""
         try:
             result = work(request)
         except RolloutError as error:

@@ -11,7 +11,7 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json
 
-#: Names, or reasons, in a sentence.
+#: Maximum number of names, or of reasons, in a message.
 LISTED_LIMIT = 5
 
 
@@ -22,39 +22,39 @@ def entry(namespace: str, name: str, kind: str, result: Json) -> Json:
 
 
 def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
-                 are: str = "are") -> Json:
+                 verb: str = "are") -> Json:
     """Join results by controller name into the result of the task.
 
-    Raises RolloutError for a failed controller.
+    verb is "would be" in check mode. Raises RolloutError for a failed controller.
     """
     failed = {name: result["failure"] for name, result in results.items() if result["failed"]}
     skipped = [name for name, result in results.items() if result["skipped"]]
-    well = [name for name, result in results.items()
-            if not result["failed"] and not result["skipped"]]
+    succeeded = [name for name, result in results.items()
+                 if not result["failed"] and not result["skipped"]]
     changed = sum(result["changed"] for result in results.values())
     diffs = [{**diff, "before_header": name, "after_header": name}
              for name, result in results.items() if (diff := result.pop("diff", {}))]
     warnings = _join_messages((name, warning) for name, result in results.items()
                               for warning in result.pop("warnings", ()))
-    whole = {"changed": bool(changed), "results": list(results.values()), "warnings": warnings}
-    counts = [f"{len(well)} of {len(results)} controllers {are if changed else 'are'} as requested "
-              f"({changed} changed)"]
+    joint = {"changed": bool(changed), "results": list(results.values()), "warnings": warnings}
+    counts = [f"{len(succeeded)} of {len(results)} controllers {verb if changed else 'are'} as "
+              f"requested ({changed} changed)"]
     if skipped:
         counts.append(f"{len(skipped)} skipped ({first_names(skipped)})")
     if not failed:
-        return whole | {"msg": ", ".join(counts), "diff": diffs}
+        return joint | {"msg": ", ".join(counts), "diff": diffs}
     names, failures = list(failed), list(failed.values())
     reasons = [": ".join(filter(None, [failure["what"], "; ".join(failure["why"].splitlines())]))
                for failure in failures]
-    is_one = len(set(reasons)) == 1  # the summary already has the names
-    first = failures[0]["why"].splitlines()
-    of_one = reasons[0] if len(first) < 2 else "\n".join([failures[0]["what"], *first])
+    has_one_reason = len(set(reasons)) == 1  # the summary already has the names
+    lines = failures[0]["why"].splitlines()
+    reason = reasons[0] if len(lines) < 2 else "\n".join([failures[0]["what"], *lines])
     error = RolloutError(f"{len(failed)} of {len(results)} controllers failed "
                          f"({first_names(names)})",
-                         why=of_one if is_one
+                         why=reason if has_one_reason
                          else first_names(_join_messages(zip(names, reasons)), "\n"),
                          next_command=next_command)
-    error.status, error.progress = ", ".join(counts), whole
+    error.status, error.progress = ", ".join(counts), joint
     raise error
 
 

@@ -70,7 +70,7 @@ class ImageDrift:
         self._report(request, status)
 
     def _read(self, request: Request, status: RolloutStatus) -> None:
-        """List the new pods. Raises RolloutError where image_drift=fail may not list the pods."""
+        """List the new pods. Raises RolloutError without permission, with image_drift=fail."""
         from ..explain import image_drift
 
         for holder in status.holders:

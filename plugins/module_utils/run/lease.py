@@ -97,7 +97,7 @@ class StoredLease:
 
     @property
     def is_shared(self) -> bool:
-        """Return whether tasks of this version hold the Lease, which share it between kinds."""
+        """Return whether all holders are tasks of this version, which share the Lease."""
         return bool(self.processes) and all(process.kind for process in self.processes)
 
     def __str__(self) -> str:
@@ -387,7 +387,7 @@ class _ExclusiveLease:
 class _SharedLease(_ExclusiveLease):
     """The Lease without a kind, which tasks of this version share.
 
-    A task of an earlier version is its only holder.
+    A task of an earlier version does not share the Lease.
     """
 
     def _other_holders(self, lease: StoredLease) -> list[Process]:

@@ -68,7 +68,8 @@ def probes(params: Json, kinds: t.Iterable[t.Any],
 def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
     """Return the connection that several namespaces share, and a request for each place.
 
-    None for a task in one namespace. requests: the probes. Raises RolloutError.
+    requests are the result of probes(). For a task in one namespace, return None and requests.
+    Raises RolloutError.
     """
     selectors = params.get("namespace_selectors")
     if not selectors and not params.get("namespaces"):

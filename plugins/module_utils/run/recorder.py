@@ -49,7 +49,7 @@ class Recorder:
 
     def report_step(self, step: Step) -> None:
         """Add a step of this task or of the controller manager to the result; print its line."""
-        self.steps.append(report.entry(step, self._clock.stamp()))
+        self.steps.append(report.entry(step, self._clock.timestamp_seconds()))
         self._print_line(report.line(step))
 
     def report_wait(self, until: str, causes: t.Sequence[Cause]) -> None:
@@ -67,7 +67,8 @@ class Recorder:
     def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:
         """Add the current sizes to the result, if requested; is_watched is True during a soak."""
         if self._clock.is_real and self._returns_sizes:
-            report.add_sample(self.sizes, status, self._clock.instant(), is_end, is_watched)
+            report.add_sample(self.sizes, status, self._clock.timestamp_millis(), is_end,
+                              is_watched)
 
     def result(self, start: RolloutStatus, end: RolloutStatus) -> Json:
         """Return the recorder's part of the task's result."""
@@ -108,5 +109,5 @@ class Recorder:
         if self._records and self.primary:
             self._event_time = self._clock.monotonic()
             event = report.event(self.primary, self._namespace, kind, reason, message,
-                                 self._clock.stamp())
+                                 self._clock.timestamp_seconds())
             self._records = self._gateway.record(event)

@@ -80,7 +80,7 @@ class SharedCluster:
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Return the ControllerRevisions of these controllers, from a cache for all controllers.
 
-        A driver that calls twice had a write rejected, so the cache is out of date for it.
+        A driver that calls again needs a newer list, so the second call renews the cache.
         """
         with self._lock:
             if self._revisions is None or self._readers.issuperset(uids):

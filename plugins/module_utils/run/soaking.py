@@ -120,8 +120,8 @@ class Soaking:
         if request.state.undoes or (primary and primary.uid == self._uid):
             return
         self._warnings.append(
-            f"somebody deleted {request.where} while its new pods were watched: the soak has ended "
-            f"there, after {self._watch_time.seconds:.0f} of {request.soak:g} s")
+            f"another client deleted {request.where} while its new pods were watched: the soak "
+            f"ended after {self._watch_time.seconds:.0f} of {request.soak:g} s")
         self._print_line(f"warning: {self._warnings[-1]}")
         self._reset()
 

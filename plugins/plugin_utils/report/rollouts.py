@@ -46,7 +46,7 @@ class Sample(t.NamedTuple):
     at: datetime.datetime
     is_taking_over: bool
     is_watched: bool
-    #: Whether the pods of the primary are new pods, which is so from the handover on.
+    #: Whether the pods of the primary are new pods. They are from the handover on.
     is_new: bool
     controller: Json | None
     successor: Json | None

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run analyses with prepared answers of Prometheus and a fixed clock."""
+"""Run analyses with prepared responses of Prometheus and a simulated clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec imp
     Per,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import FixedClock
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import SimulatedClock
 
 ERRORS = Metric("errors", "errors($pods)", "", {"max": 1}, 0, OnEmpty.INCONCLUSIVE)
 LATENCY = Metric("latency", "latency($pods)", "count($pods)", {"max_ratio_to_old": 2}, 10,
@@ -36,8 +36,9 @@ ROLLBACK_COMMAND = ("ansible localhost -m baton.kubernetes.rolling_update "
                     "-a 'name=foo state=rolled_back'")
 
 
-def subject(new=("n1", "n2"), old=("o1",), back=ROLLBACK_COMMAND, in_progress=True):
-    return Subject("ReplicationController default/foo", tuple(new), tuple(old), back, in_progress)
+def subject(new=("n1", "n2"), old=("o1",), rollback=ROLLBACK_COMMAND, in_progress=True):
+    return Subject("ReplicationController default/foo", tuple(new), tuple(old), rollback,
+                   in_progress)
 
 
 PAUSED = (subject(),)
@@ -47,7 +48,7 @@ class Run:
     """Run of an analysis, with the recorded queries and progress lines."""
 
     def __init__(self, answers, *metrics, subjects=PAUSED, stop=lambda: "", **options):
-        self.requests, self.lines, self.clock = [], [], FixedClock()
+        self.requests, self.lines, self.clock = [], [], SimulatedClock()
         self._answers, self._subjects, self._stop = answers, list(subjects), stop
         self._analysis = Analysis(**{
             "metrics": metrics, "window": "1m", "initial_delay": 0, "count": 1, "interval": 30,
@@ -55,7 +56,7 @@ class Run:
             "inconclusive_limit": 0, "passes_inconclusive": False, "passes_without_old_pods": False,
             **options})
 
-    def ask(self, query):
+    def query(self, query):
         self.requests.append((self.clock.monotonic(), query))
         value = self._answers[query.partition("(")[0]]
         value = (value.pop(0) if len(value) > 1 else value[0]) if isinstance(value, list) else value
@@ -63,7 +64,7 @@ class Run:
         return value if isinstance(value, Reading) else Reading(value)
 
     def read(self, error_lines, pods):
-        """Return the measurement of pod logs from the table, whose keys are patterns."""
+        """Return the prepared value for the pattern, and 40 lines."""
         self.requests.append((self.clock.monotonic(), tuple(pods)))
         value = self._answers[error_lines.pattern]
         value = value[pods[0].startswith("n")] if isinstance(value, dict) else value
@@ -75,7 +76,7 @@ class Run:
 
     def result(self):
         return analysis_run.run("foo", "default", self._analysis, self.observe,
-                                analysis_run.Sources(self.ask, self.read), self.clock,
+                                analysis_run.Sources(self.query, self.read), self.clock,
                                 self.lines.append, self._stop)
 
     def error(self):
@@ -293,7 +294,7 @@ def test_error_quotes_failures_within_the_limit_of_other_metrics():
 
 def test_analysis_ends_with_the_update():
     """After a rollback, the old template belongs to all pods."""
-    ended = subject(new=["o1", "o2"], old=(), back=None, in_progress=False)
+    ended = subject(new=["o1", "o2"], old=(), rollback=None, in_progress=False)
     run = Run({"errors": [2.0, 0.0, 0.5]}, ERRORS, count=3, failure_limit=1,
               subjects=[PAUSED[0], PAUSED[0], ended])
 
@@ -303,4 +304,4 @@ def test_analysis_ends_with_the_update():
 
 def test_no_rollback_command_without_an_update_to_roll_back():
     assert Run({"errors": 2}, ERRORS,
-               subjects=[subject(back=None)]).error().next_command == "run the same task again"
+               subjects=[subject(rollback=None)]).error().next_command == "run the same task again"

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read logs from the API server, and measure each answer."""
+"""Read logs from a small HTTP server, and count the matching lines."""
 
 from __future__ import annotations
 

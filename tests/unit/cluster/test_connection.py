@@ -31,7 +31,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connectio
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-SECRET = "s3cret-and-not-to-be-told"
+SECRET = "s3cret-t0ken-of-the-tests"
 HOST_AND_KEY = {"host": "https://one:6443/", "api_key": SECRET}
 USER_AGENT = {"User-Agent": connection.USER_AGENT}
 HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster"
@@ -699,10 +699,10 @@ def test_invalid_kubeconfig_is_one_sentence_without_secrets(kubeconfig, what, wh
 def test_unknown_context_lists_the_contexts(as_file, file):
     kubeconfig = file("config", config()) if as_file else config()
 
-    for context, near in (("nope", ""), ("mian", "; did you mean main?")):
+    for context, suggestion in (("nope", ""), ("mian", "; did you mean main?")):
         error = error_of(kubeconfig=kubeconfig, context=context)
-        assert (error.what, error.why) == (f"there is no context {context} in the kubeconfig{near}",
-                                           "it has: main, other")
+        assert (error.what, error.why) == (f"the kubeconfig has no context {context}{suggestion}",
+                                           "available contexts: main, other")
 
 
 def test_unknown_context_lists_ten_contexts_of_several_files(file):
@@ -713,9 +713,9 @@ def test_unknown_context_lists_ten_contexts_of_several_files(file):
 
     error = error_of(kubeconfig=f"{first}:{second}:/not/there", context="nowhere")
 
-    assert error.why == "it has: c0, c2, c4, c6, c8, c10, c1, c3, c5, c7 and 2 more"
+    assert error.why == "available contexts: c0, c2, c4, c6, c8, c10, c1, c3, c5, c7 and 2 more"
     assert error_of(kubeconfig={**config(), "contexts": []},
-                    context="nowhere").why == "it has no contexts"
+                    context="nowhere").why == "the kubeconfig has no contexts"
 
 
 def test_no_list_of_contexts_for_an_invalid_context(file):
@@ -812,7 +812,7 @@ def test_token_that_breaks_the_yaml_is_not_shown(token, file):
     assert SECRET not in repr(error.as_result())
 
 
-# Credential plugins without an end
+# Hanging credential plugins
 
 HANGING_PLUGIN = """
 sleep 1000 & echo "$!" > "$0.child"
@@ -835,7 +835,7 @@ def test_hanging_credential_plugin_is_killed_with_its_children(
 
     assert seconds <= time.monotonic() - start < seconds + 5
     assert error.what == "the credential plugin in the kubeconfig failed"
-    assert (error.why == f"sh did not answer within {seconds:g} s and was ended"
+    assert (error.why == f"sh did not answer within {seconds:g} s and was killed"
             and "log in again" in error.next_command)
     child = int(Path(user["exec"]["args"][0] + ".child").read_text())
     deadline = time.monotonic() + 5
@@ -863,7 +863,7 @@ def test_hanging_credential_plugin_is_killed_at_a_renewal(file, monkeypatch):
                        match="the credential plugin in the kubeconfig failed") as failed:
         client.headers()
 
-    assert failed.value.why == "sh did not answer within 0.3 s and was ended"
+    assert failed.value.why == "sh did not answer within 0.3 s and was killed"
 
 
 # Invalid addresses and files

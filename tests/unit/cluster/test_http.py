@@ -106,9 +106,11 @@ RENAME = handover.rename(Request("foo"), PRIMARY, Controller.from_api(new(3)), 3
      "the change of its size was refused (422)",
      "spec.replicas: Invalid"),
     (handover.close(PRIMARY, {}).write, status(403, "denied"),
-     "the closing of its template was refused (403)", "denied"),
+     "blocking the creation of pods from its template (for the handover) was refused (403)",
+     "denied"),
     (patch(PRIMARY, *handover.opening(None)), status(403, "denied"),
-     "the opening of its template was refused (403)", "denied"),
+     "unblocking the creation of pods from its template (for the handover) was refused (403)",
+     "denied"),
     (CREATE, status(422, "name: Invalid"), "its creation was refused (422)", "name: Invalid"),
     (CREATE, status(404, 'namespaces "default" not found'), "its creation was refused (404)",
      'namespaces "default" not found'),
@@ -156,14 +158,14 @@ def test_rejected_write_quotes_the_reason_of_the_server(
 
 
 def test_missing_permission_names_verb_and_resource(gateway, api):
-    words = ('replicationcontrollers "foo" is forbidden: User "me" cannot patch resource '
+    reason = ('replicationcontrollers "foo" is forbidden: User "me" cannot patch resource '
              '"replicationcontrollers"')
-    api.answers.append(status(403, words))
+    api.answers.append(status(403, reason))
 
     with pytest.raises(RolloutError) as error:
         gateway.write(SCALE_TO_2)
 
-    assert (error.value.what, error.value.why) == ("permission denied (403)", words)
+    assert (error.value.what, error.value.why) == ("permission denied (403)", reason)
     assert error.value.where == "ReplicationController default/foo"
     assert "Role" in error.value.next_command
 
@@ -391,7 +393,7 @@ def test_unreachable_server_is_retried_longer_after_a_connection(
 
     assert error.value.what == f"the API server at {api.url} cannot be reached"
     assert "Connection refused" in error.value.why and "0x" not in error.value.why
-    assert error.value.next_command == "run the same task again when it is back"
+    assert error.value.next_command == "run the same task again when it responds"
     assert len(pauses) == tries - 1
 
 
@@ -454,7 +456,7 @@ def test_every_read_by_name_refuses_another_object(
 
 
 def endless(piece, pause=0.0):
-    """Return an endless response: in chunks, or with a large Content-Length."""
+    """Return an endless response, with a very large Content-Length."""
     def send(handler, query):
         handler.send_response(200)
         handler.send_header("Content-Length", str(10**12))

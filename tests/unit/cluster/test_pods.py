@@ -34,7 +34,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (
     http,
     informer,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import pods as room
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import pods as pods_module
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import fields
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
@@ -122,7 +122,7 @@ def test_are_starting_reads_the_table_of_pods(gateway, api, answers, expected):
     api.answers += answers
 
     assert gateway.are_starting(PRIMARY) is expected
-    assert gateway.are_starting(PRIMARY) is expected, "asked now and then"
+    assert gateway.are_starting(PRIMARY) is expected, "the second call uses the cache"
     assert len(api.sent) == len(answers)
     assert all("labelSelector=app%3Dfoo&includeObject=None&limit=500" in path
                for _method, path in api.sent)
@@ -162,14 +162,14 @@ def test_watched_pods_are_all_pods_and_the_last_state_of_deleted_pods(gateway, a
 def test_watched_pods_include_states_since_the_last_call(gateway, api):
     api.answers.append(pods(pod_of_primary("a", ready=True)))
     gateway.watched_pods(PRIMARY)
-    informer_, news = gateway._informers["watched", "app=foo", PRIMARY.uid], [
+    informer_, changes = gateway._informers["watched", "app=foo", PRIMARY.uid], [
         pod_of_primary("a"), pod_of_primary("a", ready=True)]
     eventually(lambda: informer_._watch is not None)
-    for message in news:
-        informer_._watch._queue.put({"type": "MODIFIED", "object": message})
+    for state in changes:
+        informer_._watch._queue.put({"type": "MODIFIED", "object": state})
 
-    assert gateway.watched_pods(PRIMARY) == [*news, news[-1]]
-    assert gateway.watched_pods(PRIMARY) == [news[-1]]
+    assert gateway.watched_pods(PRIMARY) == [*changes, changes[-1]]
+    assert gateway.watched_pods(PRIMARY) == [changes[-1]]
 
 
 def test_forbidden_list_of_pods_is_not_an_empty_list(gateway, api):
@@ -207,7 +207,7 @@ def relists(monkeypatch):
 
 
 def drop_events(handler, query):
-    """Answer a watch like a proxy that drops events: by an open connection."""
+    """Leave the connection of a watch open without events, like a proxy that drops events."""
     handler.send_response(200)
     handler.end_headers()
     handler.wfile.flush()
@@ -257,12 +257,12 @@ def test_silent_watch_stays_open_and_unchanged_pods_stay_the_same_objects(gatewa
     api.answers += [pods(pod_of_primary("a", ready=True))] * 200
     api.watches += [drop_events]
     (before,) = gateway.watched_pods(PRIMARY)
-    informer_ = gateway._informers["watched", "app=foo", PRIMARY.uid]._watch
+    watch = gateway._informers["watched", "app=foo", PRIMARY.uid]._watch
 
     eventually(lambda: gateway.watched_pods(PRIMARY) and len(api.sent) > 2)
 
     assert (gateway.watched_pods(PRIMARY)[0] is before
-            and gateway._informers["watched", "app=foo", PRIMARY.uid]._watch is informer_)
+            and gateway._informers["watched", "app=foo", PRIMARY.uid]._watch is watch)
 
 
 @pytest.mark.usefixtures("relists")
@@ -373,10 +373,10 @@ def test_texts_of_pods_events_and_logs_are_sanitized(gateway, api):
     api.answers += [pods(hostile_pod), pods(hostile_pod), pods(event),
                     answer(f"one\n{HOSTILE}\ntwo\r\n".encode())]
 
-    (unready,), (rc_list,), (warning,) = gateway.troubled_pods(PRIMARY), gateway.pods(
+    (unready,), (listed,), (warning,) = gateway.troubled_pods(PRIMARY), gateway.pods(
         PRIMARY), gateway.warnings()
 
-    for entry in (unready, rc_list):
+    for entry in (unready, listed):
         assert entry["status"] == {"message": VISIBLE,
                                    "containerStatuses": [{"image": VISIBLE, "ready": False}]}
     assert warning["reason"] == VISIBLE and len(warning["message"]) <= fields.MAX_TEXT_LENGTH
@@ -386,10 +386,11 @@ def test_texts_of_pods_events_and_logs_are_sanitized(gateway, api):
 
 def test_log_is_cut_to_the_limits(gateway, api):
     api.answers += [answer(b"a\n" * 10_000),
-                    answer(b"b" * room.LOG_BYTES + b"a" * (room.LOG_BYTES - 2) + b"\nc")]
+                    answer(b"b" * pods_module.LOG_BYTES + b"a" * (pods_module.LOG_BYTES - 2)
+                           + b"\nc")]
 
-    assert gateway.log("a", "web", previous=False) == ["a"] * room.LOG_LINES
-    assert gateway.log("a", "web", previous=False) == ["a" * (room.LOG_BYTES - 2), "c"]
+    assert gateway.log("a", "web", previous=False) == ["a"] * pods_module.LOG_LINES
+    assert gateway.log("a", "web", previous=False) == ["a" * (pods_module.LOG_BYTES - 2), "c"]
 
 
 # Pods and their controllers
@@ -502,7 +503,7 @@ def test_rejected_credentials_do_not_blame_a_pod(gateway, api):
         gateway.hand_over(reparent_to_bar("a"), never_stop)
 
 
-def test_patch_of_a_pod_is_retried_by_an_overloaded_server(gateway, api):
+def test_patch_of_a_pod_is_retried_on_an_overloaded_server(gateway, api):
     api.answers += [status(429), status(503), POD]
 
     assert gateway.hand_over(reparent_to_bar("a"), never_stop) == 1
@@ -510,7 +511,7 @@ def test_patch_of_a_pod_is_retried_by_an_overloaded_server(gateway, api):
 
 
 def test_refusal_ends_all_connections_of_a_handover(gateway, api):
-    """Each worker finishes its present pod, without another check of may_continue()."""
+    """Each worker finishes its current pod, without another check of may_continue()."""
     workers, checks = 3, []
     names = [f"pod-{number}" for number in range(workers * handovers.PODS_PER_CONNECTION)]
 

@@ -84,7 +84,7 @@ def test_history_of_the_server_is_selected_by_owner(connection, api):
 
 
 def test_unavailable_server_is_an_error(gateway, api, pauses):
-    """Each other request would use all attempts again."""
+    """Otherwise, each further request would use up all attempts again."""
     api.answers += [status(503, "no") for _number in range(20)]
 
     with pytest.raises(RolloutError) as error:

@@ -30,7 +30,7 @@ SHOP = dataclasses.replace(UPDATE, namespace="shop")
 ARGO_ANNOTATION = {gitops.ARGO_TRACKING: "web:/ReplicationController:shop/foo"}
 KUSTOMIZATION_LABELS = dict(zip(gitops.FLUX_KUSTOMIZATION, ("apps", "flux-system"), strict=True))
 HELM_RELEASE_LABELS = dict(zip(gitops.FLUX_RELEASE, ("web", "prod"), strict=True))
-#: Helm's metadata on an object: the label here, the annotations in HELM.
+#: Helm's metadata on an object: the label here, the annotations in HELM_ANNOTATIONS.
 HELM_LABEL = {gitops.MANAGED_BY: "Helm"}
 SUSPENDED = """--type=merge -p '{"spec": {"suspend": true}}'"""
 #: Words of the commands other than names.
@@ -106,7 +106,7 @@ def test_warning_about_pruning_of_the_successor(
         changes, labels, annotations, is_warned):
     (sentence,) = warnings_of(dataclasses.replace(SHOP, **changes), labels, annotations)
 
-    assert ("With automatic pruning, it deletes the successor" in sentence) == is_warned
+    assert ("With automatic pruning, Argo CD deletes the successor" in sentence) == is_warned
 
 
 def test_two_tools_give_two_warnings():

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Versions of images in the pods' statuses: which of them differ, and in which pods."""
+"""Compare the versions of images in the statuses of pods."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def sentences(*pods):
     [pod("a", f"r/shop@{A}"), pod("b", f"mirror/shop@{A}"), pod("c", f"docker-pullable://r@{A}")],
     # Not known yet
     [pod("a", f"r/shop@{A}"), pod("b", ""), {"metadata": {"name": "c"}}],
-    # The ID of an image that no registry has is no digest of a registry
+    # The ID of a local image is not a digest of a registry
     [pod("a", f"r/shop@{A}"), pod("b", B)],
     # Images by digest cannot move: a registry may list one for each architecture
     [pod("a", f"r/shop@{A}", image=f"shop@{C}"), pod("b", f"r/shop@{B}", image=f"shop@{C}")],
-    # Another image in one pod, by admission, is no moved tag
+    # Another image in one pod, set by admission, is not a moved tag
     [pod("a", f"r/shop@{A}"), pod("b", f"r/shop@{B}", image="mirror/shop:v2")],
     # Two containers
     [pod("a", f"r@{A}", f"r@{B}", containers=("web", "proxy"))],

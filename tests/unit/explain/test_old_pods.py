@@ -43,14 +43,14 @@ def diagnose(*pods, policy="OrderedReady", partition=0, state="updated"):
 
 
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
-@pytest.mark.parametrize("revision, partition, kind, survives_rollback", [
+@pytest.mark.parametrize("revision, partition, kind, blocks_rollback", [
     (OLD, 0, "old-pod", True), (OLD, 1, "held-pod", True), (BROKEN, 0, "stuck-pod", False),
     (BROKEN, 1, "stuck-pod", False),
     (NEW, 0, "image", False)])
-def test_causes_of_old_and_new_pods(revision, partition, kind, survives_rollback, policy):
+def test_causes_of_old_and_new_pods(revision, partition, kind, blocks_rollback, policy):
     (cause,) = diagnose(pod(revision), partition=partition, policy=policy)
 
-    assert (cause.kind, cause.kind in BLOCK_ROLLBACK, cause.pod) == (kind, survives_rollback,
+    assert (cause.kind, cause.kind in BLOCK_ROLLBACK, cause.pod) == (kind, blocks_rollback,
                                                                      "foo-0")
     assert cause.sentence.startswith("pod foo-0, " if kind == "image"
                                      else "old pod foo-0, container web: ErrImagePull")

@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Json | None, str, str]] = {
         pod(conditions=[]), "unready", "pod foo-1: NotReady: it was ready, and no longer is"),
     "ready again": (
         pod(since=LATER), "unready",
-        f"pod foo-1: NotReady: it was not ready for a while, and is ready again since {LATER}"),
+        f"pod foo-1: NotReady: it was not ready for a while, and became ready again at {LATER}"),
     "evicted by the node": (
         pod(ready="False", phase="Failed", reason="Evicted",
             message="The node was low on resource: memory."), "evicted",
@@ -177,8 +177,9 @@ def test_warnings_about_new_pods_are_compared_with_old_pods(
 
 def test_warnings_from_before_the_update_are_ignored():
     events = [warning("new-1", 5), warning("new-1", 1, "b", reason="BackOff")]
-    about = [*events, warning("old-1", 1, "c", reason="")]
-    assert pod_health.reasons(about, by_uid(pod("new-1"), pod("old-1"))) == {"Unhealthy", "BackOff"}
+    all_events = [*events, warning("old-1", 1, "c", reason="")]
+    uids = by_uid(pod("new-1"), pod("old-1"))
+    assert pod_health.reasons(all_events, uids) == {"Unhealthy", "BackOff"}
 
     (cause,) = pod_health.excess_warnings(FOO, NEW, {}, events, {}, ignored_reasons={"Unhealthy"})
     assert cause.reason == "BackOff" and cause.message.startswith("1 warning during")
@@ -195,7 +196,8 @@ def test_only_changed_pods_are_checked():
 
 
 @pytest.mark.parametrize("old, comparison", [
-    (OLD, "against at most 1 of an old pod"), ({}, "and there is no old pod to compare with")])
+    (OLD, "compared with at most 1 for an old pod"),
+    ({}, "and there is no old pod to compare with")])
 def test_pod_with_the_most_warnings_is_named(old, comparison):
     events = [warning("new-1"), warning("new-2", 2, "b"), warning("old-4", 1, "c")]
 

@@ -47,7 +47,7 @@ def single(sentences: list[str]) -> str:
     return sentence
 
 
-def labelled(**labels: str) -> Json:
+def labeled(**labels: str) -> Json:
     return {**template("myimage:v2"), "metadata": {"labels": labels}}
 
 
@@ -91,7 +91,7 @@ def test_no_warnings_for_a_safe_update():
 
 
 def test_service_would_lose_its_pods():
-    assert warnings_of(desired=labelled(app="shop"), services=[service()]) == [
+    assert warnings_of(desired=labeled(app="shop"), services=[service()]) == [
         'Service web selects app=foo, which the new pods do not have: it would send its requests '
         'to fewer and fewer old pods, '
         'and in the end to none. Keep in metadata.labels of the template: app: "foo"',
@@ -99,7 +99,7 @@ def test_service_would_lose_its_pods():
 
 
 def test_service_would_select_the_new_pods():
-    sentence = warnings_of(desired=labelled(app="foo", tier="front"),
+    sentence = warnings_of(desired=labeled(app="foo", tier="front"),
                            services=[service({"app": "foo", "tier": "front"})])[0]
 
     assert sentence == (
@@ -132,7 +132,7 @@ def test_service_selects_on_the_deployment_label(selector, selector_after):
     {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}},
 ], ids=["other pods", "another controller's pods", "empty selector", "external", "no selector"])
 def test_unrelated_services_give_no_warning(service_):
-    assert warnings_of(item=rc(label="abc"), desired=labelled(app="shop"),
+    assert warnings_of(item=rc(label="abc"), desired=labeled(app="shop"),
                        services=[service_]) == []
 
 
@@ -545,7 +545,7 @@ def test_budget_does_not_select_the_new_pods(tier, both):
     item = rc(label="abc")
     item["spec"]["template"]["metadata"]["labels"] |= tier
 
-    assert single(warnings_of(item=item, desired=labelled(app="shop", **tier),
+    assert single(warnings_of(item=item, desired=labeled(app="shop", **tier),
                               budgets=[budget(minAvailable=1)])) == (
         "PodDisruptionBudget web (minAvailable: 1) does not select the new pods, and protects no "
         f"pod once the old ones are gone. Select labels of both ({both}): kubectl -n shop edit "

@@ -161,9 +161,9 @@ def test_commands_repeat_namespace_and_label_key():
 
 def test_command_to_finish_a_handover_sets_changed_images_only():
     items = in_handover()
-    mark = json.loads(items[0]["metadata"]["annotations"][object_meta.TAKEOVER])
+    takeover = json.loads(items[0]["metadata"]["annotations"][object_meta.TAKEOVER])
     items[0]["metadata"]["annotations"][object_meta.TAKEOVER] = json.dumps(
-        {**mark, "from": {"web": "myimage:v1", "log": "log:v1"}})
+        {**takeover, "from": {"web": "myimage:v1", "log": "log:v1"}})
     for item in items:
         item["spec"]["template"]["spec"]["containers"].append({"name": "log", "image": "log:v1"})
 
@@ -172,9 +172,9 @@ def test_command_to_finish_a_handover_sets_changed_images_only():
 
 def test_handover_without_changed_images_is_resumed_by_the_same_task():
     items = in_handover()
-    mark = json.loads(items[0]["metadata"]["annotations"][object_meta.TAKEOVER])
+    takeover = json.loads(items[0]["metadata"]["annotations"][object_meta.TAKEOVER])
     items[0]["metadata"]["annotations"][object_meta.TAKEOVER] = json.dumps(
-        {**mark, "from": {"web": "myimage:v2"}})
+        {**takeover, "from": {"web": "myimage:v2"}})
 
     assert commands(ROLLBACK, *items) == (RUN_AGAIN, None)
 

@@ -118,7 +118,7 @@ def test_check_mode_shows_soaks_before_pause_and_end(kind):
     assert (at + 1 < len(to_end)
             and not any(line.startswith(("scale", "update", "pace")) for line in to_end[at:]))
     assert not any("watching" in line for line in from_pause)  # stored at the pause
-    assert all(object_meta.SOAK not in json.dumps(item) for item in world.each().values())
+    assert all(object_meta.SOAK not in json.dumps(item) for item in world.entries().values())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,8 +134,8 @@ def test_soak_adds_one_step_only(kind):
 def test_rollback_removes_the_annotation(kind):
     world = World(kind)
     steps(world, pause_at="1", soak="1m")
-    assert any(object_meta.SOAK in json.dumps(item) for item in world.each().values())
+    assert any(object_meta.SOAK in json.dumps(item) for item in world.entries().values())
 
     world.run(state="rolled_back", soak="1m")
 
-    assert all(object_meta.SOAK not in json.dumps(item) for item in world.each().values())
+    assert all(object_meta.SOAK not in json.dumps(item) for item in world.entries().values())

@@ -47,15 +47,15 @@ def result_of(params, folder, **environment):
 def test_result_of_the_process(task, tmp_path):
     def work(params, diff):
         print("not part of the result")
-        return {"given": params, "diff": diff, "folder": os.getcwd(),
-                "told": os.environ["BATON_TOLD"], "pid": os.getpid()}
+        return {"params": params, "diff": diff, "folder": os.getcwd(),
+                "variable": os.environ["BATON_TEST"], "pid": os.getpid()}
 
     task(work)
-    result = result_of({"name": "a" * 200_000}, tmp_path, BATON_TOLD="yes")
-    assert result.pop("pid") != os.getpid() and result.pop("given") == {"name": "a" * 200_000}
-    assert result == {"diff": True, "folder": str(tmp_path), "told": "yes", "warnings": ["beware"],
-                      "invocation": {"module_args": ["name"]}}
-    assert "BATON_TOLD" not in os.environ
+    result = result_of({"name": "a" * 200_000}, tmp_path, BATON_TEST="yes")
+    assert result.pop("pid") != os.getpid() and result.pop("params") == {"name": "a" * 200_000}
+    assert result == {"diff": True, "folder": str(tmp_path), "variable": "yes",
+                      "warnings": ["beware"], "invocation": {"module_args": ["name"]}}
+    assert "BATON_TEST" not in os.environ
 
 
 def test_update_observes_in_its_own_process(task, tmp_path):

@@ -41,10 +41,10 @@ class Action:
         return {"stdout": answer.stdout}
 
 
-@pytest.fixture(params=["here", "there"])
+@pytest.fixture(params=["local", "remote"])
 def source(request, tmp_path):
     path = str(tmp_path / NAME)
-    return (progress.LocalFile(path) if request.param == "here"
+    return (progress.LocalFile(path) if request.param == "local"
             else progress.RemoteFile(Action(), path))
 
 
@@ -106,7 +106,7 @@ def test_foreign_file_is_neither_read_nor_changed(
 @pytest.mark.parametrize("source_of",
                          [progress.LocalFile,
                           lambda path, user: progress.RemoteFile(Action(), path, user)],
-                         ids=["here", "there"])
+                         ids=["local", "remote"])
 def test_file_of_the_become_user_is_read(source_of, tmp_path):
     (tmp_path / NAME).write_text("one\n")
     os.chown(tmp_path / NAME, 65534, -1)

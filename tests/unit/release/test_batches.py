@@ -33,7 +33,8 @@ def test_batches_are_the_regions_in_order_without_duplicates_after_limit(regions
 
 def test_region_without_a_group_is_refused():
     with pytest.raises(ValueError,
-                       match="the inventory has no group europ \\(it has canary, europe, spare\\)"):
+                       match="the inventory has no group europ \\(available groups: canary, "
+                             "europe, spare\\)"):
         region_batches(GROUPS, ["canary", "europ"], ["a"])
 
 

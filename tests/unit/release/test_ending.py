@@ -27,13 +27,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.history i
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.summary import Summary
 
-SKIPPED = {"name": "app-3", "skipped": True, "failed": False, "changed": False, "msg": "not begun",
-           "rollout": {}}
+SKIPPED = {"name": "app-3", "skipped": True, "failed": False, "changed": False,
+           "msg": "not started, because 1 of the others failed (app-2)", "rollout": {}}
 ROLLED_BACK = {"changed": True, "failed": False,
                "msg": "shop is rolled back to myimage:v1: 4 of 4 replicas available"}
 NOT_ROLLED_BACK = failed() | {"msg": "all the words of the second failure"}
-#: The module has rolled back, and fails.
-TURNED = failed() | {"rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
+#: The module has failed, and has rolled back itself.
+UNDONE = failed() | {"rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
 REFUSED = failed() | {"changed": False, "rollout": rollout("shop", "paused")}
 SUMMARY = "ReplicationController default/shop: the new pods cannot become available."
 SEE_ABOVE = "\nThe reason and the next command are shown above, at the failed task 'Roll shop'."
@@ -182,9 +182,9 @@ def test_previous_images_are_observed_by_the_run(results, images):
     (by_check(rollback=ROLLED_BACK), "rolled_back"), (by_check(rollback=NOT_ROLLED_BACK), "failed"),
     (by_check(), "stopped"),
     (by_module(), "stopped"), (by_module(result=REFUSED), "failed"),
-    (by_module(result=TURNED), "rolled_back"),
-    (by_module(result=TURNED | {"changed": False}), "failed"),
-    (by_module(result=TURNED, is_fleet=True), "stopped"),
+    (by_module(result=UNDONE), "rolled_back"),
+    (by_module(result=UNDONE | {"changed": False}), "failed"),
+    (by_module(result=UNDONE, is_fleet=True), "stopped"),
     (by_module(rollback=ROLLED_BACK), "rolled_back"),
     (by_module(rollback=NOT_ROLLED_BACK), "failed"),
     (failure("update"), "failed"), (by_module("rollback"), "failed"),
@@ -198,7 +198,7 @@ def test_outcome_of_a_failure(end, outcome):
 
 @pytest.mark.parametrize("end, message, error", [
     (by_module(), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
-    (by_module(result=TURNED), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
+    (by_module(result=UNDONE), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
     (by_module("rollback", task="Roll shop"), "Roll shop: all the words",
      f"Roll shop: {SUMMARY}{SEE_ABOVE}"),
     (by_module(rollback=NOT_ROLLED_BACK),
@@ -307,7 +307,7 @@ def test_updates_of_a_fleet_to_another_image_are_aborted():
 
     assert aborted(rollouts, image="shop:v1") == ["foo", "other"]
     assert aborted(rollouts, by_labels=True, image="shop:v1") == ["foo"], (
-        "the image is not for the other")
+        "the controller other runs another repository")
     assert aborted(rollouts, by_labels=True, images={"web": "shop:v1"}) == ["foo", "other"]
     assert aborted(rollouts,
                    previous={"foo": {"web": "shop:v2"}, "back": {"web": "shop:v0"}}) == [
@@ -337,7 +337,7 @@ def test_artifacts_for_a_workflow():
     assert many == place | {"controller": "", "names": ["shop", "b"], "previous_images": {},
                             "previous_images_by_name": {"shop": {"web": "v1"}, "b": {"web": "v0"}}}
     assert artifacts(same, selection={"label_selectors": ["a=b"]})["names"] == ["c"], (
-        "one that labels have selected")
+        "unchanged controllers are listed if none has changed")
     refused = artifacts(errors=["image is needed"])
     assert (refused["outcome"], refused["msg"], refused["names"]) == (
         "failed", "image is needed. Nothing has been changed.", [])
@@ -461,7 +461,7 @@ def test_next_command_for_one_of_many_clusters_has_its_limit():
     (failure("update", updated()), 1), (failure("before"), 1),
     (by_module(), 2), (by_check(), 2), (by_check(rollback=ROLLED_BACK), 1),
     (by_check(rollback=NOT_ROLLED_BACK), 2), (failure("rollback", failed()), 1),
-], ids=["ended", "not begun", "stopped", "paused", "rolled back", "not rolled back", "rollback"])
+], ids=["ended", "not started", "stopped", "paused", "rolled back", "not rolled back", "rollback"])
 def test_commands_of_a_failure(end, count):
     assert len(ending.next_commands(end)) == count, ending.next_commands(end)
 
@@ -474,7 +474,7 @@ def test_paused_run_has_the_commands_to_resume_and_to_roll_back():
     assert ending.next_commands(Ending(Request.of(variables(errors=["x"])), History([]))) == []
 
 
-# A pause to be ended by a person.
+# Approval of a paused update
 
 PAUSED = (paused()
           | {"rollout": {"phase": "paused", "direction": "forward", "since": "1970-01-01T00:00:50Z",
@@ -530,11 +530,11 @@ def test_remaining_updates_are_rolled_back():
 
 
 def test_size_of_a_resumed_update():
-    goes_on = now("progressing", "forward", "v1") | {"successor": {"images": {"web": "v2"}}}
+    resumed = now("progressing", "forward", "v1") | {"successor": {"images": {"web": "v2"}}}
 
-    assert Approval(ALONE, "shop", [goes_on], deadline=150, now=200).outcome == "approved"
-    goes_back = goes_on | {"direction": "back"}
-    assert Approval(ALONE, "shop", [goes_back], deadline=150, now=100).outcome == "waiting"
+    assert Approval(ALONE, "shop", [resumed], deadline=150, now=200).outcome == "approved"
+    reversed_update = resumed | {"direction": "back"}
+    assert Approval(ALONE, "shop", [reversed_update], deadline=150, now=100).outcome == "waiting"
 
 
 @pytest.mark.parametrize("answer, outcome",
@@ -554,15 +554,15 @@ def test_resume_after_the_deadline_is_reported(answer, outcome):
 def test_forged_time_does_not_extend_an_approval(since):
     result = single(PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}})
 
-    assert (deadline(ALONE, within=100, wait_start=60) == 150
-            and deadline(result, within=100, wait_start=70) == 170)
+    assert (deadline(ALONE, seconds_to_approve=100, wait_start=60) == 150
+            and deadline(result, seconds_to_approve=100, wait_start=70) == 170)
 
 
 def test_invalid_deadline_is_over():
     result = single(PAUSED
                     | {"rollout": PAUSED["rollout"] | {"since": "0001-01-01T00:00:00+23:59"}})
 
-    assert deadline(result, within=100, wait_start=70) == 0
+    assert deadline(result, seconds_to_approve=100, wait_start=70) == 0
 
 
 def test_all_controllers_must_be_approved():

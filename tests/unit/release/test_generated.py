@@ -38,7 +38,7 @@ def requests(draw):
         verify=draw(st.sampled_from([[], ["smoke.yml"], ["smoke.yml", "more.yml"]])),
         before=draw(st.sampled_from([[], ["b.yml"]])),
         after=draw(st.sampled_from([[], ["e.yml"]])),
-        failure=draw(st.sampled_from([[], ["tell.yml"]])),
+        failure=draw(st.sampled_from([[], ["notify.yml"]])),
         approve_within=draw(st.sampled_from(["", "", "0s"])),
         report=draw(st.sampled_from(["", "r.html"])), has_artifacts=True,
         check_mode=False,
@@ -87,7 +87,7 @@ def files(events):
         event, name = next(remaining, ("nothing", "a"))
         return apply_event(event, cluster, name)
 
-    return {**{file: take for file in ("smoke.yml", "more.yml", "b.yml", "e.yml", "tell.yml")},
+    return {**{file: take for file in ("smoke.yml", "more.yml", "b.yml", "e.yml", "notify.yml")},
             **{f"analysis of {name}": take for name in NAMES}}, take
 
 
@@ -163,15 +163,15 @@ def test_unselected_controllers_are_unchanged(history):
 @given(histories(), st.integers(0, 40))
 def test_killed_release_resumes_with_the_same_end(history, killed_at):
     """The user's files pass: a repeated run then ends like an uninterrupted run."""
-    request, cluster, _occasions = history
+    request, cluster, _events = history
     again = copy.deepcopy(cluster)
-    whole = run_release(request, cluster, [])
-    assume(whole.ending.outcome in ("updated", "paused"))
+    uninterrupted = run_release(request, cluster, [])
+    assume(uninterrupted.ending.outcome in ("updated", "paused"))
 
     run_release(request, again, [], killed_at / 2)
     second = run_release(request, again, [])
 
-    assert (second.ending.outcome == whole.ending.outcome
+    assert (second.ending.outcome == uninterrupted.ending.outcome
             and again.controllers == cluster.controllers)
     third = run_release(request, again, [])
     assert not any(result.get("changed") for result in third.history.results)
@@ -180,7 +180,7 @@ def test_killed_release_resumes_with_the_same_end(history, killed_at):
 @EXAMPLES
 @given(histories())
 def test_artifacts_undo_the_changes_of_a_run(history):
-    request, cluster, _occasions = history
+    request, cluster, _events = history
     before = copy.deepcopy(cluster.controllers)
     for controller in cluster.controllers.values():
         controller.breaks_at = 101

@@ -158,4 +158,4 @@ def test_several_images_are_named_by_container():
 def test_no_message_without_a_rollback(what, on_failure):
     end = ending([UPDATED], {"results": [UPDATED]}, None, what, on_failure)
 
-    assert "had been updated" not in end.message
+    assert "Updated before the failure" not in end.message

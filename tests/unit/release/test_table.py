@@ -69,10 +69,10 @@ def test_failed_check_at_the_second_stage(on_failure, outcome, image):
     turns, run, cluster = run_image_bump({"smoke.yml": closed_at_the_second},
                                          stages=["10%", "50%", "100%"],
                                          verify=["smoke.yml"],
-                                         failure=["tell.yml", "more.yml"],
+                                         failure=["notify.yml", "more.yml"],
                                          options={"on_failure": on_failure})
 
-    assert "Update a to 100%" not in turns and turns[-2:] == ["Run tell.yml", "Run more.yml"]
+    assert "Update a to 100%" not in turns and turns[-2:] == ["Run notify.yml", "Run more.yml"]
     assert (("Roll back a" in turns) is (on_failure == "rollback")
             and cluster.controllers["a"].new_image == image)
     assert (run.ending.outcome == outcome
@@ -233,7 +233,7 @@ def test_fleet_is_rolled_back_or_named():
     ({"layer": "playbook", "options": {"namespace": "A"}}, "'A' is not a valid namespace name"),
 ])
 def test_invalid_request_is_refused_before_the_first_turn(changes, message):
-    turns, run, cluster = run_image_bump(before=["b.yml"], failure=["tell.yml"], **changes)
+    turns, run, cluster = run_image_bump(before=["b.yml"], failure=["notify.yml"], **changes)
 
     assert turns == [] and message in run.ending.error and not cluster.changed_names
     assert (run.ending.error.endswith(". Nothing has been changed.")
@@ -290,10 +290,10 @@ def test_check_mode_of_a_rollback():
 
 
 def test_failed_rollback():
-    turns, run, _cluster = run_rollback(controllers={"a": Controller()}, failure=["tell.yml"],
+    turns, run, _cluster = run_rollback(controllers={"a": Controller()}, failure=["notify.yml"],
                                         after=["e.yml"])
 
-    assert turns == ["Roll back a", "Run tell.yml"] and run.ending.outcome == "failed"
+    assert turns == ["Roll back a", "Run notify.yml"] and run.ending.outcome == "failed"
     assert "there is no update in progress to roll back" in run.ending.error
 
 
@@ -306,7 +306,7 @@ def test_each_controller_is_rolled_back_to_its_own_images():
     assert turns[1:] == ["Roll back a, c to the image", "Roll back b to the image"]
     assert run.ending.outcome == "failed" and "another task works on it" in run.ending.error
     assert cluster.controllers["b"].image == "myimage:v0", (
-        "one that cannot go back keeps no other from it")
+        "a failed group does not stop the next group")
 
 
 @pytest.mark.parametrize("role", TABLES)

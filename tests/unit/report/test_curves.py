@@ -52,11 +52,11 @@ def test_axes_directions():
     picture = draw(curve())
 
     ((new,), (old,),
-     (most,)) = (by_class(picture, f"line-{kind}") for kind in ("new", "old", "upper-bound"))
+     (upper,)) = (by_class(picture, f"line-{kind}") for kind in ("new", "old", "upper-bound"))
     (first, last) = points(new)
-    assert first[0] < last[0] and first[1] > points(old)[0][1] > points(most)[0][1] > last[1]
-    assert not by_class(picture, "line-least")
-    for path in (new, old, most):
+    assert first[0] < last[0] and first[1] > points(old)[0][1] > points(upper)[0][1] > last[1]
+    assert not by_class(picture, "line-lower-bound")
+    for path in (new, old, upper):
         assert all(curves.LEFT < x < WIDTH and curves.TOP <= y <= HEIGHT - curves.BOTTOM
                    for x, y in points(path))
 

@@ -56,10 +56,11 @@ def test_data_of_the_role_has_the_documented_types(why):
                         report="/out/page.html")
     run = Run(request, Cluster(a=Controller()), {"smoke.yml": lambda _cluster: why}).run()
 
-    handed_in = run.facts["report_data"]
-    assert mismatches(handed_in, data.Run) == [] and set(data.Run.__annotations__) <= set(handed_in)
-    assert (handed_in["page"] == "page.html"
-            and handed_in["stages"][0]["checks"][0]["measured"]["name"] == "a")
+    report_data = run.facts["report_data"]
+    assert (mismatches(report_data, data.Run) == []
+            and set(data.Run.__annotations__) <= set(report_data))
+    assert (report_data["page"] == "page.html"
+            and report_data["stages"][0]["checks"][0]["measured"]["name"] == "a")
 
 
 def test_mismatches_detects_other_types():

@@ -61,7 +61,7 @@ FLEET = {"name": "app=shop", "outcome": "failed", "results": [
 CLUSTERS = {"clusters": {f"eu-west-{number}": {**TYPICAL, "page": f"rollout-eu-west-{number}.html"}
                          for number in range(12)},
             "regions": {"europe": [f"eu-west-{number}" for number in range(12)]}}
-PAGES = {"usual": TYPICAL, "bloated": bloated(TYPICAL), "fleet": FLEET,
+PAGES = {"typical": TYPICAL, "bloated": bloated(TYPICAL), "fleet": FLEET,
          "bloated fleet": bloated(FLEET),
          "clusters": CLUSTERS,
          "bloated clusters": bloated(CLUSTERS), "nothing": {}}
@@ -120,7 +120,7 @@ def test_no_element_is_cut_off(measured, name, width):
     assert (too_wide, beyond) == (0, []) and characters > 50
 
 
-@pytest.mark.parametrize("name", ["usual", "fleet", "clusters"])
+@pytest.mark.parametrize("name", ["typical", "fleet", "clusters"])
 def test_only_tables_of_figures_scroll_on_a_phone(name):
     """Rows of other tables become blocks, so no browser widens the table."""
     tables = re.findall(r"<table.*?</table>", rollout_report(PAGES[name]), re.DOTALL)
@@ -136,8 +136,8 @@ def test_size_of_a_page_is_limited():
     assert len(rollout_report({"message": "x" * 10_000_000, "results": many})) < 500_000
 
 
-def luminance(colour):
-    channels = (int(colour[at:at + 2], 16) / 255 for at in (1, 3, 5))
+def luminance(color):
+    channels = (int(color[at:at + 2], 16) / 255 for at in (1, 3, 5))
     red, green, blue = (channel / 12.92 if channel <= 0.04045
                         else ((channel + 0.055) / 1.055) ** 2.4
                         for channel in channels)
@@ -153,12 +153,12 @@ def contrast(color, background):
 def test_contrast_of_texts_and_lines(scheme):
     """WCAG requires a contrast of 4.5 for texts and 3 for graphics."""
     light, dark = CSS.read_text("utf-8").split("@media screen and (prefers-color-scheme: dark)")
-    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light if scheme == "light" else dark))
+    colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light if scheme == "light" else dark))
 
-    assert len(colours) == 13
+    assert len(colors) == 13
     for text in ("text", "muted", "link", "good", "turned", "bad", "bound"):
-        assert min(contrast(colours[text], colours[under]) for under in ("page", "soft")) >= 4.5, (
+        assert min(contrast(colors[text], colors[under]) for under in ("page", "soft")) >= 4.5, (
             text)
     for line in ("new", "old-line", "bound"):
-        assert contrast(colours[line], colours["page"]) >= 3, line
-    assert contrast(colours["new"], colours["old"]) >= 1.5
+        assert contrast(colors[line], colors["page"]) >= 3, line
+    assert contrast(colors["new"], colors["old"]) >= 1.5

@@ -101,7 +101,7 @@ def test_page_of_many_clusters():
         "malmo canary updated 10:00:00 , 1 min 15 s 1 shop is updated")
     assert text(rows["porto"]).endswith(
         "No result: not started, interrupted, or the cluster cannot be reached.")
-    assert "No task has told" not in text(tree)
+    assert "No task has reported" not in text(tree)
     assert text(tree.find(f".//{HTML}header")).startswith(
         "default/shop incomplete 2 of 3 clusters are updated.")
     assert [element.get("href") for element in tree.iter(f"{HTML}a")] == [
@@ -263,11 +263,11 @@ def test_page_is_accessible_and_self_contained(data):
 def with_attack(item):
     """Return the data with the attack in each text and key that the cluster or a user can set."""
     if isinstance(item, dict):
-        ours = ("at", "phase", "started", "ended", "action",
+        own_keys = ("at", "phase", "started", "ended", "action",
                 *(["outcome"] if "metric" in item else []))
         return {key: {region + ATTACK: hosts for region, hosts in element.items()}
                 if key == "regions"
-                else element if key in ours else with_attack(element) for key,
+                else element if key in own_keys else with_attack(element) for key,
                 element in item.items()}
     if isinstance(item, list):
         return [with_attack(element) for element in item]

@@ -48,7 +48,7 @@ def test_pods_in_the_next_update_are_old():
     (updated(), "updated"), (paused(), "paused"), (failed(), "failed"),
     (updated() | {"steps": []}, "unchanged"),
     ({}, "not known"), ({"failed": True}, "failed"),
-    ({"skipped": True, "msg": "not begun"}, "skipped"),
+    ({"skipped": True, "msg": "not started"}, "skipped"),
 ], ids=["updated", "paused", "failed", "unchanged", "empty", "failed without a message",
         "skipped"])
 def test_outcome_of_a_task(result, outcome):

@@ -179,14 +179,14 @@ def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_file):
     assert (request["errors"] == []) is is_file
 
 
-@pytest.mark.parametrize("extra, inventory, typed", [
+@pytest.mark.parametrize("extra, inventory, is_repeatable", [
     ({}, None, True), ({}, "/etc/ansible/hosts", True), ({"context": "lyon"}, None, True),
     ({"kubeconfig": "kind: Config\nusers: [{token: s3cret}]"}, None, True),
     ({"kubeconfig": {"users": []}}, None, True),
     ({"shop_url": "x"}, None, False), ({}, "hosts.yml", False),
     ({"analysis": "[{prometheus_token: secret}]"}, None, False),
 ])
-def test_only_a_whole_command_is_repeated(monkeypatch, extra, inventory, typed):
+def test_only_a_whole_command_is_repeated(monkeypatch, extra, inventory, is_repeatable):
     monkeypatch.setattr(release_request.context, "CLIARGS",
                         {"inventory": inventory and (inventory,)})
     extra = {"controller": "foo", "stages": "10%,50%", "max_surge": "2", "image": "", **extra}
@@ -196,13 +196,13 @@ def test_only_a_whole_command_is_repeated(monkeypatch, extra, inventory, typed):
                                         extra).request(lambda path: [])
 
     assert request["user_options"] == (
-        {"name": "foo", "stages": "10%,50%", "max_surge": "2"} if typed else {})
+        {"name": "foo", "stages": "10%,50%", "max_surge": "2"} if is_repeatable else {})
     assert request["cluster"] == ({"kubeconfig": None} if "kubeconfig" in extra else
                                   {name: extra[name] for name in ("context",) if name in extra})
 
 
 def test_unknown_role_is_an_error():
-    with pytest.raises(AnsibleError, match="no role of this collection"):
+    with pytest.raises(AnsibleError, match="is not a role of this collection"):
         release_request.specs("nginx")
 
 

@@ -152,7 +152,7 @@ def playbook_differences(role: str) -> t.Iterator[Difference]:
             yield Difference(f"playbook {role}", option, "name", option, first)
 
 
-def of_other_module(spec: dict[str, Json], layer: str) -> t.Iterator[Difference]:
+def other_module_differences(spec: dict[str, Json], layer: str) -> t.Iterator[Difference]:
     """Compare the options that another module shares with rolling_update."""
     yield from differences(f"module {layer}", task.UPDATE_OPTIONS, spec)
 
@@ -191,7 +191,7 @@ def test_the_modules_differ_as_docs_options_has_it_and_in_nothing_else():
 
     assert sorted(map(str, documented)) == sorted(
         str(difference) for layer, spec in specs.items()
-        for difference in of_other_module(spec, layer))
+        for difference in other_module_differences(spec, layer))
 
 
 @pytest.mark.parametrize("option", REMOVED_FROM_ROLES)
@@ -201,7 +201,7 @@ def test_the_modules_differ_as_docs_options_has_it_and_in_nothing_else():
     ({"__image_bump_short_names": True, "{}": 1}, (), ""),
     ({}, ("{}",), ""),
 ], ids=["role", "typed for a playbook", "another variable", "typed for a role"])
-def test_a_removed_option_is_an_error_with_the_new_way(option, variables, extra, name):
+def test_a_removed_option_is_an_error_with_the_replacement(option, variables, extra, name):
     read = release_request.Variables(
         "image_bump", {key.format(option): value for key, value in variables.items()}
         | {"image_bump_name": "foo"}, lambda template: template,
@@ -226,7 +226,7 @@ def test_each_layer_describes_each_option(role):
 
 
 @pytest.mark.parametrize("playbook", ["image_bump", "regions"])
-def test_a_playbook_reads_each_variable_of_the_role_that_ansible_sets_for_no_other(playbook):
+def test_a_playbook_passes_each_variable_that_only_the_role_has(playbook):
     """The role reads options of the module by their short names."""
     path = ROOT / "playbooks" / "tasks" / "image_bump.yml"
     (task_of_playbook,) = yaml.safe_load(path.read_text("utf-8"))
@@ -297,9 +297,9 @@ def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json
                   for question in questions(role).values()} | answers)
     options = {name: option for option, name in PLAYBOOK_NAMES.items()}
     # as in the playbook
-    role_differences = {f"{role}_{options.get(name, name)}": value for name,
-                        value in variables.items()}
-    request_variables = release_request.Variables(role, {**variables, **role_differences,
+    role_variables = {f"{role}_{options.get(name, name)}": value
+                      for name, value in variables.items()}
+    request_variables = release_request.Variables(role, {**variables, **role_variables,
                                                          f"__{role}_short_names": True},
                                                   lambda template: template)
     request = Request.of(request_variables.request(lambda path: []))

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock, FixedClock
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import (
+    Clock,
+    SimulatedClock,
+)
 
 
 def test_clocks():
-    """The fixed clock advances only in sleep()."""
-    clock, fixed = Clock(), FixedClock()
-    before, fixed_before = clock.monotonic(), fixed.monotonic()
+    """The simulated clock advances only in sleep(), which returns at once."""
+    clock, simulated = Clock(), SimulatedClock()
+    before, simulated_before = clock.monotonic(), simulated.monotonic()
 
     clock.sleep(0.01)
-    fixed.sleep(1000)
+    simulated.sleep(1000)
 
     assert clock.monotonic() >= before + 0.01
-    assert fixed.monotonic() == fixed_before + 1000
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", clock.stamp())
+    assert simulated.monotonic() == simulated_before + 1000
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", clock.timestamp_seconds())

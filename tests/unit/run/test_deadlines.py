@@ -99,19 +99,19 @@ class WithFinalizers(Cluster):
                           print_line=self.lines.append)
 
 
-KEEP_NAME = dataclasses.replace(UPDATE, next_name="bar", rolls_back=True)
+WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar", rolls_back=True)
 
 
-@pytest.mark.parametrize("request_, begun, name, before, world_after", [
-    (KEEP_NAME, None, "foo", {"foo", "bar"}, {"bar"}),
+@pytest.mark.parametrize("request_, earlier_request, name, before, after", [
+    (WITH_NEXT_NAME, None, "foo", {"foo", "bar"}, {"bar"}),
     (UPDATE, None, SUCCESSOR, {"foo", SUCCESSOR}, {"foo"}),
     (ROLLBACK, UPDATE, SUCCESSOR, {"foo", SUCCESSOR}, {"foo"}),
 ], ids=["next_name", "handover", "rollback"])
 def test_deletion_blocked_by_finalizers_is_an_error_and_resumable(
-        request_, begun, name, before, world_after):
+        request_, earlier_request, name, before, after):
     cluster = WithFinalizers(rc(finalizers=["example.com/a"]))
-    if begun:
-        cluster.run(dataclasses.replace(begun, pause_at=Size(1)))
+    if earlier_request:
+        cluster.run(dataclasses.replace(earlier_request, pause_at=Size(1)))
 
     error = cluster.update_error(request_)
 
@@ -129,13 +129,13 @@ def test_deletion_blocked_by_finalizers_is_an_error_and_resumable(
 
     cluster.removes_finalizers = True
     cluster.run(request_)
-    assert (cluster.controllers().keys() == world_after
+    assert (cluster.controllers().keys() == after
             and not any(controller.is_updating for controller in cluster.controllers().values()))
 
 
 def test_no_rollback_after_a_timeout_caused_by_finalizers():
     cluster = WithFinalizers(rc(finalizers=["example.com/a"]))
-    error = cluster.update_error(dataclasses.replace(KEEP_NAME, timeout=30))
+    error = cluster.update_error(dataclasses.replace(WITH_NEXT_NAME, timeout=30))
     assert error.what == "the deletion of foo does not end" and not isinstance(error, RolloutFailed)
 
 
@@ -165,7 +165,7 @@ def test_fatal_cause_ends_the_task_after_failure_grace(
 def alternating_cluster(period, seconds, trouble, other_reason):
     """Return a cluster whose pods fail for two reasons in turn.
 
-    The reason is `trouble` for the first `seconds` of each period, then `otherwise`.
+    The reason is `trouble` for the first `seconds` of each period, then `other_reason`.
     """
     cluster = stalled_cluster(rc())
 
@@ -212,7 +212,7 @@ def test_pods_are_not_read_before_the_controller_manager_syncs():
                          [(LARGE_CONTROLLER + 1, 4, 4),
                           (LARGE_CONTROLLER + 1, 100, CHEAP_CHECK_SECONDS),
                           (LARGE_CONTROLLER, 100, 1)],
-                         ids=["until a pod does not only start", "limited time",
+                         ids=["until a pod fails to start", "limited time",
                               "small controller"])
 def test_starting_pods_of_a_large_controller_are_not_read(replicas, starts, first):
     observed = Controller.from_api(rc(replicas=replicas))
@@ -312,15 +312,15 @@ def test_repeatedly_rejected_writes_are_an_error():
 
 
 class RejectingCluster(Cluster):
-    """Nodes that reject new pods: one more pod per observation, at most `most` in total."""
+    """Nodes that reject new pods: one more pod per observation, up to `maximum`."""
 
-    def __init__(self, *items, most=1000, reason="SysctlForbidden"):
+    def __init__(self, *items, maximum=1000, reason="SysctlForbidden"):
         super().__init__(*items)
-        self.on_wait, self.most, self.reason = self.stall, most, reason
+        self.on_wait, self.maximum, self.reason = self.stall, maximum, reason
         self.rejected, self.lines = 5, []
 
     def troubled_pods(self, controller):
-        self.rejected = min(self.rejected + 1, self.most)
+        self.rejected = min(self.rejected + 1, self.maximum)
         return [{"metadata": {"name": f"{controller.name}-{number}", "uid": f"u{number}"},
                  "spec": {"nodeName": "n"}, "status": {
             "phase": "Failed", "reason": self.reason, "message": "Pod was rejected: no"}}
@@ -419,7 +419,7 @@ def test_failure_with_an_endless_cause_is_endless(kinds):
 
 def test_earlier_rejected_pods_are_ignored():
     """Rejected pods stay in the list for long; the node may have lacked resources only briefly."""
-    assert "no progress for 60 s" in update_error(RejectingCluster(rc(), most=6),
+    assert "no progress for 60 s" in update_error(RejectingCluster(rc(), maximum=6),
                                                   progress_deadline=60,
                                                   failure_grace=1).what
 

@@ -34,7 +34,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import ALONE
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import DEFAULT_INTERVALS
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines import (
     MAX_REJECTED_WRITES,
 )
@@ -162,7 +162,7 @@ def test_failed_rollback_is_not_rolled_back():
 def test_no_rollback_for_causes_that_survive_it():
     cluster = Cluster(old(2), new(1))
     run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
-                      ALONE)
+                      DEFAULT_INTERVALS)
     error = RolloutFailed("no progress")
     error.skips_rollback = True
 
@@ -240,7 +240,7 @@ def test_unknown_partner_is_looked_up_before_a_creation():
 
 
 def test_absent_partner_is_not_looked_up():
-    """The annotation, tested to be absent, keeps other clients from creating a successor.
+    """The first write tests that the annotation is absent, so there is no successor.
 
     After the handover, the watch reports the deletion of the successor.
     """
@@ -264,10 +264,10 @@ class SlowCluster(Cluster):
                      "put_lease", "write"):
             setattr(self, verb, functools.partial(self.count, verb, getattr(self, verb)))
 
-    def count(self, verb, ask, *arguments):
+    def count(self, verb, send, *arguments):
         if not self.in_background:
             self.blocking.append(verb)
-        return ask(*arguments)
+        return send(*arguments)
 
     def revisions(self, uids):
         return self.cluster.revisions(uids) or []
@@ -312,7 +312,7 @@ def test_list_from_before_the_close_does_not_end_the_handover():
 
 
 class PodByPodCluster(Cluster):
-    """Cluster whose handover asks for permission to continue after each pod; some pods refuse."""
+    """Cluster whose handover calls may_continue() before each pod; pods may be rejected."""
 
     rejects_pod = staticmethod(lambda: False)
 
@@ -431,7 +431,7 @@ def test_revisions_and_pods_are_read_after_a_rejected_write():
     """The client that changed the object may have changed revisions and pods, too."""
     cluster = Cluster(rc())
     run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
-                      ALONE)
+                      DEFAULT_INTERVALS)
     observation = run.observe()
     run.memory.revisions, run.memory.look_at_pods_from = [{}], cluster.clock.now + 1000
     cluster.allow_write = lambda write: False
@@ -450,7 +450,7 @@ def interrupted_handover():
 
 
 def test_unknown_successor_is_looked_up_before_foo_is_opened():
-    """Another task, or this task before a kill, began the handover; this task has just listed."""
+    """Another task, or this task before a kill, began the handover; the list may be out of date."""
     cluster = interrupted_handover()
     cluster.hidden.add(SUCCESSOR)
 
@@ -766,7 +766,7 @@ class BuggyCluster(ClusterWithAutoscaler):
 
 @pytest.mark.parametrize("is_lasting", [False, True])
 @pytest.mark.parametrize("verb", ["write", "wait", "controllers", "record"])
-def test_bug_restores_the_autoscaler_and_explains_the_report(verb, is_lasting):
+def test_bug_restores_the_autoscaler_and_asks_for_a_report(verb, is_lasting):
     cluster = BuggyCluster(rc(), verb=verb, is_lasting=is_lasting)
     before = cluster.scaler
 

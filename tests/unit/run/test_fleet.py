@@ -35,7 +35,7 @@ FLOW = choose(Request("any"))
 
 
 class Cluster(clusters.Cluster):
-    """Cluster with `chosen` controllers for every selector, and forbidden writes to `refused`."""
+    """Cluster where each selector matches the names in `selected`, and writes to `refused` fail."""
 
     def __init__(self, *items, selected=()):
         super().__init__(*items)

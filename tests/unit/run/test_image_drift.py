@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""When a run compares the images of its new pods, and the consequences."""
+"""Check when a run compares the images of its new pods, and the consequences of a difference."""
 
 from __future__ import annotations
 

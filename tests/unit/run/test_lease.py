@@ -92,9 +92,9 @@ class Server:
     def start_in_background(self, work):
         if self.background is None:
             return None
-        begun = InFlight(work, self.is_free)
-        self.background.append(begun)
-        return begun
+        request = InFlight(work, self.is_free)
+        self.background.append(request)
+        return request
 
 
 class InFlight(concurrent.futures.Future):
@@ -119,7 +119,7 @@ class InFlight(concurrent.futures.Future):
 
 
 class Client:
-    """Task with a Lease. During a sleep, the server's clock advances and `others` acts."""
+    """Task with a Lease. During a sleep, the server's clock advances, and other_clients() runs."""
 
     def __init__(self, server, machine="", lock_timeout=0, other_clients=lambda: None,
                  kind=Kind.REPLICATION_CONTROLLER,
@@ -145,7 +145,7 @@ class Client:
         self.server.now += seconds
 
     def renew_periodically(self):
-        """Renew the Lease while another client sleeps."""
+        """Renew the Lease if due, after RETRY_PERIOD; a sleeping client calls this."""
         self.clock += lease.RETRY_PERIOD
         self.lease.renew()
 
@@ -336,7 +336,7 @@ FORGED = {
 @pytest.mark.parametrize("process",
                          [lambda: None, running_process_of_this_machine, lambda: ["x"],
                           lambda: "[" * 10**5],
-                         ids=["no holder", "process 1 of this machine", "list", "invalid JSON"])
+                         ids=["no holder", "process 1 of this machine", "list", "invalid text"])
 @pytest.mark.parametrize("forged", [{}, *FORGED.values()], ids=["unchanged", *FORGED])
 def test_forged_lease_expires_after_lease_duration(server, forged, process):
     Client(server).lease.acquire()
@@ -449,16 +449,16 @@ def test_lease_is_renewed_at_the_interval(server):
 
 
 def test_age_of_a_lease_counts_from_the_request(server):
-    """The server sets renewTime before the response, however late the response arrives."""
+    """The task sets renewTime before the request, however late the response arrives."""
     client = Client(server)
     write, put = server.put_lease, []
 
-    def late(item):
+    def put_slowly(item):
         put.append(item["metadata"]["name"])
         client.advance(lease.SHARED_RENEW_INTERVAL if put[-1] == WITHOUT_KIND else 0)
         return write(item)
 
-    server.put_lease = late
+    server.put_lease = put_slowly
     client.lease.acquire()
     client.lease.renew()
 
@@ -529,7 +529,7 @@ def test_both_leases_are_written_concurrently_on_a_slow_connection(server):
 
 def test_refused_task_releases_its_other_lease(server, monkeypatch):
     monkeypatch.setattr(concurrent.futures, "wait",
-                        lambda under_way: [call.answer() for call in under_way])
+                        lambda requests: [request.answer() for request in requests])
     first = Client(server)
     first.lease.acquire()
     del server.leases[WITHOUT_KIND]
@@ -600,10 +600,10 @@ def test_background_renewal_with_another_holder_stops_the_driver(server, slow_cl
 
 def test_failed_background_renewal_is_reported_by_the_next_renewal(
         server, slow_client, monkeypatch):
-    def fails(_lease):
+    def fail(_lease):
         raise RolloutError("the API server cannot be reached")
 
-    monkeypatch.setattr(server, "put_lease", fails)
+    monkeypatch.setattr(server, "put_lease", fail)
     slow_client.lease.renew()
     server.background[0].answer()
 
@@ -613,7 +613,7 @@ def test_failed_background_renewal_is_reported_by_the_next_renewal(
 
 def test_release_waits_for_a_renewal_in_flight(server, slow_client, monkeypatch):
     monkeypatch.setattr(concurrent.futures, "wait",
-                        lambda under_way: [call.answer() for call in under_way])
+                        lambda requests: [request.answer() for request in requests])
     slow_client.lease.renew()
 
     slow_client.lease.release()
@@ -678,29 +678,29 @@ def test_earlier_version_and_this_version_exclude_each_other(
         server, first, second, machine, kind, monkeypatch):
     # an earlier version runs in another process
     monkeypatch.setattr(Process, "has_ended", lambda process: False)
-    earlier = first(server, machine=machine, kind=kind)
-    earlier.lease.acquire()
-    advance = second(server, machine=machine, other_clients=earlier.renew_periodically)
+    holder = first(server, machine=machine, kind=kind)
+    holder.lease.acquire()
+    waiter = second(server, machine=machine, other_clients=holder.renew_periodically)
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        advance.lease.acquire()
-    advance.lease.release()
-    earlier.lease.renew()
-    earlier.lease.release()
+        waiter.lease.acquire()
+    waiter.lease.release()
+    holder.lease.renew()
+    holder.lease.release()
 
     assert server.leases == {}
     second(server, machine=machine).lease.acquire()
 
 
 def test_shared_lease_stays_until_the_last_release(server):
-    earlier, advance = Client(server), Client(server, kind=Kind.DEPLOYMENT)
-    earlier.lease.acquire()
-    advance.lease.acquire()
-    earlier.lease.release()
+    first, second = Client(server), Client(server, kind=Kind.DEPLOYMENT)
+    first.lease.acquire()
+    second.lease.acquire()
+    first.lease.release()
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        EarlierVersion(server, other_clients=advance.renew_periodically).lease.acquire()
+        EarlierVersion(server, other_clients=second.renew_periodically).lease.acquire()
 
-    advance.lease.release()
+    second.lease.release()
     assert server.leases == {}
 
 
@@ -762,8 +762,8 @@ def test_lease_written_by_another_client_is_reported(server):
     assert client.lease.is_lost
 
 
-#: Holders of a Lease, and the time at which another process's task acquires the Lease: at once,
-#: later (after LEASE_DURATION) or never (while the holder renews).
+#: Holders of a Lease, and when the task of the test acquires the Lease: at once, later (after
+#: LEASE_DURATION) or never (an error, because the holder is alive).
 ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
 HOLDERS = {
     "no holder": (None, "at once"),
@@ -890,14 +890,14 @@ class RandomTask:
             member._gateway, member._elapsed = gateway, member._task.elapsed
             member._request = dataclasses.replace(member._request,
                                                   lock_timeout=chance.choice((0, 0, 60)))
-        self.left, self.requests, self.dies_at = chance.randrange(1, 8), 0, chance.choice(
+        self.steps, self.requests, self.dies_at = chance.randrange(1, 8), 0, chance.choice(
             (None, chance.randrange(1, 15)))
 
-    def request(self, gateway):
+    def request(self, send):
         def request(item):
             self.requests += 1
             self.scheduler.wait(self.scheduler.chance.choice((0, 0, 0.1, 2)))
-            answer = gateway(item)
+            answer = send(item)
             self.scheduler.wait(self.scheduler.chance.choice((0, 0, 0.1)))
             if self.requests == self.dies_at:
                 self.is_holding = False
@@ -909,11 +909,11 @@ class RandomTask:
         try:
             self.lease.acquire()
             self.is_holding = True
-            for _step in range(self.left):
+            for _step in range(self.steps):
                 self.lease.renew()
                 self.renewals += 1
-                assert not [racer for racer in tasks
-                            if racer is not self and self.excludes(racer) and racer.may_work()]
+                assert not [rival for rival in tasks
+                            if rival is not self and self.excludes(rival) and rival.may_work()]
                 self.scheduler.wait(self.scheduler.chance.choice((0, 1, 3, 3, 2 * LEASE_DURATION)))
         except RolloutError as error:
             self.error = error
@@ -922,8 +922,8 @@ class RandomTask:
         self.is_holding = False
         self.lease.release()
 
-    def excludes(self, racer):
-        return self.kind is racer.kind or EarlierVersion in (self.make, racer.make)
+    def excludes(self, rival):
+        return self.kind is rival.kind or EarlierVersion in (self.make, rival.make)
 
     def may_work(self):
         """Return whether the task may write without a renewal of the Lease."""
@@ -936,18 +936,19 @@ class RandomTask:
                          ids=str)
 def test_random_interleavings_never_let_two_tasks_work(seeds):
     """Tasks of both versions and two kinds may be suspended for long, or die, at any request."""
-    worked = collections.Counter()
+    #: Number of seeds by the number of tasks that held the Lease.
+    seeds_by_workers = collections.Counter()
     for seed in seeds:
         scheduler, server = Scheduler(random.Random(seed)), Server()
-        tasks = [RandomTask(scheduler, server) for _racer in range(4)]
-        for racer in tasks:
-            scheduler.add(functools.partial(racer.run, tasks))
+        tasks = [RandomTask(scheduler, server) for _task in range(4)]
+        for task in tasks:
+            scheduler.add(functools.partial(task.run, tasks))
         scheduler.run()
 
         assert scheduler.overlaps == [], f"seed {seed}"
-        assert all(racer.renewals or racer.error or racer.dies_at for racer in tasks)
-        worked[sum(bool(racer.renewals) for racer in tasks)] += 1
-    assert worked[1] and worked[2] and worked[3]
+        assert all(task.renewals or task.error or task.dies_at for task in tasks)
+        seeds_by_workers[sum(bool(task.renewals) for task in tasks)] += 1
+    assert seeds_by_workers[1] and seeds_by_workers[2] and seeds_by_workers[3]
 
 
 def test_unchanged_task_deletes_leases_of_a_dead_process(server):

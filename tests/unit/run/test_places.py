@@ -105,8 +105,8 @@ class Fleet:
     def requests(self):
         return self.many.requests(self.params, self.groups)
 
-    def run(self, way=fleet.run, *more):
-        return way(self.many, self.requests, self.groups, Clock(), *more)
+    def run(self, mode=fleet.run, *more):
+        return mode(self.many, self.requests, self.groups, Clock(), *more)
 
     def error(self):
         with pytest.raises(RolloutError) as error:

@@ -22,7 +22,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339, seconds
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import Soak
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
@@ -150,7 +149,7 @@ def test_soak_lasts_for_its_seconds_with_one_write(request_, phase, written):
 def test_sizes_include_start_and_end_of_the_soak(request_, has_failed):
     """Sizes include the start and the end of the soak, for the report."""
     cluster, request = ObservedCluster(rc()), dataclasses.replace(request_, return_sizes=True)
-    cluster.clock.instant = lambda: rfc3339(cluster.clock.now)
+    cluster.clock.timestamp_millis = lambda: rfc3339(cluster.clock.now)
     if has_failed:
         cluster.schedule(SOAK / 2, cluster.override(restarts=1))
         result = cluster.error(request).progress
@@ -179,18 +178,18 @@ def test_passed_soak_is_not_repeated():
             and "already paused" in result["msg"])
 
 
-@pytest.mark.parametrize("again, least", [
+@pytest.mark.parametrize("second_request, minimum", [
     (dataclasses.replace(PAUSED, soak=2 * SOAK), SOAK),
     (dataclasses.replace(PAUSED, pause_at=Size(2)), SOAK)],
     ids=["for longer", "with more pods"])
-def test_longer_or_later_pause_is_soaked(again, least):
+def test_longer_or_later_pause_is_soaked(second_request, minimum):
     cluster = ObservedCluster(rc())
     cluster.run(PAUSED)
 
-    seconds, result = cluster.timed_run(again)
+    seconds, result = cluster.timed_run(second_request)
 
-    assert least <= seconds < least + 5 and result["rollout"]["phase"] == "paused"
-    assert not cluster.timed_run(again)[1]["changed"]
+    assert minimum <= seconds < minimum + 5 and result["rollout"]["phase"] == "paused"
+    assert not cluster.timed_run(second_request)[1]["changed"]
 
 
 def test_existing_pause_is_soaked_on_request():
@@ -238,7 +237,7 @@ def test_healthy_time_before_a_kill_counts(request_, downtime):
     lambda cluster, now: lambda: cluster.events.append({
         "metadata": {"uid": "e"}, "involvedObject": {"uid": f"uid of {SUCCESSOR}-0"},
         "lastTimestamp": now}),
-], ids=["a restart", "a while in which it was not ready", "another pod", "a warning"])
+], ids=["a restart", "a period without readiness", "another pod", "a warning"])
 def test_soak_restarts_after_an_unobserved_event(event):
     cluster = ObservedCluster(rc())
     cluster.run_and_kill(20)
@@ -329,7 +328,7 @@ def test_warnings_about_new_pods_are_compared_with_old_pods():
         names = {"new": f"uid of {SUCCESSOR}-0", "old": "uid of foo-0"}
         events = [{"metadata": {"uid": pod}, "involvedObject": {"uid": names[pod]},
                    "reason": "Unhealthy", "count": 2}
-                  for pod in about for _old in range(1)]
+                  for pod in about]
         # Two old pods remain: the average per old pod needs warnings about both pods.
         events += [{**events[-1], "metadata": {"uid": "b"},
                     "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
@@ -385,9 +384,8 @@ def test_warning_about_a_deleted_primary():
 
     result = cluster.run()
 
-    warning = ("somebody deleted ReplicationController default/foo while its new pods were "
-               "watched: "
-               "the soak has ended there, after 2")
+    warning = ("another client deleted ReplicationController default/foo while its new pods were "
+               "watched: the soak ended after 2")
     assert ([line for line in result["warnings"] if line.startswith(warning)]
             and result["rollout"]["phase"] == "complete")
     assert len(cluster.lines_with(f"warning: {warning}")) == 1
@@ -433,17 +431,15 @@ def test_soak_requires_permission_to_list_pods():
 
 # Forged annotations
 
-MARK = Soak("0123", 0.0)
-
-
 def write_annotation(cluster, text):
     cluster.patch("foo", "/metadata/annotations/baton.kubernetes~1soak", text)
 
 
 def best_forgery(cluster):
     """Return the best forgery of the annotation: right template, started in 1970, passed."""
-    mark = json.loads(cluster.cluster.items["foo"]["metadata"]["annotations"][object_meta.SOAK])
-    return {**mark, "began": "1970-01-01T00:00:00Z", "passed": 1, "seconds": 10**6}
+    annotations = cluster.cluster.items["foo"]["metadata"]["annotations"]
+    return {**json.loads(annotations[object_meta.SOAK]), "began": "1970-01-01T00:00:00Z",
+            "passed": 1, "seconds": 10**6}
 
 
 def test_forged_passed_soak_is_checked_against_the_pods():

@@ -226,11 +226,11 @@ def test_other_failures_are_recorded_while_pods_are_missing(soak_):
 
 
 def test_unchanged_pods_are_not_parsed(soak_, monkeypatch):
-    """To parse 3,000 pods takes 0.2 s of processor time per turn, at five turns a second."""
+    """Parsing 3,000 pods takes 0.2 s of processor time per turn, at five turns a second."""
     parsed = []
-    of, is_healthy = incidents.pod_health.Vitals.from_api, incidents.pod_health.is_healthy
+    from_api, is_healthy = incidents.pod_health.Vitals.from_api, incidents.pod_health.is_healthy
     monkeypatch.setattr(incidents.pod_health.Vitals, "from_api",
-                        lambda pod: parsed.append(pod) or of(pod))
+                        lambda pod: parsed.append(pod) or from_api(pod))
     monkeypatch.setattr(incidents.pod_health, "is_healthy",
                         lambda pod: parsed.append(pod) or is_healthy(pod))
     items = pods(*map(str, range(100)))
@@ -259,7 +259,7 @@ def test_recreated_controller_restarts_the_soak(soak_):
     soak_.observe(2, pods("a", "b"))
 
     assert (len(soak_.warnings_) == 1
-            and soak_.warnings_[0].endswith("the soak has ended there, after 10 of 600 s"))
+            and soak_.warnings_[0].endswith("the soak ended after 10 of 600 s"))
 
 
 def test_soak_is_imported_on_demand():

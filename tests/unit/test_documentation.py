@@ -257,3 +257,14 @@ def test_links_of_a_page_resolve(page):
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors_of(target), link
+
+
+def test_readme_has_at_most_120_lines():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
+
+
+def test_readme_or_an_overview_links_to_every_page():
+    linked = {(ROOT / page).parent.joinpath(link.partition("#")[0]).resolve()
+              for page in ("README.md", "docs/concepts/how-it-works.md")
+              for link in LINK.findall((ROOT / page).read_text("utf-8"))}
+    assert not {page.resolve() for page in (ROOT / "docs").rglob("*.md")} - linked

@@ -114,7 +114,7 @@ def test_another_client_rolls_back_the_update(namespace, playbooks, ansible_envi
 @pytest.mark.full
 @pytest.mark.parametrize("on_failure, sizes, outcome",
                          [("rollback", (2, 0), "rolled_back"), ("stop", (1, 1), "stopped")])
-def test_missing_approval_rolls_back_at_the_deadline(
+def test_missing_approval_fails_the_update_at_the_deadline(
         namespace, playbooks, on_failure, sizes, outcome):
     namespace.make_primary(2)
 

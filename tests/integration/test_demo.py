@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def name(cluster):
+def cluster_name(cluster):
     """Provide the name of the tests' cluster, and delete the demo's objects after the test."""
     if external_kubeconfig():
         pytest.skip("KUBECONFIG names the cluster, but the demo starts an embedded cluster")
@@ -28,13 +28,14 @@ def name(cluster):
         core.delete_collection_namespaced_pod("default")
 
 
-def test_demo_succeeds(name):
+def test_demo_succeeds(cluster_name):
     foreign = ("MAKE", "MFLAGS", "ANSIBLE_", "K8S_AUTH_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
 
     run = subprocess.run(["make", "--no-print-directory", "demo"], cwd=ROOT,
-                         env={**environment, "BATON_DEMO_CLUSTER": name}, stdin=subprocess.DEVNULL,
-                         capture_output=True, text=True, timeout=600, check=False)
+                         env={**environment, "BATON_DEMO_CLUSTER": cluster_name},
+                         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600,
+                         check=False)
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert "The demo has failed" not in run.stdout and "The demo took" in run.stdout

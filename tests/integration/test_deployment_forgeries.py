@@ -81,8 +81,8 @@ def deployment_image(namespace):
 
 
 def test_forged_record_after_an_update_causes_no_change(namespace):
-    """A killed client may have written such a record, so a rollback returns at most to the previous
-    revision.
+    """A killed client may have written the same record, so a rollback may return to the previous
+    revision, but no further.
     """
     namespace.make_deployment(2)
     for image in IMAGES[1:]:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The examples of rolling_update for five questions of a new user, run as they are written."""
+"""Run the examples of rolling_update that answer five questions of a new user."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ EXAMPLES = {example["name"]: example.get("baton.kubernetes.rolling_update", {})
             for example in yaml.safe_load(rolling_update.EXAMPLES)}
 
 
-def example(beginning):
-    """Return the options of the only example whose name begins like this."""
-    (options,) = (options for name, options in EXAMPLES.items() if name.startswith(beginning))
+def example(prefix):
+    """Return the options of the only example whose name starts with the prefix."""
+    (options,) = (options for name, options in EXAMPLES.items() if name.startswith(prefix))
     return dict(options)
 
 
@@ -38,7 +38,7 @@ def test_canary_of_a_stateful_set_is_watched_and_rolled_back(namespace, ansible_
         assert images == ["myimage:v1"] * 4 and "rolled back" in result["msg"]
 
 
-def test_controllers_with_a_label_are_rolled_up_to_the_second_failure(
+def test_update_by_label_stops_after_the_second_failure(
         namespace, ansible_environment):
     options = example("Roll all controllers with a label")
     assert (options["concurrency"], options["max_failures"]) == (3, "1")
@@ -58,7 +58,7 @@ def test_controllers_with_a_label_are_rolled_up_to_the_second_failure(
     assert [outcome["skipped"] for outcome in result["results"]] == [False, False, True, True]
 
 
-def test_previous_revision_returns(namespace, ansible_environment):
+def test_rollback_to_the_previous_revision(namespace, ansible_environment):
     namespace.make_deployment(2)
     namespace.roll(kind="Deployment", image="myimage:v2")
 
@@ -68,15 +68,15 @@ def test_previous_revision_returns(namespace, ansible_environment):
     assert result["msg"] == "foo is rolled back to myimage:v1: 2 of 2 replicas available"
 
 
-def test_update_pauses_at_half_for_a_person(namespace, ansible_environment):
+def test_update_pauses_at_half_and_completes(namespace, ansible_environment):
     namespace.make_primary(4)
 
     paused, _lines = run_ad_hoc(namespace, ansible_environment, **example("Pause the update"))
-    done, _lines = run_ad_hoc(namespace, ansible_environment, **example("Update the rest"))
+    completed, _lines = run_ad_hoc(namespace, ansible_environment, **example("Update the rest"))
 
     assert paused["rollout"]["phase"] == "paused"
     assert paused["rollout"]["successor"]["replicas"] == 2
-    assert done["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
+    assert completed["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
 
 
 def test_daemon_set_restarts_without_a_change(namespace, request, ansible_environment):

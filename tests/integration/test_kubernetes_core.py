@@ -27,7 +27,7 @@ PASSWORD = "swordfish-in-the-vault"
 MODULE = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
 module = AnsibleModule({"context": {}, "namespace": {}, "name": {}})
-module.exit_json(**{"given": module.params})
+module.exit_json(**{"options": module.params})
 """
 
 
@@ -57,7 +57,7 @@ def address(tmp_path):
         server.shutdown()
 
 
-def test_playbook_of_the_page_succeeds(namespace, ansible_environment, tmp_path):
+def test_documented_playbook_succeeds(namespace, ansible_environment, tmp_path):
     """The output does not show the content of the encrypted file files/shop.yml."""
     page = (ROOT / "docs" / "reference" / "kubernetes-core.md").read_text("utf-8")
     plays = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
@@ -89,8 +89,8 @@ def test_playbook_of_the_page_succeeds(namespace, ansible_environment, tmp_path)
     assert "shop is updated to myimage:v3: 2 of 2 replicas available" in output
     assert "shop is rolled back to myimage:v2: 2 of 2 replicas available" in output
     assert '"name": "canary"' not in output and namespace.deployment("canary")["spec"] == canary
-    restarted = namespace.deployment("shop")["spec"]["template"]["metadata"]["annotations"]
-    assert any("restart" in key for key in restarted)
+    annotations = namespace.deployment("shop")["spec"]["template"]["metadata"]["annotations"]
+    assert any("restart" in key for key in annotations)
     assert PASSWORD not in output
 
 
@@ -133,9 +133,10 @@ def test_one_group_of_module_defaults_serves_both_collections(
     (collection / "plugins" / "modules" / "k8s.py").write_text(MODULE)
     namespace.make_primary(1)
     defaults = {"group/baton.kubernetes.kubernetes": {"namespace": namespace.name}}
-    tasks = [{"kubernetes.core.k8s": {"name": "foo"}, "register": "theirs"},
+    tasks = [{"kubernetes.core.k8s": {"name": "foo"}, "register": "k8s_result"},
              {"baton.kubernetes.rolling_update": {"name": "foo", "image": "myimage:v2"}},
-             {"ansible.builtin.assert": {"that": f"theirs.given.namespace == '{namespace.name}'"}}]
+             {"ansible.builtin.assert": {
+                 "that": f"k8s_result.options.namespace == '{namespace.name}'"}}]
     paths = f"{ansible_environment['ANSIBLE_COLLECTIONS_PATH']}:{tmp_path / 'collections'}"
 
     run = play(namespace, tmp_path, {**ansible_environment, "ANSIBLE_COLLECTIONS_PATH": paths},

@@ -21,7 +21,7 @@ CLUSTERS = [cluster for clusters in REGIONS.values() for cluster in clusters]
 
 @pytest.fixture
 def clusters(monkeypatch):
-    """Start three clusters, and provide a namespace with a controller of each cluster."""
+    """Start three clusters, and provide a namespace with a controller in each cluster."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     with contextlib.ExitStack() as stack:
         namespaces = {}
@@ -94,7 +94,7 @@ def new_pods(clusters, names=CLUSTERS):
 def test_regions_are_updated_in_order(clusters, regions, playbooks, check_server):
     check_server.failing_stages = {"malmo"}
     output = regions("myimage:v2", succeeds=False)
-    # malmo is rolled back, and the next region does not begin
+    # malmo is rolled back, and the update of the next region does not start
     assert new_pods(clusters) == {"malmo": 0, "lyon": 0, "porto": 0}
     assert checked_clusters(check_server) == ["malmo"] and '"outcome": "rolled_back"' in output
 

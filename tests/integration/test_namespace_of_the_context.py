@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tasks without `namespace`: in every layer, the namespace of the context, named in the output."""
+"""Test tasks without the option namespace: they use and name the namespace of the context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture
 def environment(namespace, ansible_environment):
-    """Return the environment with a kubeconfig whose context has the namespace of the test."""
+    """Provide the environment with a kubeconfig whose context has the namespace of the test."""
     kubeconfig = namespace.kubeconfig_of({"token": namespace.token})
     kubeconfig["contexts"][0]["context"]["namespace"] = namespace.name
     path = namespace.write("with-namespace", json.dumps(kubeconfig))
@@ -21,7 +21,7 @@ def environment(namespace, ansible_environment):
 
 
 def ansible(environment, *command):
-    """Return the output of a command that succeeds."""
+    """Run a command that must succeed, and return its output."""
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240,
                          check=False)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -37,11 +37,11 @@ def test_modules_use_the_namespace_of_the_context_and_name_it(namespace, environ
         return output, json.JSONDecoder().raw_decode(output.partition("=>")[2].lstrip())[0]
 
     output, paused = task("rolling_update", name="foo", image="myimage:v2", pause_at=1)
-    several, updated = task("rolling_update", names=["foo"], image="myimage:v2")
+    output_of_names, updated = task("rolling_update", names=["foo"], image="myimage:v2")
     _output, status = task("rolling_update_info", name="foo")
 
     assert f"localhost | {namespace.name} | create foo-" in output
-    assert f"localhost | {namespace.name} | foo: scale foo" in several
+    assert f"localhost | {namespace.name} | foo: scale foo" in output_of_names
     assert paused["namespace"] == paused["results"][0]["namespace"] == namespace.name
     assert f" namespace={namespace.name} " in paused["rollback_command"]
     assert updated["results"][0]["namespace"] == namespace.name

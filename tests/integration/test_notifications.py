@@ -24,7 +24,7 @@ SECRET, TOKEN = "T0secretB0secret", "s3cret-t0ken"
 
 
 class Receiver(http.server.ThreadingHTTPServer):
-    """HTTP server that stores the messages by path, and answers with a given status."""
+    """HTTP server that stores the messages by path, and answers each with the same status."""
 
     daemon_threads = True
 

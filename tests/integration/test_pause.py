@@ -51,7 +51,9 @@ def test_rollback_from_a_pause(namespace, pause_at):
 
 
 def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace):
-    """After each kill, rerun the task to the pause, and to the next pause or a rollback."""
+    """After each kill, rerun the task to the pause, in half of the cases also to the next pause,
+    and roll back.
+    """
     namespace.make_primary(3)
     for number in range(1, MAX_WRITES):
         try:

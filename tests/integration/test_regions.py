@@ -3,7 +3,8 @@
 
 """Test the order of regions, and the defaults of AWX's surveys for each kind.
 
-Each host of the inventory represents a cluster by a controller of one namespace.
+Each inventory host stands in for a cluster; its controller is one of several in the same test
+namespace.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def write_inventory(playbooks, groups, hosts):
 
 @pytest.fixture
 def clusters(namespace, playbooks):
-    """Provide a function that returns the image of each reachable cluster."""
+    """Provide a function that returns the image tag of the controller of each reachable cluster."""
     kubeconfig = json.loads(Path(namespace.kubeconfig).read_text())
     context, unreachable_cluster = (
         kubeconfig["contexts"][0]["name"],
@@ -88,10 +89,10 @@ def test_failed_region_stops_the_next_regions(playbooks, clusters):
 def test_documented_custom_play_stops_the_next_regions(playbooks, clusters):
     page = (ROOT / "docs" / "how-to" / "many-clusters.md").read_text(encoding="utf-8")
     (play,) = yaml.safe_load(re.findall(r"```yaml\n(- hosts: all.*?)```", page, re.DOTALL)[0])
-    (rolled,) = play["roles"]
-    rolled |= {"image_bump_name": "{{ controller }}",
-               "image_bump_namespace": "{{ controller_namespace }}",
-               "image_bump_image": "myimage:v2"}
+    (role_entry,) = play["roles"]
+    role_entry |= {"image_bump_name": "{{ controller }}",
+                   "image_bump_namespace": "{{ controller_namespace }}",
+                   "image_bump_image": "myimage:v2"}
     playbooks.write("smoke.yml", [{"ansible.builtin.debug": {}}])
     playbooks.write("play.yml", [play | {"serial": [2, "100%"]}])
 
@@ -104,8 +105,8 @@ def test_documented_custom_play_stops_the_next_regions(playbooks, clusters):
 
 @pytest.fixture
 def kinds(namespace, playbooks):
-    """Create a controller of each kind, and provide a function that returns the images of their
-    pods.
+    """Create a controller of each kind, and provide a function that returns the label app and the
+    image of each of their pods.
     """
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
         namespace.allow(role(name), name)

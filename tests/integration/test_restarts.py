@@ -23,18 +23,25 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-#: Texts of progress lines: half of the pods are new; foo has the new template, which is closed; the
-#: template of the successor is closed; foo owns all pods; the successor is deleted.
-MIDDLE, RENAMED, CLOSED = "scale foo: 3 -> 2", "rename foo: ", "no more pods are created for it"
-HANDED_OVER, DELETED = "hand over foo-", "it has no pods"
-#: Foo owns half of the pods; no progress line marks this moment.
+# Moments of the update, by the text of their progress lines
+#: Half of the pods are new.
+MIDDLE = "scale foo: 3 -> 2"
+#: Foo has the new template, which is closed.
+RENAMED = "rename foo: "
+#: The template of the successor is closed.
+CLOSED = "no more pods are created for it"
+#: Foo owns all pods.
+HANDED_OVER = "hand over foo-"
+#: The successor is deleted.
+DELETED = "it has no pods"
+#: Foo owns half of the pods. This moment has no progress line.
 HANDING_OVER = "half of the pods"
 #: Duration of a short outage in seconds.
 OUTAGE = 0.7
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("KUBECONFIG")),
-                                reason="NEEDS THE EMBEDDED CLUSTER: the components of a given one "
-                                       "must not be killed")
+                                reason="NEEDS THE EMBEDDED CLUSTER: the components of another "
+                                       "cluster must not be killed")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +55,7 @@ def expected_state(cluster):
 
 
 class Outage:
-    """Kills a component at a progress line, and restarts the component after a short outage."""
+    """Kills a component at a moment of the update, and restarts it if the outage is short."""
 
     def __init__(self, cluster, component, moment, is_short=True):
         self.cluster, self.component = cluster, component
@@ -76,7 +83,7 @@ class Outage:
             self.cluster.start(self.component)
 
     def wait_for_restart(self):
-        """Wait until the component runs again."""
+        """Wait for the end of a short outage, or end a long outage."""
         assert self.thread, f"no progress line: {self.moment}"
         self.thread.join(60)
         self.cluster.start(self.component)

@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The module, its check mode and the look in Ansible's own process give the same answer.
+"""Test that the action plugin, the module, and the module in check mode return equal results.
 
-For every kind, for one controller and for many, and for errors.
+The action plugin answers only if the module has nothing to change. The tests cover each kind, one
+and several controllers, and errors.
 """
 
 from __future__ import annotations
@@ -64,22 +65,22 @@ def versions(namespace):
     """Return uid and generation of all controllers."""
     items = ([namespace.rc(name) for name in namespace.rcs()] + namespace.deployments()
              + namespace.replica_sets())
-    # may be deleted meanwhile
+    # a controller may be deleted after the list
     return {(item["metadata"]["uid"], item["metadata"]["generation"]) for item in items if item}
 
 
-def told(result, flow):
+def comparable_parts(result, flow):
     """Return the parts of a result without times and generated names.
 
-    Excluded: the sizes of a Deployment, which the server changes, sometimes two at once.
+    The size changes of a Deployment are left out: the server may make two of them at once.
     """
     summary = {key: result.get(key)
                for key in ("name", "changed", "failed", "skipped", "msg", "failure")}
     steps = [(step["action"], step["kind"], step["from"], step["to"])
              for step in result.get("steps", ())
              if (flow, step["kind"]) != ("Deployment", "ReplicaSet")]
-    return {**summary, "results": [told(entry, flow) for entry in result.get("results", ())],
-            "steps": steps}
+    return {**summary, "steps": steps,
+            "results": [comparable_parts(entry, flow) for entry in result.get("results", ())]}
 
 
 @pytest.mark.sample(2)
@@ -91,47 +92,48 @@ def test_the_answer_in_process_equals_that_of_the_module(namespace, answers, flo
 
 
 def assert_equal_answers(namespace, answers, flow, options):
-    """one, two and three can be rolled, and odd cannot."""
-    wish = {"namespace": namespace.name, **options}
-    for task in ({"name": "one"}, {"names": ["nobody", "two"], "max_failures": "1"}):
+    """Compare the results of tasks; one, two and three can be updated, and odd cannot."""
+    options_of_task = {"namespace": namespace.name, **options}
+    for task in ({"name": "one"}, {"names": ["absent", "two"], "max_failures": "1"}):
         before = versions(namespace)
-        assert answers.in_process(**wish, **task) is None
-        planned = answers.module(check_mode=True, **wish, **task)
+        assert answers.in_process(**options_of_task, **task) is None
+        planned = answers.module(check_mode=True, **options_of_task, **task)
         assert versions(namespace) == before
-        done = answers.module(**wish, **task)
-        assert told(as_done(planned), flow) == told(done, flow) and done["changed"]
+        result = answers.module(**options_of_task, **task)
+        assert (comparable_parts(as_done(planned), flow) == comparable_parts(result, flow)
+                and result["changed"])
 
     before = versions(namespace)
     for task, fails in {
-        "as wanted": ({"name": "one"}, False),
-        "all as wanted": ({"names": ["one", "two"]}, False),
-        "a name that is wrong, which is allowed": ({"names": ["nobody", "two"],
-                                                    "max_failures": "1"}, True),
-        "no such controller": ({"name": "nobody"}, True),
-        "one that may not be": ({"name": "odd"}, True),
-        "one of several": ({"names": ["three", "odd", "one"]}, True),
-        "the first of several": ({"names": ["odd", "three"]}, True),
-        "more than may fail": ({"names": ["three", "nobody", "odd"], "max_failures": "1"}, True),
+        "up to date": ({"name": "one"}, False),
+        "all up to date": ({"names": ["one", "two"]}, False),
+        "an allowed failure": ({"names": ["absent", "two"], "max_failures": "1"}, True),
+        "no such controller": ({"name": "absent"}, True),
+        "a refused controller": ({"name": "odd"}, True),
+        "the second of several is refused": ({"names": ["three", "odd", "one"]}, True),
+        "the first of several is refused": ({"names": ["odd", "three"]}, True),
+        "more failures than allowed": ({"names": ["three", "absent", "odd"],
+                                        "max_failures": "1"}, True),
     }.values():
-        in_process = answers.in_process(**wish, **task)
+        in_process = answers.in_process(**options_of_task, **task)
         assert (in_process is not None and in_process.get("failed", False) == fails
                 and not in_process["changed"])
-        assert (in_process == answers.module(**wish, **task)
-                == answers.module(check_mode=True, **wish, **task))
-        begun = {result["name"]: not result["skipped"] for result in in_process["results"]}
-        assert begun == {name: name != "three" for name in task.get("names") or [task["name"]]}
+        assert (in_process == answers.module(**options_of_task, **task)
+                == answers.module(check_mode=True, **options_of_task, **task))
+        started = {result["name"]: not result["skipped"] for result in in_process["results"]}
+        assert started == {name: name != "three" for name in task.get("names") or [task["name"]]}
     assert versions(namespace) == before
 
 
 @pytest.mark.full
 def test_unknown_name_fails_before_the_first_write(namespace, ansible_environment):
-    """In Ansible's own process or, with another path of the same Python, by the module."""
+    """The action plugin reports the error or, with another path of the same Python, the module."""
     make(namespace, "ReplicationController", "one", "two")
     before = versions(namespace)
 
     answers = []
     for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")):
-        process = subprocess.run([*ad_hoc_command(namespace, names=["one", "nobody", "two"],
+        process = subprocess.run([*ad_hoc_command(namespace, names=["one", "absent", "two"],
                                                   image="myimage:v2"), "-vvv", *interpreter],
                                  env=ansible_environment, capture_output=True, text=True,
                                  timeout=300, check=False)
@@ -141,6 +143,6 @@ def test_unknown_name_fails_before_the_first_write(namespace, ansible_environmen
         answers[-1].pop("invocation", None)
 
     assert answers[0] == answers[1] and versions(namespace) == before
-    assert (answers[0]["msg"].count("nobody") == 1
+    assert (answers[0]["msg"].count("absent") == 1
             and answers[0]["msg"].count("there is no such ReplicationController") == 1)
     assert [result["skipped"] for result in answers[0]["results"]] == [True, False, True]

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""On a slow line, an update sends only as many requests in sequence as its steps depend on each
-other.
+"""Test that on a slow connection, an update waits for a request only if its next step depends on
+the response.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import pytest
 from slow_line import SlowConnection
 
-#: Before the first change of a size: controllers, rules, the Lease, foo again with its related
-#: objects, foo's annotation, its successor, and foo's annotation with the successor's uid.
-BEGINNING = 7
-#: After the last change: foo's revision in the history, foo renamed, its successor closed, all pods
-#: with their new owner, the successor's deletion, foo opened, and the Lease.
-END = 8
-#: Reads while waiting for the controller manager.
-WAITS = 2
+#: Sequential requests before the first change of a size: controllers, rules, the Lease, foo again
+#: with its related objects, foo's annotation, its successor, and foo's annotation with the
+#: successor's uid.
+MAX_BEFORE = 7
+#: Sequential requests after the last change: foo's revision in the history, foo renamed, its
+#: successor closed, all pods with their new owner, the successor's deletion, foo opened, and the
+#: Lease.
+MAX_AFTER = 8
+#: Sequential reads while waiting for the controller manager.
+MAX_READS = 2
 
 
 @pytest.mark.full
@@ -35,5 +37,5 @@ def test_update_waits_only_for_requests_of_its_steps(namespace, surge):
         f"\n{len(line.sequential_requests)} of {len(line.requests)}, {len(sizes)} size changes",
     )
     assert surge != "1" or len(sizes) == 40
-    assert len(line.sequential_requests) <= BEGINNING + len(sizes) + END + WAITS
+    assert len(line.sequential_requests) <= MAX_BEFORE + len(sizes) + MAX_AFTER + MAX_READS
     assert len(line.requests) > len(line.sequential_requests) + 20

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A rollout with slow but healthy pods is never reported as failed, nor its pods as faulty."""
+"""Test that slow but healthy pods neither fail a rollout nor are reported as failing."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 
 pytestmark = pytest.mark.fake_nodes("pods that take seconds to become ready")
 
-#: Seconds; a pod takes three.
+#: The progress_deadline in seconds; each pod becomes ready after 3 s.
 DEADLINE = 5
 
 
-def slow(seconds):
-    """Return a new template with pods that are ready after the given seconds."""
+def slow_template(seconds):
+    """Return a new template whose pods become ready after a delay."""
     return {"metadata": {"annotations": {"baton.test/ready-after": f"{seconds}s"}},
             "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
 
 
 def warn_once(namespace, pod):
-    """Write a warning like a kubelet whose first probe comes before the server listens."""
+    """Create a Warning Event, like a kubelet that probes a container before its server listens."""
     about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
              "name": pod["metadata"]["name"],
              "uid": pod["metadata"]["uid"], "fieldPath": "spec.containers{web}"}
@@ -43,8 +43,8 @@ def new_pods(namespace):
             if pod["spec"]["containers"][0]["image"] == "myimage:v2-slow"]
 
 
-def lines_of(namespace, seconds, **params):
-    """Roll to pods with this delay and return the progress lines; raises on failure."""
+def update_to_slow_pods(namespace, seconds, **params):
+    """Update to pods that become ready after a delay, and return the progress lines."""
     lines = []
 
     def say(line):
@@ -53,13 +53,14 @@ def lines_of(namespace, seconds, **params):
             for pod in eventually(lambda: new_pods(namespace), "a new pod"):
                 warn_once(namespace, pod)
 
-    result = namespace.roll(say=say, template=slow(seconds), failure_grace=1, **params)
+    result = namespace.roll(say=say, template=slow_template(seconds), failure_grace=1,
+                            **params)
     assert result["rollout"]["phase"] == "complete"
     return lines
 
 
-def told_against(lines):
-    """Return the lines that name a pod, a warning or a refusal, without the steps."""
+def lines_about_pods(lines):
+    """Return the lines about a pod, a container, a warning or a refusal, except steps."""
     return [line
             for line in lines
             if any(word in line for word in ("pod ", "container", "Unhealthy", "FailedCreate"))
@@ -67,13 +68,14 @@ def told_against(lines):
 
 
 @pytest.mark.full
-def test_pods_ready_after_ten_seconds(namespace):
+def test_pods_that_are_ready_after_ten_seconds_are_not_reported(namespace):
     namespace.make_primary(2)
 
     with namespace.observer() as observer:
-        lines = lines_of(namespace, 10, max_surge="2", progress_deadline=30)
+        lines = update_to_slow_pods(namespace, 10, max_surge="2", progress_deadline=30)
 
-    assert told_against(lines) == [] and any(line.startswith("waiting: ") for line in lines), lines
+    assert lines_about_pods(lines) == []
+    assert any(line.startswith("waiting: ") for line in lines), lines
     assert observer.min_ready >= 2
 
 
@@ -82,7 +84,7 @@ def test_pods_ready_after_ten_seconds(namespace):
                          ["ReplicationController", "Deployment", "StatefulSet", "DaemonSet"])
 def test_progress_deadline_counts_from_the_last_ready_pod(namespace, kind):
     """Until the server's controller has observed the update, the status describes the end of the
-    previous one.
+    previous update.
     """
     if kind == "DaemonSet":
         namespace.add_nodes(4)
@@ -92,7 +94,7 @@ def test_progress_deadline_counts_from_the_last_ready_pod(namespace, kind):
          "StatefulSet": namespace.make_stateful_set}[kind](4)
     began = time.monotonic()
     try:
-        result = namespace.roll(kind=kind, template=slow(3), progress_deadline=DEADLINE)
+        result = namespace.roll(kind=kind, template=slow_template(3), progress_deadline=DEADLINE)
     finally:
         namespace.remove_nodes()
 
@@ -101,8 +103,8 @@ def test_progress_deadline_counts_from_the_last_ready_pod(namespace, kind):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_scaling_down_during_a_slow_update(namespace, kind):
-    """The new size is below the number of pods already new."""
+def test_slow_update_completes_after_scaling_down(namespace, kind):
+    """The new size is smaller than the current number of new pods."""
     make, patch = {"Deployment": (namespace.make_deployment, namespace.patch_deployment),
                    "StatefulSet": (namespace.make_stateful_set, namespace.patch_stateful_set)}[kind]
     make(6)
@@ -113,17 +115,18 @@ def test_scaling_down_during_a_slow_update(namespace, kind):
             is_smaller.set()
             patch({"spec": {"replicas": 3}})
 
-    result = namespace.roll(kind=kind, template=slow(3), progress_deadline=DEADLINE, say=say)
+    result = namespace.roll(kind=kind, template=slow_template(3), progress_deadline=DEADLINE,
+                            say=say)
 
     assert is_smaller.is_set() and result["rollout"]["phase"] == "complete"
 
 
 @pytest.mark.long
-def test_pods_ready_after_ninety_seconds(namespace):
-    """One pod after the other: all together take longer than progress_deadline."""
+def test_pods_that_are_ready_after_ninety_seconds_are_not_reported(namespace):
+    """The pods are created one after another, and together take longer than progress_deadline."""
     namespace.make_primary(2)
 
     with namespace.observer() as observer:
-        lines = lines_of(namespace, 90, progress_deadline=120)
+        lines = update_to_slow_pods(namespace, 90, progress_deadline=120)
 
-    assert told_against(lines) == [] and observer.min_ready >= 2
+    assert lines_about_pods(lines) == [] and observer.min_ready >= 2

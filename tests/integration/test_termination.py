@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test pod_replacement_policy: whether terminating pods count."""
+"""Test pod_replacement_policy, which decides whether terminating pods count as pods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make(namespace, kind):
     )
 
 
-def terminating(namespace):
+def terminating_pods(namespace):
     items = namespace.call("GET", namespace.path("pods"))["items"]
     return [item for item in items if "deletionTimestamp" in item["metadata"]]
 
@@ -43,7 +43,7 @@ def removing_finalizers(namespace, after):
 
     def release():
         while not stopped.wait(0.05):
-            for pod in terminating(namespace):
+            for pod in terminating_pods(namespace):
                 name = pod["metadata"]["name"]
                 if time.monotonic() - deleted_at.setdefault(name, time.monotonic()) >= after:
                     namespace.patch(name, {"metadata": {"finalizers": None}}, "pods")
@@ -65,7 +65,7 @@ def test_terminating_pods_count_with_termination_complete(namespace, kind):
     with namespace.observer() as observer, removing_finalizers(namespace, after=0.5):
         result = namespace.roll(kind=kind, image="myimage:v2",
                                 pod_replacement_policy="TerminationComplete")
-        remaining = terminating(namespace)
+        remaining = terminating_pods(namespace)
 
     assert (
         result["rollout"]["phase"] == "complete" and remaining == [] and len(observer.new_pods) == 4
@@ -78,9 +78,9 @@ def test_terminating_pods_do_not_count_by_default(namespace):
 
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2")
-        remaining = terminating(namespace)
+        remaining = terminating_pods(namespace)
         with removing_finalizers(namespace, after=0):
-            eventually(lambda: not terminating(namespace), "the deletion of the old pods")
+            eventually(lambda: not terminating_pods(namespace), "the deletion of the old pods")
 
     assert len(remaining) == 4 and observer.max_pods_in_total == 8 and observer.max_pods == 5
 
@@ -108,7 +108,7 @@ def test_error_for_a_blocked_termination_names_the_finalizer_and_the_command(nam
                        progress_deadline=2, failure_grace=0,
                        say=lines.append)
 
-    (pod,) = terminating(namespace)
+    (pod,) = terminating_pods(namespace)
     name, error = pod["metadata"]["name"], failed.value
     assert error.what.startswith("no progress for 2 s while waiting for this: foo-")
     assert error.what.endswith(f"1 terminating pod is gone: {name} (finalizers: {FINALIZER})")

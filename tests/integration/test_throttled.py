@@ -22,8 +22,8 @@ QPS, BURST = 20, 30
 @pytest.fixture
 def throttled_cluster():
     if os.environ.get("KUBECONFIG"):
-        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the controller manager of a given one is not ours "
-                    "to throttle")
+        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the controller manager of another cluster cannot "
+                    "be throttled")
     name = embedded.checkout_cluster_name("throttled")
     with embedded.up(name, controller_manager_qps=QPS,
                      admission_plugins=ADMISSION_PLUGINS) as cluster:
@@ -37,7 +37,7 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
     namespace = Namespace(throttled_cluster.kubeconfig, "throttled")
     began = time.monotonic()
     namespace.make_primary(replicas)
-    # assert that the controller manager is throttled
+    # otherwise, the controller manager is not throttled
     assert time.monotonic() - began > (replicas - BURST) / QPS
     busy_processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
                       for _core in range(os.cpu_count() or 1)]

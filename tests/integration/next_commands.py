@@ -88,7 +88,7 @@ SITES: dict[str, str] = {
     "flows/migration/manifests.py::name_conflict": SHOWS,
     "flows/migration/planner.py::_empty": OPENSHIFT,
     "flows/migration/planner.py::_delete_config": OPENSHIFT,
-    "flows/migration/planner.py::_refuse_others": OPENSHIFT,
+    "flows/migration/planner.py::_refuse_unclear_rollout": OPENSHIFT,
     "flows/migration/planner.py::_refuse_rollouts": OPENSHIFT,
     "flows/migration/planner.py::_refuse_another_template": SHOWS,
     "flows/migration/planner.py::_refuse_to_begin": EDITS,

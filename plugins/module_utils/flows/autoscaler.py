@@ -29,7 +29,7 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 _DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
 
 
-#: Actions after which a controller or the controller manager changes sizes.
+#: Actions that change sizes, or after which the controller manager changes sizes.
 _SCALING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
@@ -146,14 +146,14 @@ def restore(scaler: Json) -> Step | None:
 def _cannot_restore(request: Request, scaler: Json) -> str:
     name = scaler["metadata"]["name"]
     return (f"the {AUTOSCALER} {name} still does nothing: its annotation {object_meta.FROZEN} is "
-            f"not readable, or says what it cannot have had. Set its minReplicas and behavior by "
+            f"not readable, or has invalid settings. Set its minReplicas and behavior by "
             f"hand, and remove the annotation: {request.kubectl} edit hpa {name}")
 
 
 def _is_valid(scaler: Json, original: object_meta.Frozen) -> bool:
     """Return whether the API server would accept these settings.
 
-    The task would repeat a rejected write again and again.
+    Otherwise the task would repeat the rejected write without end.
     """
     minimum, behavior = original["minReplicas"], original["behavior"]
     if minimum is not None and minimum > number(scaler.get("spec"), "maxReplicas"):

@@ -18,18 +18,18 @@ from ..model.object_meta import Rollout
 from ..model.request import Request
 
 #: The advice in place of a command, since only the user has the options of the task.
-BEGAN = "run the task that began it"
+RERUN = "run the task that began it"
 
 
-def began(is_paused: bool) -> str:
+def advise_rerun(is_paused: bool) -> str:
     """Return the advice to run the task again, with other options if the update is paused."""
-    return f"{BEGAN}, with a higher pause_at or without pause_at" if is_paused else BEGAN
+    return f"{RERUN}, with a higher pause_at or without pause_at" if is_paused else RERUN
 
 
 def resume_and_rollback(request: Request, *, is_paused: bool, is_back: bool) -> tuple[str, str]:
     """Return the commands that resume and roll back the update of a controller."""
     back = request.command(State.ROLLED_BACK)
-    return back if is_back else began(is_paused), back
+    return back if is_back else advise_rerun(is_paused), back
 
 
 def finish(request: Request, record: Rollout, has_task_template: bool,
@@ -42,5 +42,5 @@ def finish(request: Request, record: Rollout, has_task_template: bool,
     if record.is_back:
         return []
     if has_task_template:
-        return [began(record.paused is not None)]
+        return [advise_rerun(record.paused is not None)]
     return [request.command(State.UPDATED, images=images)]

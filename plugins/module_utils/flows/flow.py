@@ -101,7 +101,7 @@ class RealCluster(Cluster, t.Protocol):
 
 
 class Model(t.Protocol):
-    """The simulated cluster of check mode. By default there are no pods, history and nodes."""
+    """The simulated cluster of check mode; by default without pods, history or nodes."""
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         """Return the controllers of a kind by name; None for the kind that the user names."""
@@ -154,9 +154,9 @@ class Model(t.Protocol):
 class Memory:
     """The cache of a run between two observations, which saves requests to the API server.
 
-    A task that resumes without the cache makes the same decisions, or asks the user for the
-    settings, the size and the successor of the update. docs/internals/design.md compares
-    both cases, field by field.
+    A task that resumes without the cache makes the same decisions, or fails with an error that asks
+    the user for the settings, the size or the successor of the update. docs/internals/design.md
+    compares both cases, field by field.
     """
 
     #: The current time in RFC 3339, for records.
@@ -243,7 +243,8 @@ class Holder(t.NamedTuple):
 class RolloutStatus:
     """The status of a rollout, for the report, the deadlines and the diagnosis."""
 
-    #: The primary, or the successor after the deletion of the primary; None without both.
+    #: The primary, or the successor after the deletion of the primary; None if neither
+    #: exists.
     survivor: Controller | None
     #: complete (no update is in progress), progressing, paused, or taking_over.
     phase: str = "complete"
@@ -330,7 +331,7 @@ class Flow(t.Protocol[ObservedT]):
         """
 
     def desired_template(self, request: Request, cluster: Cluster, memory: Memory) -> Json | None:
-        """Return the template for new pods; None without a controller that is to be changed.
+        """Return the template for new pods; None if no controller is to be changed.
 
         Raises RolloutError.
         """

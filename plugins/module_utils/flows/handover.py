@@ -284,7 +284,7 @@ def wait(sizes: str, observed: Observed) -> Wait:
                 terminating=observed.terminating)
 
 
-def _leave_no_room(request: Request, observed: Observed, controller: Controller) -> bool:
+def _exceeds_surge(request: Request, observed: Observed, controller: Controller) -> bool:
     """Return whether terminating pods leave no surge for the pods that an open template creates."""
     surge, _unavailable = budgets.surge_and_unavailable(
         request, observed.budgets, controller.replicas)
@@ -330,7 +330,7 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
     # | open | closed | the successor has its pods | restore: open it, remove the annotation |
     if not may_open(successor, primary.uid, tuple(pod for pod in back if pod.owner)):
         return Wait(f"{successor.name} {successor.current}/{successor.replicas} pods")
-    if _leave_no_room(request, observed, successor):
+    if _exceeds_surge(request, observed, successor):
         return wait(f"{successor.name} {successor.current}/{successor.replicas} pods", observed)
     write = patch(successor, *annotate(successor, {TAKEOVER: None}),
                   *opening(takeover["priorityClassName"]))
@@ -355,7 +355,7 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
             return step
         # | closed | deleted | the primary has all living pods | restore: open it |
         if not is_open and may_open(primary, takeover["uid"], observed.pods):
-            if _leave_no_room(request, observed, primary):
+            if _exceeds_surge(request, observed, primary):
                 return wait(f"{primary.name} {primary.available}/{primary.replicas} available "
                             "after the handover", observed)
             return Step(Action.RESTORE, primary.name, patch(primary, *operations),
@@ -366,8 +366,9 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
     images = images_of(primary.template)
     record = {"outcome": "updated", "from": takeover["from"], "to": images, **observed.stamp}
     # False if another client has edited the template during the handover.
-    is_successors = takeover["template"] == provenance.digest(primary.template, takeover["label"])
-    if is_successors:
+    has_successor_template = (
+        takeover["template"] == provenance.digest(primary.template, takeover["label"]))
+    if has_successor_template:
         record["request"] = provenance.result(takeover["request"], primary, takeover["label"])
     changes = {**dict.fromkeys(UPDATE_ANNOTATIONS), LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in primary.annotations}
@@ -385,7 +386,7 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
     return Step(Action.ANNOTATE, primary.name,
                 patch(primary, is_unchanged, *annotate(primary, changes), *operations),
                 before="taking over", after="updated", is_end=True,
-                is_last=is_successors and takeover["request"] == request.fingerprint,
+                is_last=has_successor_template and takeover["request"] == request.fingerprint,
                 warning=warning)
 
 
@@ -412,7 +413,7 @@ def stored_template_hash(template: Json) -> str:
 
 
 def closed(template: Json) -> Json:
-    """Return the closed template."""
+    """Return the template in its closed form."""
     return {**template, "spec": {**template["spec"], "priorityClassName": CLOSED}}
 
 
@@ -425,12 +426,12 @@ def _refuse_unproven(request: Request, primary: Controller, successor: Controlle
                and provenance.digest(primary.template, "")
                == provenance.digest(successor.template, ""))
     # A user can create a closed controller that names the primary. If the primary is open, has no
-    # annotation, and creates pods with the same label, its pods must not be reparented.
-    takes_others = (not is_closed(primary) and not primary.has_takeover
+    # annotation, and creates pods with the same label, the primary's pods must not be reparented.
+    takes_foreign_pods = (not is_closed(primary) and not primary.has_takeover
                     and deployment_label(request, primary) == deployment_label(request, successor))
     is_ours = (successor.is_named_for(primary.name)
                and (successor.partner == primary.name or is_twin))
-    if successor.owner or takes_others or not is_ours:
+    if successor.owner or takes_foreign_pods or not is_ours:
         raise RolloutError(
             f"the annotation {TAKEOVER} names {successor.name}, which is not the successor in this "
             f"update: its own annotations do not name {primary.name}", where=request.where,

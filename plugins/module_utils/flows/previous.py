@@ -68,7 +68,7 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
         # begun a further update since.
         record = None
     if record and record.request == PREVIOUS:
-        # If the recorded revision has got another number since, use the newest other revision.
+        # If the recorded revision has received another number since, use the newest other revision.
         is_lost = record.to_revision not in (None, *former,
                                              *(revision.number for revision in history))
         return (newest_other(request, controller, history).number if record.is_back

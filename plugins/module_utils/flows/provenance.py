@@ -83,7 +83,7 @@ def has_result(request: Request, controller: Controller) -> bool:
 
 
 def result(fingerprint: str, controller: Controller, key: str) -> str:
-    """Return the entry of a record for a request and the present template as its result."""
+    """Return the entry of a record for a request whose result is the present template."""
     return f"{fingerprint}/{digest(controller.template, key)}"
 
 
@@ -101,10 +101,10 @@ def without_priority(template: Json) -> Json:
 
 def is_confirmed(request: Request, base: Controller, desired: Json, cluster: Cluster,
                  memory: Memory, *trials: t.Callable[[Json], Patch | Create]) -> bool:
-    """Return whether the API server makes the present template of the desired one.
+    """Return whether the API server stores the desired template as the present template.
 
-    trials: make the write of a template for a dry run; one of them has to lead to the present
-    template. Asked once for each template. Raises RolloutError.
+    Each of trials returns the write of a template for a dry run; one dry run has to return the
+    present template. The result is cached for the two templates. Raises RolloutError.
     """
     key = base.uid + identity.digest([base.template, desired])
     if memory.confirmed is None or memory.confirmed[0] != key:
@@ -116,7 +116,7 @@ def is_confirmed(request: Request, base: Controller, desired: Json, cluster: Clu
 
 def _leads_to(request: Request, present: Json, desired: Json, cluster: Cluster,
               trial: t.Callable[[Json], Patch | Create]) -> bool:
-    """Return whether admission makes the present template of the desired one.
+    """Return whether admission turns the desired template into the present template.
 
     Admission may change a field at every write, for instance a time. Such a field is ignored: the
     dry run of the present template changes it too.

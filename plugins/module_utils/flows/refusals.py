@@ -16,7 +16,7 @@ from ..model.object_meta import MAX_ANNOTATIONS_SIZE, Revision
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.template import image_names, images_of
-from .commands import began
+from .commands import advise_rerun
 
 #: Finalizers of a deletion with --cascade=foreground or --cascade=orphan
 #: (metav1.FinalizerDeleteDependents and metav1.FinalizerOrphanDependents).
@@ -64,7 +64,7 @@ def refuse_finalizers(request: Request, *controllers: Controller) -> None:
 
 
 def _finalizers(controller: Controller) -> str:
-    """Return why the deletion takes long, or ""."""
+    """Return the reason why a deletion is blocked, or ""."""
     names = ", ".join(controller.finalizers)
     return f"finalizers of {controller.kind} {controller.name}: {names}" if names else ""
 
@@ -126,7 +126,8 @@ def template_lost(request: Request, is_paused: bool, newest: Revision | None) ->
                         where=request.where,
                         why="no ControllerRevision has the template; with a revisionHistoryLimit "
                         "of 0, the cluster deletes the template",
-                        next_command=list_alternatives(began(is_paused), way_back(request, newest)))
+                        next_command=list_alternatives(advise_rerun(is_paused),
+                                                       way_back(request, newest)))
 
 
 def way_back(request: Request, before: Revision | None) -> str:
@@ -140,7 +141,7 @@ def way_back(request: Request, before: Revision | None) -> str:
 
 
 def refuse_contested(request: Request, revisions: t.Sequence[Revision]) -> None:
-    """Raise RolloutError if several revisions have the number to_revision, and other templates."""
+    """Raise RolloutError if revisions with different templates have the number to_revision."""
     if any(revision.template != revisions[0].template for revision in revisions):
         names = [revision.name for revision in revisions]
         raise RolloutError(f"revision {request.to_revision} is ambiguous: {', '.join(names)} have "
@@ -160,7 +161,7 @@ def contested_before(request: Request, candidates: t.Sequence[Revision]) -> Roll
                 for revision in candidates]
     return RolloutError(f"the template before the update is ambiguous: {revisions}",
                         where=request.where,
-                        why="its record and its history disagree, and no pods of either are left",
+                        why="its record and its history disagree, and no pod has either template",
                         next_command=list_alternatives(*commands))
 
 

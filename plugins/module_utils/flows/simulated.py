@@ -261,7 +261,7 @@ def changed_by(write: Write, item: Json | None,
 
 
 def deleted(item: Json) -> Json | None:
-    """Return the terminating object after a deletion, or None without finalizers.
+    """Return the object after a deletion: terminating with finalizers, otherwise None.
 
     The API server increments metadata.generation of a terminating object.
     """

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The time of a soak: before a pause, and before the first step that cannot be undone. Pure.
+"""The place of a soak: before a pause, and before the first step that cannot be undone. Pure.
 
-Flow.is_soak_due() decides from the planned step whether all new pods exist, so planners have no
+Flow.is_soak_due() decides from the planned step whether a soak comes first, so planners have no
 rows for soaks. explain/pod_health decides whether a pod is healthy, and run/soaking measures the
-time.
+duration.
 """
 
 from __future__ import annotations

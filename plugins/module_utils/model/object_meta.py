@@ -78,8 +78,7 @@ REVISION = "deployment.kubernetes.io/revision"
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
 #: On a DeploymentConfig: a migration has paused it, and a rollback of the migration resumes it.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
-#: On a Lease: the processes of the holders, by which a task on the same machine detects that a
-#: holder was killed.
+#: On a Lease: the holders' processes; a task on the same machine detects that they have ended.
 HOLDER = "baton.kubernetes/holder"
 
 #: Annotations of an update in progress. The last step of the update removes all of them.
@@ -405,10 +404,9 @@ def pod_revision(labels: t.Mapping[str, t.Any]) -> str:
     return fields.text(labels, POD_REVISION)
 
 
-def template_generation(metadata_map: t.Mapping[str, t.Any]) -> str:
+def template_generation(entries: t.Mapping[str, t.Any]) -> str:
     """Return the generation in the labels of a pod or in the annotations of a DaemonSet, or ""."""
-    return (fields.text(metadata_map, POD_GENERATION)
-            or fields.text(metadata_map, TEMPLATE_GENERATION))
+    return fields.text(entries, POD_GENERATION) or fields.text(entries, TEMPLATE_GENERATION)
 
 
 def serialize_revision(revision: Revision, owner_uid: str) -> tuple[Json, Json]:

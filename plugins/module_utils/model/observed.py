@@ -37,8 +37,7 @@ class Controller:
     annotations: Json
     #: The field managers in metadata.managedFields.
     managers: frozenset[str]
-    #: The controller of this object, such as "Deployment/foo", or "". That controller would
-    #: undo every step.
+    #: The controller of this object, such as "Deployment/foo", or ""; it would undo every step.
     owner: str
     #: The uid of the controller of this object, or "".
     owner_uid: str
@@ -322,8 +321,7 @@ class Observed:
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods; empty before they are read.
     budgets: tuple[Json, ...] = ()
-    #: The size before the update, if this task has observed the size itself and not only the
-    #: annotation with it.
+    #: The size before the update, if this task has observed it; None if only annotations have it.
     size: int | None = None
     #: Whether a dry run shows that admission turns the desired template into the current template.
     is_confirmed: bool = False

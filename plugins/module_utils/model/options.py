@@ -88,7 +88,7 @@ _MIGRATION = f"use the module baton.kubernetes.{Module.MIGRATION}"
 #: Options that rolling_update no longer has, with their replacement.
 REMOVED = {
     "to_kind": _MIGRATION, "release_owner": _MIGRATION,
-    "return_sizes": "the roles get the sizes for their report by themselves",
+    "return_sizes": "the roles collect the sizes for their report themselves",
     "max_steps": "pause_at ends a task at a number of new pods, and timeout after a time",
 }
 #: Options that the roles and playbooks no longer have, with their replacement.

@@ -18,7 +18,7 @@ import typing as t
 
 from ..cluster.gateway import Gateway
 from ..explain.report import line
-from ..flows.commands import BEGAN
+from ..flows.commands import RERUN
 from ..flows.flow import RolloutStatus
 from ..flows.refusals import endless_deletion
 from ..model.errors import RolloutError, RolloutFailed, as_lines, list_alternatives
@@ -290,7 +290,7 @@ def next_commands(request: Request, error: RolloutFailed, *states: State,
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"]
                                         and cause["pod"] in cause["suggestion"]))
-    forward = [f"{BEGAN}, to finish the update instead"] if request.undoes else []
+    forward = [f"{RERUN}, to finish the update instead"] if request.undoes else []
     return _join_suggestions(
         suggestions, request.command(), *map(request.command, states), *forward)
 

@@ -35,8 +35,8 @@ def scaler(annotations=None, **spec):
 
 @pytest.mark.parametrize("before", [
     scaler(minReplicas=3),
-    scaler({"of": "somebody"}, minReplicas=3, behavior=BEHAVIOR),
-    scaler({"of": "somebody"}),
+    scaler({"note": "x"}, minReplicas=3, behavior=BEHAVIOR),
+    scaler({"note": "x"}),
 ])
 def test_freeze_and_restore_round_trip(before):
     frozen = apply_patch(before, autoscaler.freeze(before).write)

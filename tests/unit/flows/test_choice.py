@@ -41,7 +41,7 @@ class RealCluster:
     """Cluster with foo of any kind and a ReplicaSet foo-1."""
 
     def __init__(self, revisions=()):
-        self.asked, self._revisions = [], revisions
+        self.requested_uids, self._revisions = [], revisions
 
     def items(self, kind=None):
         return [rs("foo-1")] if kind is Kind.REPLICA_SET else [rc()]
@@ -53,7 +53,7 @@ class RealCluster:
         return (POD,)
 
     def revisions(self, uids):
-        self.asked.append(list(uids))
+        self.requested_uids.append(list(uids))
         return self._revisions
 
 
@@ -88,7 +88,7 @@ def test_history_is_read_once_per_controller():
               for item in simulation.revisions(["uid of foo", "uid of foo-next"])]
              for _time in range(2)]
 
-    assert names == [["one", "two"]] * 2 and real.asked == [["uid of foo"]]
+    assert names == [["one", "two"]] * 2 and real.requested_uids == [["uid of foo"]]
 
 
 def test_forbidden_history_is_none():
@@ -99,4 +99,5 @@ def test_forbidden_history_is_none():
 def test_no_history_for_kinds_without_one(request_):
     real = RealCluster([revision("one")])
 
-    assert choose(request_).model(real).revisions(["uid of foo"]) is None and real.asked == []
+    assert choose(request_).model(real).revisions(["uid of foo"]) is None
+    assert real.requested_uids == []

@@ -100,9 +100,9 @@ def parse(item):
     return Controller.from_api(item)
 
 
-def pods(successor=0, primary=0, nobody=0, label=LABEL):
+def pods(successor=0, primary=0, orphans=0, label=LABEL):
     """Return pods of each owner, all created from the successor's template."""
-    owners = [SUCCESSOR_UID] * successor + [PRIMARY_UID] * primary + [""] * nobody
+    owners = [SUCCESSOR_UID] * successor + [PRIMARY_UID] * primary + [""] * orphans
     return tuple(Pod(f"pod-{number}", f"uid of pod-{number}", {"app": "foo", KEY: label}, owner)
                  for number, owner in enumerate(owners))
 
@@ -207,7 +207,7 @@ TABLE = {
     "step 4 begun, finalizer, foo counts some pods: wait":
         (lambda world: [world.renamed(replicas=2),
                         world.closed(replicas=0, **BLOCKED_BY_FINALIZER)],
-         pods(primary=2, nobody=1),
+         pods(primary=2, orphans=1),
          ("wait", f"{SUCCESSOR} is gone (its finalizers: example.com/a)")),
     "step 4 begun, finalizer, foo open: wait, and name it":
         (lambda world: [changed(world.renamed(replicas=3), template=template("myimage:v2", LABEL)),
@@ -235,7 +235,7 @@ TABLE = {
         (lambda world: [world.renamed(replicas=3, available=2)], None,
          ("restore", "foo", "closed template", "template")),
     "step 4 done, orphaned pod: wait":
-        (lambda world: [world.renamed(replicas=2)], pods(primary=2, nobody=1),
+        (lambda world: [world.renamed(replicas=2)], pods(primary=2, orphans=1),
          ("wait", "foo 2/3 available after the handover")),
     "foo open, pods unavailable: wait":
         (lambda world: [changed(world.renamed(replicas=2), template=template("myimage:v2", LABEL))],
@@ -341,7 +341,7 @@ TABLE = {
          ("restore", SUCCESSOR, "closed template", "template")),
     "foo replaced and creates pods: open the successor":
         (lambda world: [world.replaced(), world.closed()],
-         pods(3) + pods(primary=2, label="of before"),
+         pods(3) + pods(primary=2, label="earlier"),
          ("restore", SUCCESSOR, "closed template", "template")),
     "foo replaced, successor open: remove the annotation of foo":
         (lambda world: [world.replaced(), world.new(3)], None,
@@ -508,7 +508,7 @@ def test_labels_are_set_in_the_same_patch():
      ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
     (None, rc(SUCCESSOR), rc(), ("wait", f"{SUCCESSOR} 3 pods")),
     (pods(2, primary=1), rc(SUCCESSOR), rc(), ("hand over", SUCCESSOR, 2, "foo")),
-    (pods(primary=1, nobody=1), rc(SUCCESSOR), rc(), None),
+    (pods(primary=1, orphans=1), rc(SUCCESSOR), rc(), None),
     ((), rc(SUCCESSOR), rc(), None),
 ], ids=["source not observed", "target not observed", "pods not listed", "some pods of the source",
         "no pods of the source", "no pods"])
@@ -574,14 +574,13 @@ def test_deletion_of_an_empty_controller(source, expected):
     (rc(current=2), pods(primary=3), False),
     (rc(current=3, replicas=4), pods(primary=2), False),
     (rc(current=2), pods(1, primary=2), False),
-    (rc(current=2), pods(primary=2, nobody=1), False),
+    (rc(current=2), pods(primary=2, orphans=1), False),
     (rc(current=0), (), True),
     (rc(current=2), (*pods(primary=2), Pod("x", "uid of x", {}, "another")), True),
-], ids=["it counts all: nobody needs to look", "it counts all, none is ready", "not seen",
-        "nobody has looked",
-        "it counts what there is", "it has not heard of one", "it has not heard of an end",
-        "one is the giver's",
-        "one has nobody", "all have died", "others are another controller's"])
+], ids=["all pods counted", "all pods counted, none ready", "status not observed",
+        "pods not listed", "all existing pods counted", "pod not counted yet",
+        "deleted pod still counted", "pod of the successor", "orphaned pod", "all pods died",
+        "pod of another controller"])
 def test_conditions_to_open_foo(primary, listed_pods, expected):
     assert handover.may_open(parse(primary), SUCCESSOR_UID, listed_pods) is expected
 
@@ -792,10 +791,10 @@ UNREADABLE = {
     **{f"a list as {field}": json.dumps({**TAKEOVER, field: ["x"]}) for field in TAKEOVER},
     "an object as the uid": json.dumps({**TAKEOVER, "uid": {"a": "b"}}),
     "a text as the size": json.dumps({**TAKEOVER, "replicas": "3"}),
-    "a truth as the size": json.dumps({**TAKEOVER, "replicas": True}),
+    "a boolean as the size": json.dumps({**TAKEOVER, "replicas": True}),
     "a fraction as the size": json.dumps({**TAKEOVER, "replicas": 1.5}),
     "a size below 0": json.dumps({**TAKEOVER, "replicas": -1}),
-    "a size that the API does not take": json.dumps({**TAKEOVER, "replicas": 2**31}),
+    "a size above the limit of the API": json.dumps({**TAKEOVER, "replicas": 2**31}),
     "a huge size": f'{{"replicas": {"9" * 5000}}}',
     "a huge fraction": json.dumps({**TAKEOVER, "replicas": 1e999}),
     "a list as an image": json.dumps({**TAKEOVER, "from": {"web": ["x"]}}),
@@ -804,10 +803,10 @@ UNREADABLE = {
 
 
 @WORLDS
-@pytest.mark.parametrize("mark", UNREADABLE.values(), ids=UNREADABLE)
-def test_unreadable_takeover_annotation_is_an_error(mark, world):
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+def test_unreadable_takeover_annotation_is_an_error(text, world):
     with pytest.raises(RolloutError) as refused:
-        decide(world.update, world.old(0, annotate={object_meta.TAKEOVER: mark}), world.new(3))
+        decide(world.update, world.old(0, annotate={object_meta.TAKEOVER: text}), world.new(3))
 
     assert refused.value.what == (f"the annotation {object_meta.TAKEOVER} cannot be read, so the "
                                   "handover cannot be finished")

@@ -130,19 +130,19 @@ def test_previous_after_another_update(world):
 
 def test_previous_resumes_after_a_kill(world):
     world.update("v2")
-    max_writes = World(world.kind)
-    max_writes.update("v2")
-    writes = max_writes.previous()
+    uninterrupted = World(world.kind)
+    uninterrupted.update("v2")
+    writes = uninterrupted.previous()
     assert writes >= 2
 
     for killed in range(1, writes):
         world = World(world.kind)
         world.update("v2")
         assert world.previous(killed) == killed
-        again = 0
+        resumed = 0
         while world.previous(1):  # with a kill after each remaining write
-            again += 1
-        assert world.version == "v1" and again <= writes + 2, killed
+            resumed += 1
+        assert world.version == "v1" and resumed <= writes + 2, killed
         assert world.previous() == 0
 
 
@@ -163,7 +163,7 @@ def test_previous_after_a_rollback(world):
 
 
 def test_previous_may_be_repeated_after_its_own_rollback(world):
-    """on_failure=rollback is an example: no revision was restored yet."""
+    """An example is on_failure=rollback: no revision has been restored yet."""
     world.update("v2")
     world.previous(world.middle)
     world.run(state="rolled_back")
@@ -236,17 +236,17 @@ def test_update_of_another_client_is_undone_once(kind, moves):
 
 
 @pytest.mark.parametrize("kind", tuple(SPECS))
-@pytest.mark.parametrize("killed, expected", [
+@pytest.mark.parametrize("interrupt, expected", [
     (lambda world: world.update("v3", max_writes=1), "v3"),
     (lambda world: world.previous(1), "v1"),
     (lambda world: (world.update("v3", max_writes=1), world.cluster.settle(),
                     world.run(1, state="rolled_back")), "v2"),
 ], ids=["update", "previous", "rollback"])
 def test_later_update_of_another_client_is_the_last_update(
-        kind, killed, expected):
+        kind, interrupt, expected):
     world = World(kind)
     world.update("v2")
-    killed(world)
+    interrupt(world)
     world.cluster.settle()  # the server completes the update
     world.update_by_hand("v5")
     world.cluster.settle()

@@ -13,13 +13,14 @@ import pytest
 from every_kind import KINDS, Cluster, update_request
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import roll_on
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.config_objects import checksum
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import CHECKSUMS
 
 ALL = ["configmap/shop", "secret/shop-db"]
 
 
-class Configured(Cluster):
+class ClusterWithConfig(Cluster):
     """Cluster where foo reads a ConfigMap, a Secret and an optional ConfigMap."""
 
     def __init__(self, kind):
@@ -53,7 +54,7 @@ class Configured(Cluster):
 
 @pytest.fixture(params=KINDS)
 def cluster(request):
-    return Configured(request.param)
+    return ClusterWithConfig(request.param)
 
 
 @pytest.mark.parametrize("options", [{"roll_on": ["auto"]}, {"roll_on": ALL},
@@ -82,8 +83,10 @@ def test_check_mode_plans_the_same_and_writes_nothing(cluster):
 
 def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
     result = json.dumps(cluster.update())
+    secret = {"kind": "ConfigMap", "data": cluster.data["Secret", "shop-db"]}
 
     assert "aHVudGVyMg" not in result and "hunter2" not in result
+    assert checksum(secret) not in result + json.dumps(cluster.checksums)  # as for a ConfigMap
 
 
 def test_data_that_changes_during_a_pause(cluster):
@@ -138,7 +141,7 @@ def test_a_task_without_the_option_keeps_the_checksums(cluster):
     assert cluster.checksums == before and before
 
 
-def test_a_rollback_restores_the_checksums_of_before(cluster):
+def test_a_rollback_restores_the_previous_checksums(cluster):
     cluster.update()
     before = cluster.checksums
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}

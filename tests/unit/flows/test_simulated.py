@@ -50,7 +50,7 @@ def run(cluster, *moves):
 
 
 def status(cluster, name="foo"):
-    """Return replicas and available replicas as shown by the API."""
+    """Return whether the status is up to date, and its pods and available pods."""
     controller = cluster.controllers()[name]
     return controller.is_observed, controller.current, controller.available
 
@@ -90,7 +90,7 @@ def test_creation_of_an_existing_name_is_rejected():
     assert cluster.items["foo"] == rc()
 
 
-def test_uids_are_not_reused():
+def test_a_new_uid_differs_from_all_uids_in_use():
     cluster = ClusterModel()
     uids = []
     for _time in range(3):
@@ -117,7 +117,7 @@ def test_uids_are_not_reused():
 ], ids=["equal", "different", "key with a slash", "null for a missing member",
         "not null for one",
         "null for a missing object", "member of a missing object", "object",
-        "what is empty is left out",
+        "empty map counts as missing",
         "after a change", "change before a failing test"])
 def test_test_operation_of_a_patch(operations, is_accepted):
     cluster = ClusterModel([rc(annotations={"x.io/note": "a/b"}, finalizers={})])
@@ -227,7 +227,7 @@ def test_pods_of_another_owner_are_not_reparented():
 
 
 def test_an_open_controller_replaces_reparented_pods():
-    """The reason for closed templates."""
+    """Closed templates prevent these additional pods."""
     cluster = ClusterModel([rc(replicas=2), rc("bar", replicas=0)])
     cluster.write(to_bar(2))
     run(cluster, Move("deliver-owner", "uid of bar"), Move("deliver-owner", "uid of bar"), SYNC)

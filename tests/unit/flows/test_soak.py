@@ -70,8 +70,8 @@ def test_next_step_after_a_passed_soak():
 
 
 def test_passed_soak_of_an_existing_pause_is_written_once():
-    def paused(mark):
-        return (old(2, annotate={PAUSED: "1", object_meta.SOAK: mark}), new(1))
+    def paused(text):
+        return (old(2, annotate={PAUSED: "1", object_meta.SOAK: text}), new(1))
 
     step = plan(AT_1, *paused("{}"), passed_soak=PASSED_SOAK)
 

@@ -68,7 +68,7 @@ def test_map_texts_changes_keys_and_cuts_deep_values():
 
     assert map_texts({"\x1b": ["\n"]}, display_text) == {r"\x1b": [""]}
     assert str(map_texts(nested, display_text)).count("a") == MAX_DEPTH
-    while nested:  # by hand: Python crashes when it frees this depth
+    while nested:  # level by level: Python crashes when it frees this depth at once
         nested = nested["a"]
 
 

@@ -305,7 +305,7 @@ def displaced(**changes):
         "with a replica", "with a pod", "already terminating", "partner of an earlier foo",
         "partner of another controller", "without annotations", "foo has no partner",
         "foo deleted"])
-def test_displaced_successor_is_known_by_its_annotations(items, expected):
+def test_displaced_successors(items, expected):
     assert [item.name for item in observe(UPDATE, *items).displaced] == expected
 
 

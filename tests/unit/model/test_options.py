@@ -302,7 +302,7 @@ def test_all_options_are_parsed():
                          sorted(ARGUMENT_SPEC.keys()
                                 - {"name", "image", "deployment_label_key", "progress"}))
 def test_empty_text_counts_as_omitted(option):
-    """AWX passes an empty survey field as "" (design, conventions)."""
+    """AWX passes an empty survey field as ""."""
     assert build_request(**V2, **{option: ""}) == build_request(**V2)
 
 
@@ -310,7 +310,7 @@ def test_empty_text_counts_as_omitted(option):
     ({"to_kind": "Deployment"}, "to_kind was removed: use the module baton.kubernetes.migrate_to"),
     ({"release_owner": "true"}, "release_owner was removed: use the module baton.kubernetes.migr"),
     ({"state": "migrated"}, "state=migrated was removed: use the module baton.kubernetes.migrat"),
-    ({"return_sizes": True}, "return_sizes was removed: the roles get the sizes for their report"),
+    ({"return_sizes": True}, "return_sizes was removed: the roles collect the sizes for their"),
     ({"max_steps": 3}, "max_steps was removed: pause_at ends a task at a number of new pods"),
 ])
 def test_an_option_of_an_earlier_version_is_refused_with_the_new_way(arguments, message):

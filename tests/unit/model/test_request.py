@@ -88,7 +88,7 @@ def test_selector_of_a_definition_must_differ(primary_selector, successor_select
         refuse_matching_selector(request, primary_selector)
 
 
-# The command to type
+# The suggested command
 
 TEMPLAR = Templar(DataLoader())
 
@@ -196,10 +196,7 @@ def test_command_of_an_automatic_rollback():
                           ("", {})])
 def test_command_with_to_revision(
         revision, goal):
-    """A return to a revision is an update, and pauses.
-
-    Without to_revision, state=rolled_back undoes that update.
-    """
+    """A rollback to a revision is an update: a task can pause it, and roll it back."""
     request = build_request(state="rolled_back", to_revision=revision, pause_at="1")
 
     assert options_of(request.command()) == {"name": "foo", "state": "rolled_back", **goal,
@@ -216,7 +213,7 @@ def test_command_for_a_migration_omits_the_strategy():
         "autoscaler": "refuse", "record_events": "false", "lock_timeout": "1h", "progress": "false"}
 
 
-def test_a_migration_that_cannot_be_typed_names_the_module_to_run():
+def test_a_migration_without_a_pastable_command_names_the_module_to_run():
     request = build_request(**V2, connection={"kubeconfig": None})
 
     assert request.command(State.MIGRATED) == "run the module migrate_to_deployment with name=foo"
@@ -314,7 +311,7 @@ IMAGE_TEXT = st.text(st.sampled_from(string.ascii_letters + string.digits
                                      + "/:@._-'\"$`\\{}= ;&|#!*\t\nä"), min_size=1)
 
 
-def refuse_or_repeat(**params):
+def check_command(**params):
     try:
         request = build_request(**params)
     except RolloutError:
@@ -331,15 +328,15 @@ def refuse_or_repeat(**params):
                      r"(@sha256:[0-9a-f]{8})?", fullmatch=True))
 def test_valid_image_survives_the_command(image):
     assert build_request(image=image).images == {"": image}
-    refuse_or_repeat(image=image)
-    refuse_or_repeat(images={"web": image, "log": "b:2"})
+    check_command(image=image)
+    check_command(images={"web": image, "log": "b:2"})
 
 
 @given(IMAGE_TEXT, st.text(st.sampled_from("ab'\" =\\{"), max_size=4))
 def test_accepted_image_and_container_survive_the_command(
         image, container):
-    refuse_or_repeat(image=image, container=container)
-    refuse_or_repeat(images={"web": image, container or "log": "b:2"})
+    check_command(image=image, container=container)
+    check_command(images={"web": image, container or "log": "b:2"})
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
@@ -445,7 +442,7 @@ def test_sentence_instead_of_a_command(change, next_command):
     assert request.command(State.ROLLED_BACK, **change) == next_command
 
 
-# The same pods, or not
+# The fingerprint
 
 
 @pytest.mark.parametrize("params, is_same", [

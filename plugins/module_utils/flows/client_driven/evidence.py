@@ -36,8 +36,8 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
 
     The label records a hash of the request. A user who can create controllers can compute the hash
     in advance, or edit the template afterwards. So a further proof is needed: this task has created
-    the present template, or pods have run since the first observation, or the API server would
-    store the template in the same form.
+    the successor, or the successor has pods and still the template whose hash the primary records,
+    or a dry run returns the present template.
     """
     is_named = (successor.name == request.next_name if request.next_name
                 else successor.is_named_for(primary.name))
@@ -57,8 +57,8 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
 def _match_alone(request: Request, observed: ClientDrivenObserved, successor: Controller) -> Match:
     """Return how the template of a successor matches the request after the primary's deletion.
 
-    A closed template confirms the record, and the annotation of the template shows a restart:
-    annotate permission on the controller allows neither.
+    A closed template confirms the record, and an annotation in the template shows a restart. A user
+    with annotate permission on the controller can change neither.
     """
     has_begun, restarts = provenance.has_begun(request, successor), request.state.restarts
     is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})

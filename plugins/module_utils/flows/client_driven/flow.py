@@ -37,7 +37,7 @@ from ...model.steps import (
     scale,
 )
 from .. import autoscaler, handover, provenance
-from ..commands import BEGAN, resume_and_rollback
+from ..commands import RERUN, resume_and_rollback
 from ..desired import desired_template, trial
 from ..flow import (
     POD_LIST_INTERVAL,
@@ -212,11 +212,11 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             return refusals.finish_command(request, survivor), None
         if phase == "taking_over":
             if (takeover := primary.takeover) is None:
-                return BEGAN, None
+                return RERUN, None
             changed = {container: image for container, image in primary.images.items()
                        if takeover["from"].get(container) != image}
             finish = dataclasses.replace(request, name=primary.name, label_key=takeover["label"])
-            return finish.command(State.UPDATED, otherwise=BEGAN, images=changed), None
+            return finish.command(State.UPDATED, otherwise=RERUN, images=changed), None
         key, next_name = DEPLOYMENT_LABEL, None
         if successor:
             differing = [label for label, value in successor.selector.items()
@@ -350,7 +350,7 @@ def _pods_to_reparent(observed: Observed, cluster: Cluster,
     prefetched, caches.prefetched_pods = caches.prefetched_pods, None
     if prefetched and successor and any(pod.owner == successor.uid for pod in prefetched.result()):
         # If a pod has changed since this list, its patch fails, and the next list shows the change.
-        # Without pods, the list must be a new one.
+        # If the list has no such pod, a new list is needed.
         return prefetched.result()
     is_empty = successor is not None and successor.current == 0
     selecting = successor or observed.primary

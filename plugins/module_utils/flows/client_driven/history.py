@@ -5,12 +5,12 @@
 """The history of a client-driven controller: a ControllerRevision for each old template. Pure.
 
 As in the history of a DaemonSet (pkg/controller/daemon/update.go), equal templates share one
-ControllerRevision, with the highest number. Unlike there, a ControllerRevision is never changed.
+ControllerRevision, with the highest number. Unlike those, these are never changed.
 
-Its data is a single string. The API server compares the immutable data byte by byte, and a
-structured template can be serialized differently by another version. Then every patch would fail,
-also the patch of the garbage collector that removes the owner reference, and an orphaning deletion
-of the controller would never end.
+The data of a ControllerRevision is a single string. The API server compares the immutable data byte
+by byte, and another version can serialize a structured template differently. Then every patch would
+fail, also the patch of the garbage collector that removes the owner reference, and an orphaning
+deletion of the controller would never end.
 
 The update stores the old template before the step that discards it: the handover, or the deletion
 of the primary. The current template is not stored; it has the next number.
@@ -63,7 +63,7 @@ def proven(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]
 
 
 def contested(stored: t.Sequence[Revision]) -> list[Revision]:
-    """Return the revisions whose number another revision with a different template has as well.
+    """Return the revisions that share a number with a revision of a different template.
 
     One of them is forged, and nothing shows which.
     """

@@ -81,7 +81,7 @@ def rollout_record(outcome: str, before: Controller, after: Controller, now: str
 def dry_run_of(request: Request, base: Controller) -> Merge | Create:
     """Return the dry run for the desired template.
 
-    The definition's controller gets a generated name and no pods.
+    In the dry run, the controller of the definition has a generated name and no pods.
     """
     if request.definition is None:
         return merged(request, base)

@@ -67,8 +67,8 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
                 refuse_deleting(request, primary, refusals.finish_command(request, successor))
             # After the deletion, the rows without a primary apply. An update with next_name deletes
             # the primary itself.
-            is_own = not (primary.replicas or successor.is_named_for(request.name))
-            return wait_for_deletion(primary, "" if is_own else "another client deletes it")
+            is_planned = not (primary.replicas or successor.is_named_for(request.name))
+            return wait_for_deletion(primary, "" if is_planned else "another client deletes it")
         refusals.refuse_deleting_or_closed(request, primary, successor)
         refusals.refuse_successor(request, observed.other_primary)
     if observed.kubectl_controllers:
@@ -220,7 +220,7 @@ def _pause(primary: Controller, successor: Controller, target: int, desired: int
 
 
 def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller) -> Step:
-    """Return the step that annotates the primary, then the step that creates the successor.
+    """Return the step that annotates the primary or, after that step, creates the successor.
 
     The patch tests that the annotation does not exist, so only one of two clients can begin.
     """
@@ -311,7 +311,7 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
 
 
 def _deletable(request: Request, controller: Controller) -> int:
-    """Return the number of pods that the controller manager has still to delete after a scale-down.
+    """Return the number of pods that the controller manager still has to delete after a scale-down.
 
     These pods may have begun to terminate since the last status.
     """

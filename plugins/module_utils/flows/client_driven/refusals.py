@@ -26,7 +26,7 @@ from ...model.observed import Controller, deployment_label
 from ...model.request import Request
 from ...model.template import image_names, without_label
 from .. import handover, refusals
-from ..commands import BEGAN, resume_and_rollback
+from ..commands import RERUN, resume_and_rollback
 from . import evidence
 from .manifest import defined_selector
 from .observed import ClientDrivenObserved, mismatch
@@ -175,7 +175,7 @@ def another_update(request: Request, successor: Controller,
 
 def finish_command(request: Request, successor: Controller) -> str:
     """Return the command that finishes the update after the deletion of the primary."""
-    return request.command(State.UPDATED, otherwise=BEGAN, images=successor.images,
+    return request.command(State.UPDATED, otherwise=RERUN, images=successor.images,
                            next_name=_next_name(request, successor))
 
 

@@ -30,7 +30,7 @@ HISTORY: Rule = ("apps", "controllerrevisions", ("list",))
 class RevisionsCaches:
     """Cached observations of a run, for later turns of the loop."""
 
-    #: The settings as this run observed them before the update; restored without a record.
+    #: The settings before the update, as this run observed them: evidence for the record.
     settings: Json | None = None
 
 
@@ -49,7 +49,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
     def needs_history(self, request: Request, observed: RevisionsT, desired: Json | None,
                       memory: Memory) -> bool:
-        """Whether a decision depends on the ControllerRevisions."""
+        """Return whether a decision depends on the ControllerRevisions."""
         raise NotImplementedError
 
     def with_pods(self, request: Request, observed: RevisionsT, cluster: Cluster,
@@ -153,8 +153,8 @@ def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
                     for container in objects(spec, "containers"))
     if not has_probe and not objects(spec, "readinessGates"):
         yield (f"No container of {primary.kind} {primary.name} has a readinessProbe: the next pod "
-               "is replaced as soon as the one before has started, whether it can do its work yet "
-               "or not. Add one, or give min_ready_seconds")
+               "is replaced as soon as the previous pod has started, even if that pod cannot serve "
+               "yet. Add a readinessProbe, or set min_ready_seconds")
 
 
 def _progress(primary: RevisionDriven) -> int:

@@ -30,7 +30,7 @@ class RevisionsObserved(ServerDrivenObserved):
     """The observation of a StatefulSet or DaemonSet. The history is empty until it is read."""
 
     primary: RevisionDriven | None
-    #: Whether this run has observed the settings before the update, as in the record.
+    #: Whether the record has the settings that this run observed before the update.
     is_witnessed: bool = False
 
     @property
@@ -102,10 +102,10 @@ class RevisionsObserved(ServerDrivenObserved):
         primary, record = self.primary, self.record
         if primary is None or record is None:
             return False
-        has_paced = any(are_equal(primary.settings[field], value)
+        has_overridden = any(are_equal(primary.settings[field], value)
                         and value != record.original[field]
                         for field, value in record.overrides.items())
-        return has_paced or not self.is_all_new
+        return has_overridden or not self.is_all_new
 
     @property
     def rollout(self) -> Rollout | None:

@@ -72,7 +72,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return {name: parse(self.kind, item) for name, item in self.items.items()}
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        return [item for uid in uids for item in self._kept(uid)]
+        return [item for uid in uids for item in self._stored(uid)]
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
         """Return the pods of all controllers; the caller compares their owners."""
@@ -81,7 +81,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
                      for name, item in self.items.items() for pod in self.pods(name))
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        return [self._shown(controller, pod)
+        return [self._pod_object(controller, pod)
                 for pod in self.pods(controller.name) if not pod.ready]
 
     def write(self, write: Write) -> bool:
@@ -108,13 +108,13 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
                     return True
         return False
 
-    def _shown(self, controller: Controller, pod: Pod) -> Json:
+    def _pod_object(self, controller: Controller, pod: Pod) -> Json:
         """Return a pod as an object of the API."""
         return {"metadata": {"name": pod.name, "uid": pod.uid, "resourceVersion": str(pod.ready),
                              "labels": {object_meta.POD_REVISION: pod.revision},
                              "ownerReferences": [controller.reference]}, "status": {}}
 
-    # The server's controller and the nodes
+    # The controller manager and the nodes
 
     def settle(self) -> bool:
         """Run the controllers until the cluster is stable; initially unready pods come last."""
@@ -150,7 +150,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
 
     def _state(self, name: str) -> State:
         item = self.items[name]
-        revisions = self._kept(item["metadata"].get("uid", ""))
+        revisions = self._stored(item["metadata"].get("uid", ""))
         return State(self.pods(name), item.get("status") or {}, revisions)
 
     def _set_state(self, name: str, state: State) -> None:
@@ -170,7 +170,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         # self.kind is the kind of Controlled.
         return t.cast(Controlled, parse(self.kind, self.items[name]))
 
-    def _kept(self, uid: str) -> tuple[Json, ...]:
+    def _stored(self, uid: str) -> tuple[Json, ...]:
         if uid not in self.stored_revisions:
             revisions = self._look_up_revisions([uid]) or ()
             # Leave out invalid ControllerRevisions.

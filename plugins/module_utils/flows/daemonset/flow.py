@@ -26,7 +26,7 @@ from .planner import DaemonSetPlanner, DaemonSetSettings
 
 #: Seconds between two lists of pods while the status of the DaemonSet is unchanged.
 LIST_INTERVAL = 2.0
-#: The same, after a list without a difference to the list before.
+#: Seconds until the next list, if the last two lists were equal.
 UNCHANGED_LIST_INTERVAL = 30.0
 
 
@@ -219,9 +219,9 @@ def _strategy_warnings(request: Request, primary: DaemonSet) -> t.Iterator[str]:
         yield (f"updateStrategy of DaemonSet {primary.name} is OnDelete: for this update, the "
                "cluster replaces its pods (RollingUpdate); OnDelete is restored at the end")
     if primary.misscheduled:
-        yield (f"{primary.misscheduled} pods of DaemonSet {primary.name} are on nodes that take no "
-               "new ones, because of a taint for "
-               f"instance: if one of these is deleted for this update, no new one comes")
+        yield (f"{primary.misscheduled} pods of DaemonSet {primary.name} are on nodes that accept "
+               "no new pods, for example because of a taint: a pod that this update deletes there "
+               "is not replaced")
     most = (request.max_unavailable.for_api if request.overrides_strategy
             else primary.rolling_update["maxUnavailable"])
     if max_unavailable_pods({"maxUnavailable": most}, primary.replicas) >= primary.replicas > 1:

@@ -10,10 +10,10 @@ status or ControllerRevisions. Each claim of the record therefore needs evidence
 | claim | evidence |
 |---|---|
 | an update is in progress | the status, not all pods new and available, or settings to restore |
-| a pause | the same; or the record alone, as far as no other update is kept from beginning |
-| it is a rollback | the present template has come back, or is the older or the only one |
+| a pause | the same; or the record alone, which does not block any other update |
+| it is a rollback | the present template was restored, or is the older or the only one |
 | the previous template | pods have it; or the record names the highest number except the current |
-| updateStrategy before | the present one is that of the update; at most one more missing pod |
+| updateStrategy before | the present one is the update's; at most one more unavailable pod |
 
 A forged record can still have these effects: the next task sets OnDelete or a maxSurge at its end,
 or a revisionHistoryLimit of 0 instead of 1; and state=rolled_back rolls back a finished update,
@@ -41,7 +41,7 @@ from ..controller_revisions.observed import (
     with_rolling_update,
 )
 
-#: Seconds after the grace period after which a terminating pod is overdue.
+#: Seconds from the end of the grace period until a terminating pod counts as overdue.
 OVERDUE_AFTER = 60.0
 
 

@@ -236,7 +236,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                         before=f"paused at {primary.paused}", after="resumed")
         write = Delete(pod.name, {"uid": pod.uid, "resourceVersion": pod.resource_version}, "Pod")
         state = "" if pod.is_ready else "it is not ready; "
-        condition = ", if that still takes pods" if primary.misscheduled else ""
+        condition = ", if the node still accepts pods" if primary.misscheduled else ""
         promise = f"the cluster makes the new pod of node {pod.node}{condition}"
         return Step(Action.DELETE, pod.name, write, after=state + promise)
 

@@ -52,14 +52,14 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         self._syncs = 0
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
-        return [self._shown(controller, pod)
+        return [self._pod_object(controller, pod)
                 for pod in self.pods(controller.name) if pod.revision != excluded_revision]
 
     def nodes(self, selector: str) -> frozenset[str]:
         return self._look_up_nodes(selector)
 
-    def _shown(self, controller: Controller, pod: Pod) -> Json:
-        item = super()._shown(controller, pod)
+    def _pod_object(self, controller: Controller, pod: Pod) -> Json:
+        item = super()._pod_object(controller, pod)
         labels = {**item["metadata"]["labels"], object_meta.POD_GENERATION: pod.generation}
         return {**item, "metadata": {**item["metadata"], "labels": labels},
                 "spec": {"nodeName": pod.node},
@@ -94,7 +94,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
 
     def _as_counted(self, controller: DaemonSet) -> tuple[Pod, ...]:
         """Return as many pods as the status counts, for a user without permission to list pods."""
-        present, revisions = revision_of(controller, self._kept(controller.uid))
+        present, revisions = revision_of(controller, self._stored(controller.uid))
         old = next((revision for revision in revisions if revision is not present), present)
         count = controller.current if controller.current <= MAX_PODS else 0
         return tuple(Pod(f"{controller.name}-{number}", f"uid {number}",
@@ -106,7 +106,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         pods = self.pods(name)
         if controller.is_deleting or controller.replicas > MAX_PODS:
             return self._state(name)
-        present, revisions = revision_of(controller, self._kept(controller.uid))
+        present, revisions = revision_of(controller, self._stored(controller.uid))
         update, nodes = label_of(present), self._nodes[name]
         pods = _next_pods(controller, pods, nodes, update, f"{name}-made-{self._syncs}")
         live = {pod.revision for pod in pods}

@@ -12,9 +12,9 @@ never the revision. Each claim of the record therefore needs evidence:
 |---|---|
 | an update is in progress | settings of an update, or not all pods new and available |
 | it is a rollback | the ReplicaSet of the present template had, or is to get, another number |
-| the template of before | a ReplicaSet of the Deployment, with the highest number but the present |
-| the settings before | the present settings are those of the record, field by field |
-| minReadySeconds before | a ReplicaSet has the value: the server copies it with a template |
+| the previous template | a ReplicaSet of the Deployment, with the highest number but the present |
+| the previous settings | the present settings are those of the record, field by field |
+| the previous minReadySeconds | a ReplicaSet has the value, which the server copies to it |
 
 During an update, only the record has the previous strategy and progressDeadlineSeconds. They are
 restored if they are valid in the API (object_meta.rollout) and are not the values of an update.
@@ -58,11 +58,12 @@ class DeploymentObserved(ServerDrivenObserved):
     @property
     def trusted_record(self) -> Rollout | None:
         """The record, if the settings of the Deployment are the settings of an update."""
-        return self.record if self._is_signed else None
+        return self.record if self._has_update_settings else None
 
     @property
     def is_proven(self) -> bool:
-        return bool(self.record and self.primary and (self._is_signed or not self.is_all_new))
+        return bool(self.record and self.primary
+                    and (self._has_update_settings or not self.is_all_new))
 
     @property
     def is_rolled_out(self) -> bool:
@@ -101,7 +102,7 @@ class DeploymentObserved(ServerDrivenObserved):
         if self.record is None:
             return None
         newest = sorted(self.other_sets, key=revision_of, reverse=True)
-        candidates = newest[:2 if self.successor is None and self._is_signed else 1]
+        candidates = newest[:2 if self.successor is None and self._has_update_settings else 1]
         return next((_revision(candidate)
                      for candidate in candidates if candidate.name == self.record.set), None)
 
@@ -130,7 +131,7 @@ class DeploymentObserved(ServerDrivenObserved):
         return {"time": self.now}
 
     @property
-    def _is_signed(self) -> bool:
+    def _has_update_settings(self) -> bool:
         return bool(self.primary and self.primary.has_update_settings)
 
 
@@ -165,7 +166,7 @@ def _revision(replica_set: Controller) -> Revision:
 
 
 def _credible(record: Rollout | None, sets: t.Sequence[Controller]) -> Rollout | None:
-    """Return the record if its settings are possible, or None."""
+    """Return the record without impossible settings, or None."""
     if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
         return None
     recorded = record.original.get("minReadySeconds") or 0

@@ -101,7 +101,7 @@ def spec_of(config: DeploymentConfig | None) -> Json:
 # Fields without a counterpart
 
 
-def lost(request: Request, config: DeploymentConfig, rollout: Controller) -> list[str]:
+def lost_settings(request: Request, config: DeploymentConfig, rollout: Controller) -> list[str]:
     """Return a warning for each setting that the Deployment will not have, with advice."""
     return [*_triggers_lost(request, config), *_strategy_lost(config),
             *_differences(request, config, rollout)]
@@ -112,7 +112,7 @@ def _differences(request: Request, config: DeploymentConfig,
     name, is_test = config.name, config.spec.get("test")
     if is_test:
         yield (f"test: true has no counterpart in a Deployment: {name} has pods during a rollout "
-               "only, and the Deployment keeps as many as it is scaled to")
+               "only, and the Deployment has its replicas all the time")
     if config.is_paused and not config.is_paused_for_migration:
         yield (f"{name} is paused, and the Deployment will not be: it rolls out each change of its "
                "template. "
@@ -122,8 +122,8 @@ def _differences(request: Request, config: DeploymentConfig,
                f"({image_names(config.images)}): the Deployment gets the template of "
                f"{rollout.name}, which its pods run ({image_names(rollout.images)})")
     if config.replicas != rollout.replicas and not is_test:
-        yield (f"{name} requests {config.replicas} replicas, and {rollout.name} "
-               f"{rollout.replicas}, which the Deployment gets")
+        yield (f"{name} requests {config.replicas} replicas, but {rollout.name} has "
+               f"{rollout.replicas}: the Deployment gets {rollout.replicas}")
 
 
 def _triggers_lost(request: Request, config: DeploymentConfig) -> t.Iterator[str]:
@@ -139,8 +139,8 @@ def _triggers_lost(request: Request, config: DeploymentConfig) -> t.Iterator[str
                    *([] if params.get("automatic") else ["--manual"])]
         yield (f"a Deployment has no ImageChange trigger: new images of "
                f"{display_text(image)} are not "
-               "rolled out any more. To have that again afterwards, by an annotation that "
-               f"OpenShift obeys: {request.oc} {display_text(shlex.join(command))}")
+               "rolled out any more. To restore this afterwards, with an annotation that "
+               f"OpenShift supports: {request.oc} {display_text(shlex.join(command))}")
     # Without the field triggers, the default ConfigChange applies. An empty list means no trigger.
     if (config.spec.get("triggers") is not None
             and all(trigger.get("type") != "ConfigChange" for trigger in triggers)):
@@ -159,8 +159,8 @@ def _strategy_lost(config: DeploymentConfig) -> t.Iterator[str]:
     if kind == "Custom" or mapping(config.spec, "strategy", "customParams"):
         strategy = ("RollingUpdate" if kind == "Custom"
                     else text(mapping(spec_of(config), "strategy"), "type"))
-        yield ("a Deployment has no custom strategy: what the image of customParams does is not "
-               "done any more, and the Deployment gets the strategy "
+        yield ("a Deployment has no custom strategy: the image of customParams will not run any "
+               "more, and the Deployment gets the strategy "
                f"{strategy}")
     fields = {**params, **mapping(config.spec, "strategy")}
     unsupported = [field for field in (*_DEFAULTS, "resources", "labels", "annotations")

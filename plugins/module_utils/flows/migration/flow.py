@@ -19,7 +19,7 @@ from ...model.steps import Create, Decision
 from ...model.template import same_template
 from .. import autoscaler, handover
 from ..flow import Cluster, Flow, Memory, Model, RealCluster, RolloutStatus, Rule, Side, every_verb
-from .deployment_config import lost
+from .deployment_config import lost_settings
 from .manifests import creations
 from .observed import MigrationObserved, find
 from .planner import plan
@@ -91,7 +91,7 @@ class MigrationFlow(Flow[MigrationObserved]):
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         """Return the warnings about lost settings and about a HorizontalPodAutoscaler."""
         observed = memory.observed
-        warnings = (lost(request, observed.config, observed.controller)
+        warnings = (lost_settings(request, observed.config, observed.controller)
                     if isinstance(observed, MigrationObserved) and observed.config
                     and observed.controller and observed.stored is None and not request.undoes
                     else [])

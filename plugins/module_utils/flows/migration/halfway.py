@@ -22,7 +22,7 @@ from ...model.object_meta import StoredRevision
 from ...model.observed import Controller
 from ...model.request import Request
 from ..flow import Cluster, Holder, RolloutStatus, Side
-from .observed import readable, stored_revision_name
+from .observed import parse_stored, stored_revision_name
 
 
 class Halfway(t.NamedTuple):
@@ -93,7 +93,7 @@ def halfway(item: Json, request: Request) -> Halfway | None:
             if (identity.is_name(name)
                     and item["metadata"]["name"] == stored_revision_name(finishing)):
                 try:
-                    return Halfway(finishing, readable(finishing, item))
+                    return Halfway(finishing, parse_stored(finishing, item))
                 except RolloutError:
                     continue
     return None

@@ -59,7 +59,7 @@ class MigrationObserved(Observed):
 def find(request: Request, cluster: Cluster) -> MigrationObserved:
     """Return the observation of a migration. Raises RolloutError."""
     revision = cluster.find(REVISION, stored_revision_name(request))
-    stored = readable(request, revision) if revision else None
+    stored = parse_stored(request, revision) if revision else None
     controllers = cluster.controllers(Kind.REPLICATION_CONTROLLER)
     target = cluster.controllers(request.kind).get(request.name)
     config = target if isinstance(target, DeploymentConfig) else None
@@ -85,7 +85,7 @@ def stored_revision_name(request: Request) -> str:
     return identity.migration_name(request.name)
 
 
-def readable(request: Request, revision: Json) -> StoredRevision:
+def parse_stored(request: Request, revision: Json) -> StoredRevision:
     """Return the controller stored in a ControllerRevision. Raises RolloutError if invalid.
 
     Another client may have created the ControllerRevision. The planner compares the stored
@@ -93,14 +93,14 @@ def readable(request: Request, revision: Json) -> StoredRevision:
     it becomes part of a name and a label of the pods.
     """
     stored = object_meta.stored_controller(revision)
-    if stored and _is_of(request, stored):
+    if stored and _may_have_stored(request, stored):
         return stored
-    of_config = dataclasses.replace(request, kind=Kind.DEPLOYMENT_CONFIG,
+    config_request = dataclasses.replace(request, kind=Kind.DEPLOYMENT_CONFIG,
                                     label_key=Kind.DEPLOYMENT_CONFIG.server_label)
-    if stored and _is_of(of_config, stored):
+    if stored and _may_have_stored(config_request, stored):
         error = NoSuchController(f"there is no such {request.kind}", where=request.where,
-                                 why=f"the {of_config.kind} {request.name} is being migrated")
-        error.migrated_kind = of_config.kind
+                                 why=f"the {config_request.kind} {request.name} is being migrated")
+        error.migrated_kind = config_request.kind
         raise error
     raise RolloutError(
         f"the ControllerRevision {stored_revision_name(request)} is not a readable record of "
@@ -110,7 +110,7 @@ def readable(request: Request, revision: Json) -> StoredRevision:
                                            f"{stored_revision_name(request)} -o yaml"))
 
 
-def _is_of(request: Request, stored: StoredRevision) -> bool:
+def _may_have_stored(request: Request, stored: StoredRevision) -> bool:
     """Return whether a migration of this controller may have stored the controller."""
     name, template = stored["manifest"]["metadata"]["name"], stored["manifest"]["spec"]["template"]
     number = name.removeprefix(f"{request.name}-")

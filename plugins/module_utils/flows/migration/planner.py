@@ -277,10 +277,11 @@ def _refuse_rollouts(request: Request, observed: MigrationObserved,
                                f"{request.oc} rollout status dc/{config.name}",
                                f"{request.oc} rollout cancel dc/{config.name}"),
                                "then:", request.command()))
-    _refuse_others(request, observed, config)
+    _refuse_unclear_rollout(request, observed, config)
 
 
-def _refuse_others(request: Request, observed: MigrationObserved, config: DeploymentConfig) -> None:
+def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
+                            config: DeploymentConfig) -> None:
     """Raise RolloutError unless exactly one rollout of the DeploymentConfig has pods."""
     rollout = active(config, observed.rollouts)
     # | yes | - | no rollout is complete | error |
@@ -296,7 +297,7 @@ def _refuse_others(request: Request, observed: MigrationObserved, config: Deploy
                                "newest complete rollout", where=request.where,
                                next_command=(request.command(State.ROLLED_BACK)
                                              if config.is_paused_for_migration
-                                             else _empty(request, other_rollout), "then:",
+                                             else _scale_to_zero(request, other_rollout), "then:",
                                              request.command()))
 
 
@@ -327,7 +328,7 @@ def _pause(request: Request, observed: MigrationObserved,
     # | paused | - | a rollout began before the pause | wait |
     if name := rolling(config, observed.rollouts):
         return Wait(f"the rollout {name} has ended")
-    _refuse_others(request, observed, config)
+    _refuse_unclear_rollout(request, observed, config)
     # | paused | - | another rollout has terminating pods | wait |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and not other_rollout.is_empty:
@@ -343,7 +344,8 @@ def _delete_config(request: Request, observed: MigrationObserved,
         if rollout.replicas:
             raise RolloutError(f"{rollout.name}, which would be deleted with it, requests "
                                f"{rollout.replicas} pods", where=request.where,
-                               next_command=(_empty(request, rollout), "then:", request.command()))
+                               next_command=(_scale_to_zero(request, rollout), "then:",
+                                             request.command()))
         # | paused | yes | a rollout without pods remains | delete the rollout |
         return (handover.delete_empty(rollout) if rollout.is_observed
                 else Wait(f"the controller manager observes {rollout.name}"))
@@ -355,6 +357,6 @@ def _delete_config(request: Request, observed: MigrationObserved,
     return Step(Action.DELETE, config.name, write, after="the Deployment has all pods")
 
 
-def _empty(request: Request, rollout: Controller) -> str:
+def _scale_to_zero(request: Request, rollout: Controller) -> str:
     """Return the command that scales a rollout to zero."""
     return f"{request.kubectl} scale rc {rollout.name} --replicas=0"

@@ -96,7 +96,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
         return resume, None if observed.is_irreversible else back
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
-        observed = t.cast(ObservedT, memory.observed)  # by observe() of this flow
+        observed = t.cast(ObservedT, memory.observed)  # set by observe() of this flow
         if observed.primary is None or observed.in_progress:
             return []
         return [*self.own_warnings(request, observed), *recorded.history_warnings(observed.primary)]

@@ -95,8 +95,8 @@ class Planner(Rules[ObservedT]):
         if record is None and observed.is_stuck:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, any client has begun an update | **update**: previous template |
-        # If a task was killed and the controller manager has finished its update, a rollback undoes
-        # the update as well.
+        # If a task was killed and the controller manager has finished the update, a rollback undoes
+        # that update as well.
         if observed.before and (observed.is_rolling or record):
             return self.begin(observed.before.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, and the previous template no longer exists | error |
@@ -115,7 +115,7 @@ class Planner(Rules[ObservedT]):
         """Return the patch of template and settings, with the record of the update."""
         request, observed, primary = self.request, self.observed, self.primary
         if not self.may_begin:
-            return Wait(f"the {primary.kind} controller has seen {primary.name}")
+            return Wait(f"the {primary.kind} controller has observed {primary.name}")
         settings = self.settings.of_update(desired)
         is_back, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
         # An update without a record was begun by another client, and not with `previous`.
@@ -138,14 +138,14 @@ class Planner(Rules[ObservedT]):
             return self.progress()
         primary, settings = self.primary, self.settings.of_update()
         original, overrides = recorded.changed(self.settings.baseline, settings)
-        now = dataclasses.replace(record, original=original, overrides=overrides,
-                                  template=recorded.digest(primary), paused=None)
+        current = dataclasses.replace(record, original=original, overrides=overrides,
+                                      template=recorded.digest(primary), paused=None)
         # | updating, rolling back | the settings differ from the requested ones | **pace** |
         if settings != primary.settings:
-            return Step(Action.PACE, primary.name, recorded.patch(primary, now.text, settings),
+            return Step(Action.PACE, primary.name, recorded.patch(primary, current.text, settings),
                         before=self.settings.describe(primary.settings),
                         after=self.settings.describe(settings))
-        decision = self.proceed(now) or self._end(record)
+        decision = self.proceed(current) or self._end(record)
         # | updating, rolling back | `wait: false`, and the server replaces the pods | done |
         if isinstance(decision, Wait) and not self.request.waits:
             return Done(f"the update of {primary.name} is already in progress: {decision.until}")

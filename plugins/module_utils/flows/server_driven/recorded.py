@@ -76,7 +76,7 @@ def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout
     growth = 0 if record.is_back else _GROWTH
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
     refusals.refuse_without_room(request, primary, annotations, growth)
-    # Without annotationsToSkip (pkg/controller/deployment/util).
+    # The controller does not copy annotationsToSkip (pkg/controller/deployment/util).
     prefix = object_meta.REVISION.removesuffix("revision")
     copies = {**of_replica_set, **{key: text for key, text in annotations.items()
                                    if not (key.startswith(prefix)

@@ -137,7 +137,7 @@ class Rules(t.Generic[ObservedT]):
                 and self.has_recorded_template(record))
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        """Whether the record of a restart has the hash of the current template."""
+        """Whether the template is the recorded one; by default, checked only for a restart."""
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))
 

@@ -10,10 +10,10 @@ status or ControllerRevisions. Each claim of the record therefore needs evidence
 | claim | evidence |
 |---|---|
 | an update is in progress | the status, not all pods new and available, or settings to restore |
-| a pause | the same; or the record alone, as far as no other update is kept from beginning |
-| it is a rollback | the status; or the present template has come back, or is the older one |
+| a pause | the same; or the record alone, which does not block any other update |
+| it is a rollback | the status; or the present template was restored, or is the older one |
 | the previous template | the status names the revision; or the highest number except the current |
-| updateStrategy before | the present one is that of the update; never one with more missing pods |
+| updateStrategy before | the present one is the update's; never one with more unavailable pods |
 
 A forged record can still have these effects: the next task sets another partition, OnDelete, or a
 revisionHistoryLimit of 0 instead of 1; and state=rolled_back rolls back a finished update, since
@@ -49,6 +49,7 @@ class StatefulSetPod(t.NamedTuple):
     #: The ControllerRevision of the pod.
     revision: str
     is_ready: bool
+    #: Whether the pod is terminating.
     is_going: bool
 
     @classmethod

@@ -67,7 +67,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
-        # Before the update, any pods may have been updated, so their number is no ordinal.
+        # Before the update, any pods may be up to date, so their number shows no ordinal.
         updated = min(primary.updated, primary.replicas - primary.partition) if has_template else 0
         paused = pause.resolve(primary.replicas, round_up=True)
         return max(0, primary.replicas - max(paused, updated))
@@ -121,8 +121,8 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
             raise RolloutError("pause_at cannot be used, because its updateStrategy is OnDelete, "
                                "and not all of its pods have its "
                                "present template and are available", where=request.where,
-                               next_command=("delete those that have not, or leave pause_at out; "
-                                             "which ones these are:",
+                               next_command=("delete the other pods, or leave pause_at out; to "
+                                             "list the pods with their revisions:",
                                              f"{request.kubectl} get pods -L "
                                              "controller-revision-hash"))
         baseline = self.settings.baseline

@@ -59,7 +59,7 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
         item, controller = self.items[name], self._controller(name)
         if controller.replicas > MAX_PODS:
             return self._state(name)
-        present, revisions = revision_of(controller, self._kept(controller.uid))
+        present, revisions = revision_of(controller, self._stored(controller.uid))
         update = present["metadata"]["name"]
         names = {revision["metadata"]["name"] for revision in revisions}
         current = controller.current_revision if controller.current_revision in names else update

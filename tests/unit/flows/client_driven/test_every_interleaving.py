@@ -84,7 +84,7 @@ def no_garbage_collection():
 class Memory:
     """Interned items: results for an item, or for a write of the item, are cached by object id.
 
-    References to all items prevent that another object gets the id of a cached item.
+    References to all items keep the id of a cached item from being reused for another object.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ DEAD = "dead"
 
 
 class Cluster(ClusterModel):
-    """Model of the cluster with a memory.
+    """Model of the cluster that interns its items in a Memory.
 
     During a handover, pods may die, and another client may orphan the successor's pods or restore
     foo's manifest.
@@ -324,15 +324,15 @@ class Explorer:
         """Return a shortest path to a state, one action per line, and the state."""
         cluster, lines = self.clusters[number], []
         while number:
-            number, (whose, action) = self.reached[number]
-            lines.append(f"{whose}: "
+            number, (client, action) = self.reached[number]
+            lines.append(f"{client}: "
                          f"{report.line(action) if isinstance(action, Step) else ' '.join(action)}"[
                              :MAX_LINE])
         sizes = ", ".join(f"{name} {item['spec']['replicas']}"
                           for name, item in cluster.items.items())
         pods = collections.Counter((pod.owner, "ready" if pod.ready else "not ready")
                                    for pod in cluster.living)
-        lines[:0] = [f"there: {sizes}; pods of each uid: {dict(pods)}, {len(cluster.terminating)} "
+        lines[:0] = [f"state: {sizes}; pods of each uid: {dict(pods)}, {len(cluster.terminating)} "
                      "terminating"[:MAX_LINE]]
         return "\n".join(reversed(lines))
 
@@ -364,7 +364,7 @@ class Explorer:
                 self.check_refusal(request, cluster, decision)
                 self.ends[key_of(request)].add(state)
             elif isinstance(decision, Wait):
-                assert moves, f"waits for ever: {decision}"
+                assert moves, f"waits forever: {decision}"
             elif isinstance(decision, Step):
                 after = cluster.copy()
                 write = decision.write
@@ -437,20 +437,20 @@ class Explorer:
         # each pod always has a controller
         assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, (
             cluster.pods)
-        # the model takes the first of the pods to change, so the pods must be alike
-        is_alone = (not died and cluster.deletions == self.deletions
+        # the model changes the first matching pod, so all pods must be equal
+        is_undisturbed = (not died and cluster.deletions == self.deletions
                     and cluster.replacements == self.replacements)
-        assert (not is_alone
+        assert (not is_undisturbed
                 or len({pod[:3] for pod in cluster.pods if pod.owner != pod.cached_owner}) <= 1)
-        assert (not is_alone
+        assert (not is_undisturbed
                 or len({pod.owner for pod in cluster.living})
                 == len({pod[:2] for pod in cluster.living}))
 
     def check_handover(self, cluster: Cluster, after: Cluster, move: Move) -> None:
         """Check that the handover creates and deletes no pod, and changes only the owners."""
-        is_alone = (self.deaths, self.deletions, self.replacements) == (
+        is_undisturbed = (self.deaths, self.deletions, self.replacements) == (
             after.deaths, after.deletions, after.replacements)
-        if cluster.is_handing_over() and move.verb != "ready" and is_alone:
+        if cluster.is_handing_over() and move.verb != "ready" and is_undisturbed:
             assert sorted(pod[1:3] for pod in cluster.pods) == sorted(
                 pod[1:3] for pod in after.pods), move
 
@@ -506,7 +506,7 @@ class Explorer:
 @pytest.mark.parametrize("size, surge, unavailable", [
     pytest.param(size, surge, unavailable,
                  id=f"size {size} surge {surge} unavailable {unavailable}",
-                 # as long as all other points of the sample together
+                 # takes as long as all other points of the sample together
                  marks=[pytest.mark.full] if size + surge + unavailable == 7 else [])
     for size, surge, unavailable in itertools.product(range(4), range(3), range(3))
     if surge or unavailable
@@ -620,7 +620,7 @@ def test_a_successor_deleted_with_orphaned_pods_during_the_handover(make, deaths
 
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("next_name, deaths", [(None, 0), (None, 1), ("bar", 0)])
-def test_finalizers_that_keep_what_an_update_deletes(make, next_name, deaths):
+def test_finalizers_that_delay_the_deletions_of_an_update(make, next_name, deaths):
     """Remove the finalizers at any later moment."""
     finalizers = ("example.com/a",)
     primary = make(replicas=2, finalizers=list(finalizers))

@@ -40,7 +40,7 @@ class SlowCluster(Cluster):
         self.cluster.terminates_slowly = True
         self.on_wait = self.pass_time
         #: Start of the deletion of each terminating pod, and the largest numbers of pods.
-        self.starts, self.most_running, self.most_in_all = [], 0, 0
+        self.starts, self.max_running, self.max_total = [], 0, 0
         #: Pods of other controllers, terminating forever.
         self.foreign = ()
 
@@ -51,8 +51,8 @@ class SlowCluster(Cluster):
         while moves := [move for move in self.cluster.moves() if move.verb != "end"]:
             self.cluster.make(moves[0])
             self.starts += [self.clock.now] * (len(self.cluster.terminating) - len(self.starts))
-            self.most_running = max(self.most_running, len(self.cluster.pods))
-            self.most_in_all = max(self.most_in_all,
+            self.max_running = max(self.max_running, len(self.cluster.pods))
+            self.max_total = max(self.max_total,
                                    len(self.cluster.pods) + len(self.cluster.terminating))
         while self.starts and self.clock.now >= self.starts[0] + self.seconds:
             self.starts.pop(0)
@@ -78,7 +78,7 @@ def test_new_pod_waits_for_a_terminated_pod(request_, items):
     result = cluster.run(request_)
 
     assert result["rollout"]["phase"] == "complete" and cluster.cluster.terminating == []
-    assert cluster.most_in_all == 5
+    assert cluster.max_total == 5
 
 
 def test_terminating_pods_are_ignored_by_default():
@@ -86,7 +86,7 @@ def test_terminating_pods_are_ignored_by_default():
 
     cluster.run(UPDATE)
 
-    assert cluster.most_running == 5 and cluster.most_in_all == 8
+    assert cluster.max_running == 5 and cluster.max_total == 8
     assert cluster.called("terminating_pods") == []
 
 
@@ -109,8 +109,8 @@ def test_unchanged_task_counts_no_pods():
     assert cluster.called("terminating_pods") == []
 
 
-def test_count_is_repeated_after_a_scale_by_another_client():
-    """Do not list pods again at once, unless a step was taken."""
+def test_count_is_repeated_after_an_interval_or_a_step():
+    """A scale by another client does not repeat the count."""
     flow, memory = choose(UPDATE_WITH_TERMINATION), Memory()
 
     def decide(seconds, replicas, terminating):

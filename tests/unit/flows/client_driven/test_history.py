@@ -50,10 +50,10 @@ class World(Cluster):
             raise RolloutError(self.denied)
         if len(self.attempts) + 1 == self.dies_at and not self.after:
             raise Killed
-        landed = super().write(write)
+        is_written = super().write(write)
         if len(self.attempts) == self.dies_at:
             raise Killed
-        return landed
+        return is_written
 
     def run_task(self, **params):
         return self.run(parse_request({"name": "foo", **params}))
@@ -81,7 +81,7 @@ def rollback_to(number):
     return {"state": "rolled_back", "to_revision": number}
 
 
-def revision_warnings(result):
+def revision_steps(result):
     return [step["to"] for step in result["steps"] if step["kind"] == "ControllerRevision"]
 
 
@@ -92,7 +92,7 @@ def test_update_stores_the_replaced_template():
 
     actions = [step["action"] for step in result["steps"]]
     assert (actions[actions.index("keep") + 1] == "rename"
-            and revision_warnings(result) == ["myimage:v1 as revision 1"])
+            and revision_steps(result) == ["myimage:v1 as revision 1"])
     assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
     (item,) = world.cluster.stored_revisions.values()
     assert json.loads(item["data"]["template"]) == rc()["spec"]["template"]
@@ -154,7 +154,7 @@ def test_rollback_to_a_revision_stores_no_duplicate():
     assert world.history() == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
     assert not world.run_task(**rollback_to(1))["changed"]
     assert not world.run_task(**rollback_to(4))["changed"]
-    assert revision_warnings(world.run_task(**update_to(2))) == ["myimage:v1 as revision 4",
+    assert revision_steps(world.run_task(**update_to(2))) == ["myimage:v1 as revision 4",
                                                                  "revision 1"]
     assert world.history() == [(5, "myimage:v2"), (4, "myimage:v1"), (3, "myimage:v3")]
     assert len(world.cluster.stored_revisions) == 3
@@ -175,7 +175,7 @@ def test_revision_history_limit_0():
 
     result = world.run_task(**update_to(2), revision_history_limit=0)
 
-    assert (revision_warnings(result), world.called("revisions"), result["warnings"]) == ([], [],
+    assert (revision_steps(result), world.called("revisions"), result["warnings"]) == ([], [],
                                                                                           [])
 
 
@@ -234,7 +234,7 @@ def test_renamed_controller_inherits_the_history():
     result = world.run_task(**update_to(3), next_name="bar")
 
     uid = world.controllers()["bar"].uid
-    assert revision_warnings(result) == ["myimage:v2 as revision 2", "myimage:v1 as revision 1"]
+    assert revision_steps(result) == ["myimage:v2 as revision 2", "myimage:v1 as revision 1"]
     assert world.history("bar") == [(3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")]
     assert len(world.revisions([uid])) == 2
     world.run_task(name="bar", **rollback_to(1))
@@ -315,7 +315,7 @@ def test_missing_permission_for_revisions_is_one_warning(failure):
 
     result = world.run_task(**update_to(2))
 
-    assert world.images() == {"foo": "myimage:v2"} and revision_warnings(result) == []
+    assert world.images() == {"foo": "myimage:v2"} and revision_steps(result) == []
     (warning,) = result["warnings"]
     assert warning.startswith("the previous template is not stored") and world.denied in warning
 

@@ -129,16 +129,16 @@ DISPLACED = "foo-0123456789"
 
 
 UPDATES = {
-    "pause_at: the successor does not grow, despite a surge":
+    "pause_at: the successor grows only to the pause, despite a larger surge":
         (dataclasses.replace(paused(Size(1)), max_surge=Size(3)), [old(3), new(0)],
          ("scale", SUCCESSOR, 0, 1)),
     "pause_at: a percentage is rounded up":
         (dataclasses.replace(paused(Size(34, percent=True)), max_surge=Size(3)), [old(3), new(0)],
          ("scale", SUCCESSOR, 0, 2)),
-    "pause_at: foo shrinks equally":
+    "pause_at: foo keeps the pods beyond the pause":
         (dataclasses.replace(paused(AT_TWO), max_unavailable=Size(3)), [old(3), new(2)],
          ("scale", "foo", 3, 1)),
-    "pause_at: all new pods available, no old pods":
+    "pause_at: all new pods available: wait for the deletion of an old pod":
         (paused(AT_TWO), [old(1, current=2), new(2)],
          ("wait", f"{SUCCESSOR} 2/2 available, foo 2")),
     "pause_at: the number is stored on foo":
@@ -160,7 +160,7 @@ UPDATES = {
          ("annotate", "foo", 0, "updating, 0 desired")),
     "pause_at 100%: before the handover":
         (paused(ALL_NEW), [old(0), new(3)], ("annotate", "foo", None, "paused at 3 of 3")),
-    "pause_at 100%: the handover comes without it":
+    "pause_at 100%: an update without pause_at continues with the handover":
         (UPDATE, [old(0, annotate=PAUSED_AT["3"]), new(3)], ("rename", "foo", V1, V2)),
     "foo only: annotate foo, with the current size":
         (UPDATE, [rc()], ("annotate", "foo", None, f"partner {SUCCESSOR}")),
@@ -176,7 +176,7 @@ UPDATES = {
          ("annotate", "foo", "0 desired", "no update in progress")),
     "foo only: foo already has the desired template: the previous size is restored first":
         (UPDATE, [old(2, image="myimage:v2")], ("restore", "foo", 2, 3)),
-    "foo only: foo already has the desired template: missing pods are restored":
+    "foo only: foo already has the desired template: wait for missing pods":
         (UPDATE, [old(3, image="myimage:v2", available=2)], ("wait", "foo 2/3 available")),
     "foo only: annotations of a deleted successor are replaced":
         (V3, [old(2)],
@@ -264,7 +264,7 @@ UPDATES = {
     "foo 0, successor available: other controllers of the same pods make no "
     "difference":
         (UPDATE, [old(0), new(3), rc("canary")], ("rename", "foo", V1, V2)),
-    "foo 0, successor available: not while foo has a pod":
+    "foo 0, successor available: wait while foo has a pod":
         (UPDATE, [old(0, current=1), new(3)], ("wait", f"{SUCCESSOR} 3/3 available, foo 1")),
     "foo 0, successor available, next_name: delete foo":
         (WITH_NEXT_NAME, [primary_of_bar(0), new_bar(3)], ("delete", "foo", 0, None)),
@@ -302,7 +302,7 @@ ROLLBACKS = {
     "no successor: ended rollback is unchanged":
         (ROLLBACK, [rc(annotations={object_meta.LAST_ROLLOUT: record("rolled_back")})],
          ("done", "foo is already rolled back")),
-    "next_name: the same":
+    "next_name: foo available and bar without pods: delete bar":
         (ROLLBACK_WITH_NEXT_NAME, [primary_of_bar(3, 3), new_bar(0, 0)],
          ("delete", "bar", 0, None)),
 }
@@ -335,14 +335,14 @@ UNCERTAIN = ("its size at the start of the update is uncertain: an annotation of
 SCALE = ("if 300 is right:\nkubectl -n default scale rc {0} --replicas={1}\nif not:\nkubectl -n "
          "default annotate rc {2} "
          f"{object_meta.ORIGINAL}- {object_meta.DESIRED}-\nthen run the same task again")
-CLOSED_FOR_NOTHING = (f"the priority class {CLOSED} closes its template, so failed pods "
+CLOSED_TEMPLATE = (f"the priority class {CLOSED} closes its template, so failed pods "
                       "are not replaced: ")
-WITHOUT_TAKEOVER = (f"{CLOSED_FOR_NOTHING}another client removed the annotation "
+WITHOUT_TAKEOVER = (f"{CLOSED_TEMPLATE}another client removed the annotation "
                     f"{object_meta.TAKEOVER} "
                     "during a "
                     "handover")
 WITHOUT_TAKEOVER_OR_MIGRATED = (
-    f"{CLOSED_FOR_NOTHING}its migration is not finished, or another client removed the annotation "
+    f"{CLOSED_TEMPLATE}its migration is not finished, or another client removed the annotation "
     f"{object_meta.TAKEOVER} "
     "during a handover")
 MIGRATE = ("if its migration has begun, finish it first:\n"
@@ -437,8 +437,8 @@ REFUSALS = {
     "foo's template is closed, the takeover annotation is deleted, and the successor exists":
         (ROLLBACK, [closed(), new(3)], WITHOUT_TAKEOVER, "",
          f"kubectl -n default delete rc {SUCCESSOR} --cascade=orphan\n{REPAIR}"),
-    "foo's template is closed, the takeover annotation is deleted, and its annotations name a "
-    "stranger: not deleted":
+    "foo's template is closed, the takeover annotation is deleted, and its annotations name "
+    "an unrelated controller: no deletion is suggested":
         (ROLLBACK,
          [closed(annotations={object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar"}),
           rc("bar", 5)],
@@ -483,8 +483,7 @@ REFUSALS = {
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it "
          "or roll it back first", "",
          f"run the task that began it\nor:\n{COMMAND} 'name=foo state=rolled_back'"),
-    "kubectl rolling-update was interrupted when foo was deleted already: nothing is to be deleted "
-    "then":
+    "kubectl rolling-update was interrupted after the deletion of foo: no deletion is suggested":
         (UPDATE, [rc("bar", 3, annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})],
          "kubectl rolling-update was interrupted after it deleted this controller: bar has the "
          "pods, and was not renamed yet", "",
@@ -588,7 +587,7 @@ def test_refusal(request_, items, what, why, next_command):
 
 
 def with_pods(state, cluster):
-    """Return the decision, with the pods if the decision depends on them."""
+    """Return the observation, with the pods if the next decision depends on them."""
     return (dataclasses.replace(state, pods=cluster.live_pods({"app": "foo"}))
             if handover.needs_pods(state) else state)
 
@@ -1077,7 +1076,7 @@ def test_deletion_has_preconditions(
     assert decide(request_, *items).write.preconditions == preconditions
 
 
-# Commands to type that were wrong once
+# Suggested commands that were once wrong
 
 
 def test_command_after_an_ended_update_is_accepted():
@@ -1161,7 +1160,7 @@ FROZEN = scaler({"behavior": None, "minReplicas": 2})
     (paused(Size(1)), [old(2, annotate=PAUSED_AT["1"]), new(1)], FROZEN,
      ("done", f"foo is already paused: {SUCCESSOR} has 1 of 3 replicas")),
 ], ids=["no change of a size", "before the first change of a size", "once", "before the handover",
-        "restored before the marks go",
+        "restored before the annotations are removed",
         "unfrozen autoscaler at the end", "no change", "rollback", "ignored",
         "refused only if there is something to do",
         "restored although ignored", "frozen by a killed task",

@@ -85,7 +85,7 @@ def with_broken_image(model, image="myimage:v2"):
 
 
 def delete_pod_of(model, node):
-    """The pod of a node is gone."""
+    """Delete the pod of a node."""
     model._pods["foo"] = tuple(pod for pod in model.pods("foo") if pod.node != node)
 
 
@@ -365,18 +365,18 @@ def test_host_ports_exclude_a_surge(params):
     (8080, 8080, True), (8080, 9090, False), (8080, None, False), (None, 8080, False)])
 def test_rollback_has_no_surge_with_a_shared_host_port(
         old, new, is_blocked):
-    def using(image, port):
+    def template_with_port(image, port):
         model = template(image)
         model["spec"]["containers"][0]["ports"] = [
             {"containerPort": 80, **({"hostPort": port} if port else {})}]
         return model
 
     model = cluster(strategy=SURGE)
-    set_by_other_client(model, "/spec/template", using("myimage:v1", old))
+    set_by_other_client(model, "/spec/template", template_with_port("myimage:v1", old))
     model.settle()
     forward = request_for(image="myimage:v2", max_unavailable="1")
     go(forward, model, until="update")
-    model.items["foo"]["spec"]["template"] = using("myimage:v2", new)
+    model.items["foo"]["spec"]["template"] = template_with_port("myimage:v2", new)
     model.make(next(move for move in model.moves() if move.verb == "sync"))
     with_broken_image(model).settle()
     assert go(ROLLBACK, model, until="update") == ["update"]
@@ -483,7 +483,7 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task():
 
 
 def test_rollback_of_an_update_to_an_old_template():
-    """The previous revision is the newer one."""
+    """The revision that the rollback restores is newer than the revision of the update."""
     model = cluster()
     go(UPDATE, model)
     go(request_for(image="myimage:v1", pause_at="1"), model)
@@ -686,11 +686,11 @@ def test_check_mode_without_schedulable_nodes():
     tainted(model, "node 0")
     flow, memory = choose(CANARY), Memory(now=NOW)
     memory.observed = flow.observe(CANARY, model, memory)
-    assert any("1 pods of DaemonSet foo are on nodes that take no new ones" in warning
+    assert any("1 pods of DaemonSet foo are on nodes that accept no new pods" in warning
                for warning in flow.warnings(CANARY, memory))
     go(CANARY, model, until="update")
     model.settle()
-    assert decide(CANARY, model).after.endswith(", if that still takes pods")
+    assert decide(CANARY, model).after.endswith(", if the node still accepts pods")
 
 
 def test_no_deletion_if_labels_and_status_disagree():

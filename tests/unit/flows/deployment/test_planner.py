@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import provenance
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.commands import BEGAN
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.commands import RERUN
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.observed import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, object_meta
@@ -518,7 +518,7 @@ def test_values_set_by_an_update_are_not_restored(sentinel):
         decide(UPDATE, model)
 
 
-#: Single changes that make a record invalid.
+#: Changes to the fields of a forged record.
 FORGED_FIELDS = {
     "reckless strategy": {},
     "rolling back": {"outcome": "rolling back"},
@@ -544,7 +544,7 @@ TASKS = {
 @pytest.mark.parametrize("forgery", FORGED_FIELDS)
 @pytest.mark.parametrize("task", TASKS)
 def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
-    """A rollback believes a record that a killed client may have left, for one revision."""
+    """A forged record can equal that of a killed client: then a rollback undoes one update."""
     model = cluster()
     go(UPDATE, model)
     go(V3, model)
@@ -658,10 +658,10 @@ def test_revision_history_limit_0_keeps_the_previous_template_during_the_update(
 
 @pytest.mark.parametrize("survivor, next_command", [
     ("",
-     f"{BEGAN}, with a higher pause_at or without pause_at\nthen:\n{ROLL} "
+     f"{RERUN}, with a higher pause_at or without pause_at\nthen:\n{ROLL} "
      "image=THE-EARLIER-IMAGE'"),
     ("v1",
-     f"{BEGAN}, with a higher pause_at or without pause_at\nor:\n{ROLL} state=rolled_back "
+     f"{RERUN}, with a higher pause_at or without pause_at\nor:\n{ROLL} state=rolled_back "
      "to_revision=1'"),
 ])
 def test_update_is_finished_first_if_the_previous_replica_set_is_deleted(
@@ -681,7 +681,7 @@ def test_update_is_finished_first_if_the_previous_replica_set_is_deleted(
     flow = choose(ROLLBACK)
     assert flow.commands(ROLLBACK,
                          flow.find(ROLLBACK,
-                                   model)) == (f"{BEGAN}, with a higher pause_at or without "
+                                   model)) == (f"{RERUN}, with a higher pause_at or without "
                                                "pause_at", None)
     if not survivor:
         with pytest.raises(RolloutError, match="another update is in progress"):

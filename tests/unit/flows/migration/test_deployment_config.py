@@ -348,7 +348,7 @@ def test_no_warnings_for_a_plain_deployment_config():
     (config(triggers=[]), "has no ConfigChange trigger"),
     (config(test=True), "test: true has no counterpart"),
     (config(paused=True), "kubectl -n default rollout pause deployment foo"),
-    (config(replicas=5), "foo requests 5 replicas, and foo-1 2"),
+    (config(replicas=5), "foo requests 5 replicas, but foo-1 has 2: the Deployment gets 2"),
     (config(strategy={"rollingParams": {"pre": {"failurePolicy": "Abort"}}}),
      "the pre hook of foo will not run any more"),
     (config(strategy={"type": "Recreate", "recreateParams": {"mid": {"x": 1}, "post": {"x": 1}}}),
@@ -383,7 +383,8 @@ def test_changed_template_without_a_rollout_is_detected():
     assert warnings(config(), rollout(annotations=annotation)) == []
     changed = rc()["spec"]["template"]
     changed["spec"]["hostNetwork"] = True
-    assert "was" not in warnings(config(template=changed), rollout(annotations=annotation))[0]
+    (warning,) = warnings(config(template=changed), rollout(annotations=annotation))
+    assert "the template of foo has changes that were not rolled out" in warning
     unreadable = {**annotation, "openshift.io/encoded-deployment-config": "[" * 100_000}
     assert warnings(config(), rollout(annotations=unreadable)) == []
 
@@ -411,10 +412,10 @@ def test_commands_of_a_migration_in_progress():
     assert flow.commands(ROLLBACK, world.observe(ROLLBACK)) == (None, None)
     world.run_steps(3)
     observed = world.observe(ROLLBACK)
-    resume, rollback_steps = flow.commands(ROLLBACK, observed)
+    resume, rollback = flow.commands(ROLLBACK, observed)
     assert (resume == "ansible localhost -m baton.kubernetes.migrate_to_deployment -a "
                       "'name=foo kind=DeploymentConfig'"
-            and "state=rolled_back" in rollback_steps)
+            and "state=rolled_back" in rollback)
     assert ("deployment_label_key" not in resume
             and flow.status(ROLLBACK, observed).survivor.name == "foo")
 

@@ -38,7 +38,7 @@ def info(monkeypatch):
     """Run rolling_update_info on a simulated migration."""
     def read(cluster, may_read=True, **params):
         monkeypatch.setattr(task, "_gateway",
-                            lambda _params, wish, flow, watches_pods=True: MigrationGateway(
+                            lambda _params, _request, flow, watches_pods=True: MigrationGateway(
                                 cluster, flow.watches[0], flow.watches, may_read))
         return task.info({"namespace": "default", "name": None, "kind": None, **params})["rollouts"]
     return read

@@ -136,10 +136,10 @@ def test_deleted_controller_without_a_replica_set():
 
 
 @pytest.mark.parametrize("status, owners, expected", [
-    ({"replicas": 1}, ["it", "it"], Wait),
-    ({"replicas": 1}, ["it"], Step),
-    ({"replicas": 2, "observedGeneration": -1}, ["it", "it"], Wait),
-    ({"replicas": 2, "availableReplicas": 0}, ["it", "it"], Step),
+    ({"replicas": 1}, ["ReplicaSet", "ReplicaSet"], Wait),
+    ({"replicas": 1}, ["ReplicaSet"], Step),
+    ({"replicas": 2, "observedGeneration": -1}, ["ReplicaSet", "ReplicaSet"], Wait),
+    ({"replicas": 2, "availableReplicas": 0}, ["ReplicaSet", "ReplicaSet"], Step),
 ], ids=["incomplete status", "deleted pod", "status not observed", "no pod available"])
 def test_replica_set_is_opened_with_a_complete_status(status, owners, expected):
     world = world_after("delete ReplicationController")

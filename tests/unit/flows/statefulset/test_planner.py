@@ -606,12 +606,12 @@ def test_previous_template_is_ambiguous_without_pods(revision, version):
 # Checks of the record
 
 
-STRATEGY_OF_MANY = {"type": "RollingUpdate",
+ALL_UNAVAILABLE = {"type": "RollingUpdate",
                     "rollingUpdate": {"partition": 0, "maxUnavailable": "100%"}}
 DEPLOYMENT_STRATEGY = {"type": "RollingUpdate",
                        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 FORGED_FIELDS = {
-    "larger maxUnavailable": {"original": {"updateStrategy": STRATEGY_OF_MANY},
+    "larger maxUnavailable": {"original": {"updateStrategy": ALL_UNAVAILABLE},
                               "paced": {"updateStrategy": STRATEGY}},
     "rolling back": {"outcome": "rolling back"},
     "invalid strategy": {"original": {"updateStrategy": {"type": "Recreate"}},
@@ -679,7 +679,7 @@ def test_forged_direction_of_an_update_is_ignored():
                          ["", "[]", "{}", "null", "[" * 100000, "9" * 5000,
                           '{"outcome":"updating"}'])
 def test_unreadable_record_during_an_update_is_ignored(text):
-    """The partition stays: its author is unknown. The status has the previous template."""
+    """The status names the previous template; nothing shows who set the partition."""
     model = cluster()
     go(CANARY, model)
     write_record(model, text)
@@ -822,7 +822,7 @@ def test_random_orders_respect_floor_and_pauses(data):
 
 
 def test_rollback_of_an_update_to_an_old_template():
-    """The previous revision is the newer one."""
+    """The revision that the rollback restores is newer than the revision of the update."""
     model = cluster()
     go(UPDATE, model)
     go(request_for(image="myimage:v1", pause_at="1"), model)

@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit-sample browser sanity-sample packaging integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample versions-sample events node-sample molecule kind
+TIERS := lint workflows unit-sample browser sanity-sample packaging integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample versions-sample events node-sample molecule kind
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -57,6 +57,7 @@ t: .venv/ready ## One test: make t T=path::test; BATON_KEEP_CLUSTER=1 keeps its 
 
 .PHONY: $(TIERS:%=test-%)
 test-lint: ## ruff, import-linter, mypy, yamllint, ansible-lint, antsibull
+test-workflows: ## actionlint of .github, after a change there; needs Go
 test-unit-sample: ## pytest tests/unit without the longer explorations: no cluster
 test-browser: ## The report as Chromium lays it out; installs Debian's package where there is none
 test-sanity-sample: ## ansible-test sanity of the collection and of the tests that have changed
@@ -143,9 +144,11 @@ docs: .venv/ready ## Every option and return value as HTML, in build/docs/build/
 	@build/docs/build.sh >> build/docs/log 2>&1 || { cat build/docs/log; exit 1; }
 	@echo "build/docs/build/html/index.html"
 
-.PHONY: build
-build: .venv/ready ## The collection as a file, in build/
-	@python tests/packaging build
+.PHONY: build release
+build release: .venv/ready
+	@.venv/bin/python tests/packaging $@
+build: ## The collection as a file, in build/
+release: ## The same, if the last commit can be released: docs/internals/releasing.md
 
 .PHONY: cluster-up cluster-down
 cluster-up cluster-down: cluster-%: .venv/ready

@@ -28,6 +28,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -149,6 +150,11 @@ def no_events() -> str:
     return debian.hindrance("ansible-rulebook", {"java": "default-jre-headless"})
 
 
+def no_go() -> str:
+    """Return why Go programs cannot run here, or ""."""
+    return "" if shutil.which("go") else "go is not installed"
+
+
 TIERS = {
     "lint": Tier(
         [
@@ -163,6 +169,8 @@ TIERS = {
         ],
         takes_one_processor=True,
     ),
+    "workflows": Tier(["go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"],
+                      missing=no_go, files=(".github",)),
     "unit-sample": Tier([f"env RELEASES=20 {UNIT} -m 'not full and not long and not browser'"]),
     "unit": Tier([f"{UNIT} {COVERAGE}"], minutes=60),
     "browser": Tier(
@@ -219,8 +227,8 @@ TIERS = {
         files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
 }
 #: The tiers of `make test`, in this order.
-CHANGE = ("lint", "unit-sample", "browser", "sanity-sample", "packaging", "integration-sample",
-          "cluster", "demo", "faults-sample",
+CHANGE = ("lint", "workflows", "unit-sample", "browser", "sanity-sample", "packaging",
+          "integration-sample", "cluster", "demo", "faults-sample",
           "manifests-sample", "histories-sample", "releases-sample", "versions-sample",
           "events", "node-sample", "molecule", "kind")
 #: The tiers of `make test-all`: the full tier instead of each sample, and mutants of the latest

@@ -4,9 +4,10 @@
 """Build the archive of the collection, and check the archive and the environments of examples/.
 
     python tests/packaging build    build into build/, with release notes of changelogs/fragments
-    python tests/packaging          also check with galaxy-importer and ansible-builder
+    python tests/packaging release  build, if the last commit can be released
+    python tests/packaging          also check with galaxy-importer, ansible-builder and reuse
 
-Both have a separate environment in the user's cache, since galaxy-importer needs other versions of
+These have a separate environment in the user's cache, since galaxy-importer needs other versions of
 ansible-core and ansible-lint.
 """
 
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import urllib.parse
 from pathlib import Path
 
@@ -28,59 +30,89 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/cluster")]
 
+import archives  # noqa: E402
 import environments  # noqa: E402
 import tool_environment  # noqa: E402
 from workspace import ClusterError, say  # noqa: E402
 
 LOCK = HERE / "requirements.lock"
-#: Placeholder address, without which galaxy-importer fails before other checks.
-STAND_IN = "https://git.example.com/baton.kubernetes"
+#: Placeholder of the public address in galaxy.yml.
+PLACEHOLDER = "https://git.example.com/baton.kubernetes"
 #: Maximum size of the archive in bytes; developer files would triple the size.
 LARGEST = 600_000
 #: Files in the archive, for users, and for ansible-lint and ansible-test of Galaxy.
-CONTENT = {".ansible-lint", "CHANGELOG.rst", "CONTRIBUTING.md", "FILES.json", "LICENSE",
-           "MANIFEST.json", "README.md",
-           "SECURITY.md", "changelogs", "docs", "examples", "extensions/eda",
-           "meta", "playbooks", "plugins",
-           "requirements.txt", "roles",
+CONTENT = {".ansible-lint", "CHANGELOG.rst", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md",
+           "FILES.json", "LICENSE", "MANIFEST.json", "README.md", "SECURITY.md", "changelogs",
+           "docs", "examples", "extensions/eda", "meta", "playbooks", "plugins", "roles",
            "tests/config.yml"}
+
+
+def git(*arguments: str) -> str:
+    """Return the output of git in this checkout; "" after an error."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=False, capture_output=True,
+                          text=True).stdout.strip()
+
+
+def galaxy() -> dict:
+    return yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
 
 
 def address() -> str:
     """Return the URL of the git remote without credentials; "" if the remote is a folder."""
-    origin = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, check=False,
-                            capture_output=True, text=True).stdout
-    url = urllib.parse.urlsplit(origin.strip())
-    return (urllib.parse.urlunsplit(("https", url.hostname, url.path, "", ""))
+    url = urllib.parse.urlsplit(git("remote", "get-url", "origin"))
+    return (urllib.parse.urlunsplit(("https", url.hostname, url.path.removesuffix(".git"), "", ""))
             if url.scheme == "https" and url.hostname else "")
 
 
-def build(folder: Path, repository: str) -> Path:
-    """Build the archive from all files that git does not ignore, with release notes and the
-    address.
+def build(folder: Path) -> Path:
+    """Build the archive from all files that git does not ignore, with release notes.
+
+    The archive depends on the files and the time of the last commit alone.
     """
+    seconds = int(git("log", "-1", "--format=%ct") or 0)
     with tempfile.TemporaryDirectory(prefix="baton-build-") as place:
         tree = Path(place) / "ansible_collections" / "baton" / "kubernetes"
-        listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
-                                 "--exclude-standard"], cwd=ROOT, check=True,
-                                capture_output=True, text=True).stdout
-        for name in filter(None, listed.split("\0")):
+        for name in filter(None, git("ls-files", "-z", "--cached", "--others",
+                                     "--exclude-standard").split("\0")):
             if (ROOT / name).is_file():
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, tree / name)
-        if repository:
-            readme = tree / "README.md"
-            readme.write_text(absolute_links(readme.read_text("utf-8"), repository), "utf-8")
-            with (tree / "galaxy.yml").open("a", encoding="utf-8") as file:
-                file.write(f"repository: {repository}\n")
-        environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": place}
-        subprocess.run(["antsibull-changelog", "release"], cwd=tree, env=environment, check=True,
-                       stdout=subprocess.DEVNULL)
+        fill_in_address(tree)
+        if (tree / "changelogs/fragments").is_dir():  # else the release notes are committed
+            environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": place}
+            date = time.strftime("%Y-%m-%d", time.gmtime(seconds))
+            subprocess.run(["antsibull-changelog", "release", "--date", date], cwd=tree,
+                           env=environment, check=True, stdout=subprocess.DEVNULL)
         subprocess.run(["ansible-galaxy", "collection", "build", "--force", "--output-path",
-                        str(folder)], cwd=tree,
-                       env=environment, check=True)
-    galaxy = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
-    return folder / "{namespace}-{name}-{version}.tar.gz".format(**galaxy)
+                        str(folder)], cwd=tree, check=True)
+    file = folder / "{namespace}-{name}-{version}.tar.gz".format(**galaxy())
+    archives.make_reproducible(file, seconds)
+    return file
+
+
+def fill_in_address(tree: Path) -> None:
+    """Replace the placeholder in galaxy.yml, and the relative links in README.md."""
+    metadata, readme = tree / "galaxy.yml", tree / "README.md"
+    if galaxy()["repository"] == PLACEHOLDER:
+        metadata.write_text(metadata.read_text("utf-8").replace(PLACEHOLDER,
+                                                                address() or PLACEHOLDER), "utf-8")
+    repository = yaml.safe_load(metadata.read_text("utf-8"))["repository"]
+    readme.write_text(absolute_links(readme.read_text("utf-8"), repository), "utf-8")
+
+
+def release_faults() -> list[str]:
+    """Return the reasons why this checkout cannot be released; see docs/internals/releasing.md."""
+    version = galaxy()["version"]
+    notes = ROOT / "CHANGELOG.rst"
+    return [*([f"galaxy.yml has the placeholder {PLACEHOLDER}; enter the address of the repository"]
+              if galaxy()["repository"] == PLACEHOLDER and not address() else []),
+            *([f"the last commit has not the tag {version}, the version of galaxy.yml"]
+              if version not in git("tag", "--points-at", "HEAD").split() else []),
+            *(["changelogs/fragments is not empty: run antsibull-changelog release"]
+              if any((ROOT / "changelogs/fragments").glob("*")) else []),
+            *([f"CHANGELOG.rst has no section v{version}: run antsibull-changelog release"]
+              if not notes.exists() or f"\nv{version}\n" not in notes.read_text("utf-8") else []),
+            *(["files differ from the last commit"] if git("status", "--porcelain") else [])]
 
 
 def absolute_links(text: str, repository: str) -> str:
@@ -116,6 +148,13 @@ def relative_links(file: Path) -> list[str]:
     return [f"README.md links to {link}, which does not work on Galaxy" for link in links]
 
 
+def licensed(reuse: Path) -> list[str]:
+    """Return the files without a copyright or a license."""
+    run = subprocess.run([str(reuse), "lint", "--lines"], cwd=ROOT, check=False,
+                         capture_output=True, text=True)
+    return (run.stdout + run.stderr).splitlines() if run.returncode else []
+
+
 def imported(python: Path, file: Path) -> list[str]:
     """Return the errors and warnings of galaxy-importer."""
     with tempfile.TemporaryDirectory(prefix="baton-import-") as place:
@@ -140,21 +179,28 @@ def imported(python: Path, file: Path) -> list[str]:
                 else []))
 
 
-def main(only_build: bool) -> int:
-    """Build, check unless only_build, and return the exit code."""
-    repository = address()
-    file = build(ROOT / "build", repository)
-    if not repository:
-        say("packaging: this clone has no public address, so that the file names no repository, "
-            "which Galaxy demands")
-    if only_build:
+def main(command: str) -> int:
+    """Build, check unless the command is build or release, and return the exit code."""
+    if command == "release" and (faults := release_faults()):
+        return report(faults)
+    file = build(ROOT / "build")
+    if command:
+        if galaxy()["repository"] == PLACEHOLDER and not address():
+            say("packaging: galaxy.yml has the placeholder of the repository's address, and this "
+                "clone has no public address")
         return 0
     python = tool_environment.python("galaxy-importer", LOCK)
     with tempfile.TemporaryDirectory(prefix="baton-packaging-") as place:
-        addressed = file if repository else build(Path(place), STAND_IN)
-        imports = [*relative_links(addressed), *imported(python, addressed)]
-    faults = [*complaints(file), *imports,
-              *environments.faults(python.parent / "ansible-builder", file)]
+        is_reproducible = build(Path(place)).read_bytes() == file.read_bytes()
+    return report([*complaints(file), *relative_links(file),
+                   *([] if is_reproducible else ["a second build gives another archive"]),
+                   *licensed(python.parent / "reuse"),
+                   *imported(python, file),
+                   *environments.faults(python.parent / "ansible-builder", file)])
+
+
+def report(faults: list[str]) -> int:
+    """Print the faults, and return the exit code."""
     for line in faults:
         say(f"packaging: {line}")
     return 1 if faults else 0
@@ -162,6 +208,6 @@ def main(only_build: bool) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:] == ["build"]))
+        sys.exit(main(*sys.argv[1:2] or [""]))
     except (ClusterError, subprocess.CalledProcessError) as error:
         sys.exit(f"packaging: {error}")

@@ -1,0 +1,47 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Make the archive of a collection reproducible.
+
+ansible-galaxy stores the times of files and the order of the file system, which another machine
+does not have.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+
+def make_reproducible(file: Path, seconds: int) -> None:
+    """Write the archive again: with sorted files, all of the given time."""
+    with tarfile.open(file) as archive:
+        contents = {member: archive.extractfile(member).read() if member.isfile() else b""
+                    for member in archive}
+    by_name = {member.name: member for member in contents}
+    listed, manifest = (json.loads(contents[by_name[name]])
+                        for name in ("FILES.json", "MANIFEST.json"))
+    listed["files"].sort(key=lambda entry: entry["name"])
+    contents[by_name["FILES.json"]] = as_bytes(listed)
+    digest = hashlib.sha256(as_bytes(listed)).hexdigest()
+    manifest["file_manifest_file"]["chksum_sha256"] = digest
+    contents[by_name["MANIFEST.json"]] = as_bytes(manifest)
+
+    with (file.open("wb") as output,
+          gzip.GzipFile(filename="", mode="wb", fileobj=output, mtime=seconds) as packed,
+          tarfile.open(fileobj=packed, mode="w") as archive):
+        for member, content in sorted(contents.items(), key=lambda item: item[0].name):
+            member.mtime = seconds
+            member.pax_headers = {}  # which have the time in fractions of a second
+            if member.isfile():
+                member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def as_bytes(values: dict) -> bytes:
+    """Return the text that ansible-galaxy writes."""
+    return json.dumps(values, indent=1).encode()

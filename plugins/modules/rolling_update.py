@@ -269,9 +269,6 @@ options:
       fails.
     type: str
     default: "0"
-  order_annotation:
-    description: Annotation whose value determines the order of the updates, numbers first.
-    type: str
   # Advanced
   deployment_label_key:
     description: Key of the label that distinguishes the new pods of a ReplicationController or a
@@ -290,10 +287,6 @@ options:
     type: str
     choices: [freeze, refuse, ignore]
     default: freeze
-  record_events:
-    description: Whether to record each step as an Event on the controller, if permitted.
-    type: bool
-    default: true
   lock:
     description: Whether to hold a Lease during the task, so that no other task updates the same
       controller. Without permission for Leases, use V(false), and run only one task at a time.

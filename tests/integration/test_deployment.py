@@ -362,11 +362,11 @@ def test_autoscaler_is_frozen_until_the_end_of_the_update(namespace):
 
 @pytest.mark.fake_nodes("pods that become ready simultaneously")
 def test_number_of_requests_does_not_depend_on_the_number_of_pods(namespace):
-    """The test compares Deployments of 4 and of 40 pods, without Events."""
+    """The test compares Deployments of 4 and of 40 pods."""
     request_counts = []
     for replicas in (4, 40):
         namespace.make_deployment(replicas, name=f"foo-{replicas}")
-        requests = update(namespace, name=f"foo-{replicas}", record_events=False)["requests"]
+        requests = update(namespace, name=f"foo-{replicas}")["requests"]
         request_counts.append(sum(requests.values()))
     assert max(request_counts) <= 25, request_counts
 

@@ -265,14 +265,13 @@ def test_rerun_of_a_killed_fleet_resumes_all_updates(namespace, ansible_environm
 
 
 def test_failure_stops_the_remaining_controllers(namespace, ansible_environment):
-    """The controllers are updated one by one in the order of an annotation, and the failed update
-    is rolled back.
+    """The controllers are updated one by one in the order of names, and the failed update is rolled
+    back.
     """
-    key = "example.com/wave"
-    for name, order in (("foo-0", "10"), ("foo-1", "1"), ("foo-2", "2")):
-        make(namespace, name, annotations={key: order})
-    options = {"names": NAMES[:3], "order_annotation": key, "concurrency": 1,
-               "on_failure": "rollback", "image": "myimage:v2"}
+    for name in NAMES[:3]:
+        make(namespace, name)
+    options = {"names": ["foo-1", "foo-2", "foo-0"], "concurrency": 1, "on_failure": "rollback",
+               "image": "myimage:v2"}
     namespace.patch("foo-2", {"spec": {"template": {"spec": {"priorityClassName": "missing"}}}})
 
     result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, failure_grace=0,

@@ -102,9 +102,9 @@ def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, a
     """The task of the command fails with an error that contains the same commands."""
     namespace.make_primary(2)
     lines = terminal.fails(**CANARY, soak="1s", max_unavailable="50%", on_failure="stop",
-                           record_events=False)[-2:]
+                           autoscaler="ignore")[-2:]
     rerun, rollback = lines
-    assert "max_unavailable=50%" in rerun and "record_events=false" in rerun
+    assert "max_unavailable=50%" in rerun and "autoscaler=ignore" in rerun
 
     for command, fails in ((rerun, True), (rollback, False)):
         process = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=ansible_environment,

@@ -105,7 +105,6 @@ def test_events_show_the_update(namespace):
     primary = namespace.make_primary(1)
 
     result = namespace.roll(image="myimage:v2")
-    namespace.roll(image="myimage:v1", record_events=False)
 
     events = [item for item in namespace.call("GET", namespace.path("events"))["items"]
               if item["source"].get("component") == "baton.kubernetes"]

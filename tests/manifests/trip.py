@@ -187,7 +187,7 @@ class Trip:
 
     def _params(self, params: Json) -> Json:
         return {"name": self.name, "kind": self.kind, "progress_deadline": DEADLINE,
-                "record_events": False, **params}
+                **params}
 
     def _remove(self) -> None:
         for name in {self.name, *self._successors()}:

@@ -91,12 +91,9 @@ OPTIONS: dict[str, Option] = {
                                      "a rollback stores no more templates than the user wants; a "
                                      "migration stores no templates"),
     "autoscaler": Option(_ANY, "the user's choice applies in both directions"),
-    "record_events": Option(_ANY, "Events that are forbidden or unwanted in one direction are so "
-                                  "in the other"),
     "lock_timeout": Option(_ANY, "another task may hold the Lease in both directions"),
     "concurrency": Option(_ANY, _FLEET, is_of_fleet=True),
     "max_failures": Option(_ANY, _FLEET, is_of_fleet=True),
-    "order_annotation": Option(_ANY, _FLEET, is_of_fleet=True),
     "progress": Option(_ANY, "the user's choice applies to every task"),
 }
 #: Options for several namespaces, in place of namespace.

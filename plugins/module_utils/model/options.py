@@ -31,7 +31,6 @@ ARGUMENT_SPEC: Json = dict(
     field_selectors=dict(type="list", elements="str"),
     concurrency=dict(type="int", default=CONCURRENCY),
     max_failures=dict(type="str", default=MAX_FAILURES),
-    order_annotation=dict(type="str"),
     namespace=dict(type="str"),
     namespaces=dict(type="list", elements="str"),
     namespace_selectors=dict(type="list", elements="str"),
@@ -67,7 +66,6 @@ ARGUMENT_SPEC: Json = dict(
     nodes=dict(type="str"),
     image_drift=dict(type="str", choices=["warn", "fail", "ignore"], default=Request.image_drift),
     autoscaler=dict(type="str", choices=["freeze", "refuse", "ignore"], default=Request.autoscaler),
-    record_events=dict(type="bool", default=Request.record_events),
     lock=dict(type="bool", default=Request.lock),
     lock_timeout=dict(type="str", default=f"{Request.lock_timeout:g}"),
     progress=dict(type="bool", default=True),
@@ -77,23 +75,29 @@ ARGUMENT_SPEC: Json = dict(
 MIGRATION_SPEC: Json = {option: ARGUMENT_SPEC[option] for option in (
     "name", "names", "label_selectors", "field_selectors", "namespace", "kind", "kinds",
     "max_surge", "max_unavailable", "progress_deadline", "timeout", "failure_grace",
-    "concurrency", "max_failures", "order_annotation", "deployment_label_key", "autoscaler",
-    "record_events", "lock", "lock_timeout", "progress",
+    "concurrency", "max_failures", "deployment_label_key", "autoscaler", "lock", "lock_timeout",
+    "progress",
 )} | dict(
     state=dict(type="str", choices=list(map(str, Module.MIGRATION.states)),
                default=str(Module.MIGRATION.default_state)),
     release_owner=dict(type="bool", default=Request.releases_owner),
 )
 _MIGRATION = f"use the module baton.kubernetes.{Module.MIGRATION}"
-#: Options that rolling_update no longer has, with their replacement.
+_REMOVED_FROM_ALL = {
+    "order_annotation": "names are updated in their order, and a selection in the order of names",
+    "record_events": "each step is an Event, unless the task may not create Events",
+}
+#: Options that a module no longer has, or never had, with their replacement.
 REMOVED = {
     "to_kind": _MIGRATION, "release_owner": _MIGRATION,
     "return_sizes": "the roles collect the sizes for their report themselves",
     "max_steps": "pause_at ends a task at a number of new pods, and timeout after a time",
+    **_REMOVED_FROM_ALL,
 }
 #: Options that the roles and playbooks no longer have, with their replacement.
 REMOVED_FROM_ROLES = {
     "max_steps": "stages end at numbers of new pods, and timeout ends a task after a time",
+    **_REMOVED_FROM_ALL,
 }
 #: The options of each module that changes controllers.
 SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
@@ -160,13 +164,12 @@ def refuse_removed(module: Module, arguments: t.Mapping[str, t.Any]) -> None:
 
     arguments has the options before Ansible's validation, which would only report them as unknown.
     """
-    if module is not Module.ROLLING_UPDATE:
-        return
-    for option, instead in REMOVED.items():
+    is_update = module is Module.ROLLING_UPDATE
+    for option, instead in (REMOVED if is_update else _REMOVED_FROM_ALL).items():
         if option in arguments:
             raise RolloutError(f"{option} was removed: {instead}")
     state = arguments.get("state")
-    if state in Module.MIGRATION.states and state not in module.states:
+    if is_update and state in Module.MIGRATION.states and state not in module.states:
         raise RolloutError(f"state={state} was removed: {_MIGRATION}")
 
 
@@ -392,7 +395,7 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
 
 
 #: Fields of a Request that need no check.
-_UNCHECKED = ("nodes", "image_drift", "autoscaler", "record_events", "return_sizes", "lock",
+_UNCHECKED = ("nodes", "image_drift", "autoscaler", "return_sizes", "lock",
               "connection", "default_namespace")
 #: Fields of a Request with the functions that check and convert their options.
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {

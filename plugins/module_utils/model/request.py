@@ -87,8 +87,6 @@ class Request:
     image_drift: str = "warn"
     #: What to do with a HorizontalPodAutoscaler: "freeze", "refuse" or "ignore".
     autoscaler: str = "freeze"
-    #: Whether each step creates an Event.
-    record_events: bool = True
     #: Whether the result contains the sizes over time.
     return_sizes: bool = False
     #: Whether the task acquires the Lease of the controller.

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import math
 import typing as t
 
 from ..cluster.kubernetes import KubernetesGateway
@@ -69,8 +68,6 @@ class Fleet:
     concurrency: int
     #: The number or percentage (rounded down) of failures after which no further update begins.
     max_failures: Size
-    #: The annotation that contains the position in the order, or None.
-    order_annotation: str | None
     #: The kinds, in order.
     kinds: tuple[Kind, ...]
 
@@ -106,7 +103,6 @@ class Fleet:
             field_selectors=tuple(params.get("field_selectors") or ()),
             concurrency=concurrency,
             max_failures=size("max_failures", params.get("max_failures") or MAX_FAILURES),
-            order_annotation=params.get("order_annotation") or None,
             kinds=tuple(dict.fromkeys(map(Kind,
                                           params.get("kinds")
                                           or [params.get("kind") or Request.kind]))),
@@ -121,9 +117,7 @@ class Fleet:
             requests += [parse_request({**params, **place._asdict(), "name": name})
                          for name in names]
         self._refuse_empty(params, requests, groups)
-        controllers = {place: group.gateway.controllers() for place, group in groups.items()}
-        return sorted(requests, key=lambda request: self._sort_key(
-            controllers[Place.of(request)].get(request.name)))
+        return requests
 
     def _refuse_empty(self, params: Json, requests: t.Sequence[Request], groups: Groups) -> None:
         """Raise RolloutError if no controller is selected, in total or in a listed namespace."""
@@ -160,18 +154,6 @@ class Fleet:
                       and matches(self.label_selectors, labels)
                       and matches(self.field_selectors, {"metadata.name": name,
                                                          "metadata.namespace": request.namespace}))
-
-    def _sort_key(self, controller: Controller | None) -> tuple[float, str]:
-        """Return the sort key of a controller: numbers, then texts, then a missing annotation.
-
-        nan and inf count as texts.
-        """
-        text = controller.annotations.get(self.order_annotation or "", "") if controller else ""
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        return (number, "") if math.isfinite(number) else (math.inf, text or "\U0010ffff")
 
     def why_skipped(self, request: Request, controller: Controller | None, is_idle: bool) -> str:
         """Return why a selected controller is skipped, or "".

@@ -33,7 +33,9 @@ class Recorder:
         self._gateway, self._clock = gateway, clock
         self._print_line, self._intervals = print_line, intervals
         self._namespace = request.namespace
-        self._records, self._returns_sizes = request.record_events, request.return_sizes
+        self._returns_sizes = request.return_sizes
+        #: Whether the task may create Events.
+        self._records = True
         self.steps: list[Json] = []
         self.sizes: list[Json] = []
         #: The primary as last observed, to which the Events refer.

@@ -318,6 +318,13 @@ def test_an_option_of_an_earlier_version_is_refused_with_the_new_way(arguments, 
         refuse_removed(Module.ROLLING_UPDATE, {"name": "foo", **arguments})
 
 
+@pytest.mark.parametrize("module", [Module.ROLLING_UPDATE, Module.MIGRATION])
+@pytest.mark.parametrize("option", ["order_annotation", "record_events"])
+def test_an_option_removed_from_all_modules_is_refused(module, option):
+    with pytest.raises(RolloutError, match=f"{option} was removed: "):
+        refuse_removed(module, {"name": "foo", option: "x"})
+
+
 @pytest.mark.parametrize("module, arguments", [
     (Module.ROLLING_UPDATE, {"state": "rolled_back"}), (Module.ROLLING_UPDATE, {"state": ["x"]}),
     (Module.MIGRATION, {"state": "migrated", "release_owner": True}),

@@ -143,7 +143,7 @@ ALL_OPTIONS = {
     "update_period": "1.5", "progress_deadline": "60.5", "timeout": "15m", "failure_grace": "3s",
     "on_failure": "rollback", "pause_at": "10%",
     "soak": "10m",
-    "revision_history_limit": 2, "autoscaler": "refuse", "record_events": False, "lock": False,
+    "revision_history_limit": 2, "autoscaler": "refuse", "lock": False,
     "lock_timeout": "1h",
     "progress": False, "next_name": "bar", "deployment_label_key": "x.io/y", "namespace": "prod",
     "container": "web",
@@ -153,7 +153,7 @@ REPEATED_BY_ROLLBACK = {"name", "namespace", "next_name", "deployment_label_key"
                         "max_unavailable", "update_period",
                         "progress_deadline", "failure_grace", "revision_history_limit",
                         "autoscaler",
-                        "record_events", "lock",
+                        "lock",
                         "lock_timeout", "progress"}
 
 
@@ -210,7 +210,7 @@ def test_command_for_a_migration_omits_the_strategy():
     assert options_of(command, Module.MIGRATION) == {
         "name": "foo", "namespace": "prod", "deployment_label_key": "x.io/y", "lock": "false",
         "progress_deadline": "60.5", "failure_grace": "3s",
-        "autoscaler": "refuse", "record_events": "false", "lock_timeout": "1h", "progress": "false"}
+        "autoscaler": "refuse", "lock_timeout": "1h", "progress": "false"}
 
 
 def test_a_migration_without_a_pastable_command_names_the_module_to_run():
@@ -270,7 +270,7 @@ def test_command_for_a_deployment_omits_the_label_key():
 
 FLEET = {"label_selectors": ["app in (a, b)", "tier=web"],
          "kinds": ["ReplicationController", "Deployment"], "concurrency": 2,
-         "max_failures": "1", "order_annotation": "x.io/place"}
+         "max_failures": "1"}
 
 
 @pytest.mark.parametrize("selection, kind", [

@@ -28,8 +28,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import (
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process
 
-ORDER = "example.com/order"
-
 #: The flow of every update in this module.
 FLOW = choose(Request("any"))
 
@@ -63,11 +61,11 @@ def params(**changes):
     return {option: spec.get("default") for option, spec in options.ARGUMENT_SPEC.items()} | changes
 
 
-def controllers(*names, **annotations):
+def controllers(*names):
     """Return controllers whose selectors do not overlap."""
     items = []
     for name in names:
-        item = rc(name, annotations={ORDER: annotations[name]} if name in annotations else None)
+        item = rc(name)
         item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": name}
         items.append(item)
     return items
@@ -187,29 +185,6 @@ def test_replica_set_of_a_deployment_is_skipped():
     request = options.parse_request({**task, "name": "foo", "kind": "ReplicaSet"})
     assert fleet_.why_skipped(request, owned, False) == "it belongs to Deployment/web"
     assert fleet_.why_skipped(request, unowned, False) == ""
-
-
-def test_order_annotation():
-    items = controllers("none", "second", "text", "tenth", "first", second="2", text="last",
-                        tenth="10", first="1.5")
-
-    ordered = order(Cluster(*items), names=["none", "second", "text", "tenth", "first"],
-                    order_annotation=ORDER)
-
-    assert ordered == ["first", "second", "tenth", "text", "none"]
-
-
-@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "NaN", "1e999"])
-@pytest.mark.parametrize("place", range(4))
-def test_infinite_number_is_ordered_as_text(text, place):
-    """NaN is neither less than, nor greater than, nor equal to any number: no order is defined."""
-    values = ["3", "1", "2"]
-    values.insert(place, text)
-    items = controllers(*"abcd", **dict(zip("abcd", values, strict=True)))
-
-    ordered = order(Cluster(*items), names=list("abcd"), order_annotation=ORDER)
-
-    assert [values["abcd".index(name)] for name in ordered] == ["1", "2", "3", text]
 
 
 def test_selector_without_a_match_is_an_error():

@@ -16,7 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet, places
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
-NAMESPACES, ORDER = ["b", "a"], "example.com/order"
+NAMESPACES = ["b", "a"]
 
 
 class Cluster(clusters.Cluster):
@@ -142,15 +142,6 @@ def test_check_mode_reports_each_namespace_and_writes_nothing():
 
     assert where(planned["results"]) == where(both.run()["results"])
     assert planned["changed"]
-
-
-def test_the_annotation_orders_across_namespaces():
-    both = Fleet(label_selectors=["a=b"], names=(), order_annotation=ORDER)
-    for namespace, name, place in [("a", "bar", "1"), ("b", "foo", "2")]:
-        both.clusters[namespace].cluster.items[name]["metadata"]["annotations"] = {ORDER: place}
-
-    assert [(request.namespace, request.name) for request in both.requests] == [
-        ("a", "bar"), ("b", "foo"), ("b", "bar"), ("a", "foo")]
 
 
 def test_a_failure_counts_in_all_namespaces():

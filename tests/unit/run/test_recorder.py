@@ -98,13 +98,6 @@ def test_steps_in_a_fleet_share_an_event():
         f"{step['action']} {step['name']}" for step in result["steps"]]
 
 
-def test_record_events_false():
-    cluster = Cluster(rc(replicas=1))
-    cluster.record = None
-
-    assert cluster.run(dataclasses.replace(UPDATE, record_events=False))["changed"]
-
-
 def test_failure_is_an_event():
     cluster, events = stalled_cluster(rc()), []
     cluster.record = lambda event: events.append(event) or True

@@ -46,7 +46,7 @@ from .run.fleet_result import entry
 from .run.parent_process import ParentProcess
 
 if t.TYPE_CHECKING:
-    from .flows.migration.halfway import Halfway
+    from .flows.migration.in_progress import MigrationInProgress
 
 #: The options of each module.
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
@@ -408,7 +408,8 @@ class _Overview:
                 "history": report.history(observed.history), **pods}
 
 
-def _migrations(flow: Flow, request: Request, gateway: KubernetesGateway) -> dict[str, Halfway]:
+def _migrations(flow: Flow, request: Request,
+                gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
     """Return the migrations in progress, by the name of their object of the task's kind."""
     kind = request.kind
     if not flow.takes_part_in_migrations:

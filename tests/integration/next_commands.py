@@ -78,15 +78,15 @@ SITES: dict[str, str] = {
                                           "test_migration runs after each kill",
     "flows/migration/deployment_config.py::_differences": WARNS,
     "flows/migration/deployment_config.py::_triggers_lost": WARNS,
-    "flows/migration/observed.py::readable": SHOWS,
-    "flows/migration/halfway.py::commands": "not executed here: the same task again, which "
-                                            "test_migration runs after each kill",
+    "flows/migration/observed.py::parse_stored": SHOWS,
+    "flows/migration/in_progress.py::commands": "not executed here: the same task again, which "
+                                                "test_migration runs after each kill",
     "flows/migration/flow.py::_way_out":
         "test_migration_with_unavailable_pods_completes_with_another_image",
     "flows/migration/flow.py::commands": OPENSHIFT,
     "flows/migration/flow.py::warnings": WARNS,
     "flows/migration/manifests.py::name_conflict": SHOWS,
-    "flows/migration/planner.py::_empty": OPENSHIFT,
+    "flows/migration/planner.py::_scale_to_zero": OPENSHIFT,
     "flows/migration/planner.py::_delete_config": OPENSHIFT,
     "flows/migration/planner.py::_refuse_unclear_rollout": OPENSHIFT,
     "flows/migration/planner.py::_refuse_rollouts": OPENSHIFT,

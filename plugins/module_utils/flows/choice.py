@@ -18,7 +18,7 @@ from ..model.request import Request
 from .flow import Flow
 
 if t.TYPE_CHECKING:
-    from .migration.halfway import Halfway
+    from .migration.in_progress import MigrationInProgress
 
 
 def choose(request: Request) -> Flow:
@@ -44,11 +44,11 @@ def choose(request: Request) -> Flow:
     return ClientDrivenFlow(request.kind)
 
 
-def migrations(items: t.Iterable[Json], request: Request) -> list[Halfway]:
+def migrations(items: t.Iterable[Json], request: Request) -> list[MigrationInProgress]:
     """Return the migrations in progress that these ControllerRevisions store.
 
     The commands in the result use the namespace and the connection of the request.
     """
-    from .migration.halfway import halfway
+    from .migration.in_progress import parse_migration
 
-    return list(filter(None, (halfway(item, request) for item in items)))
+    return list(filter(None, (parse_migration(item, request) for item in items)))

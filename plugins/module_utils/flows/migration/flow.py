@@ -115,9 +115,9 @@ class MigrationFlow(Flow[MigrationObserved]):
                                   real.live_pods, configs)
 
     def deleted_controller_labels(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
-        from .halfway import halfway
+        from .in_progress import parse_migration
 
-        migrations = (halfway(item, request) for item in cluster.migrations() or ())
+        migrations = (parse_migration(item, request) for item in cluster.migrations() or ())
         return {migration.request.name: migration.labels for migration in migrations
                 if migration and migration.request.kind is request.kind}
 

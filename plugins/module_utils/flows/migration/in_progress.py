@@ -25,7 +25,7 @@ from ..flow import Cluster, Holder, RolloutStatus, Side
 from .observed import parse_stored, stored_revision_name
 
 
-class Halfway(t.NamedTuple):
+class MigrationInProgress(t.NamedTuple):
     """A migration in progress."""
 
     #: The request that finishes the migration.
@@ -75,7 +75,7 @@ class Halfway(t.NamedTuple):
         return None
 
 
-def halfway(item: Json, request: Request) -> Halfway | None:
+def parse_migration(item: Json, request: Request) -> MigrationInProgress | None:
     """Return the migration in progress that a ControllerRevision stores, or None."""
     stored = object_meta.stored_controller(item)
     if stored is None:
@@ -93,7 +93,7 @@ def halfway(item: Json, request: Request) -> Halfway | None:
             if (identity.is_name(name)
                     and item["metadata"]["name"] == stored_revision_name(finishing)):
                 try:
-                    return Halfway(finishing, parse_stored(finishing, item))
+                    return MigrationInProgress(finishing, parse_stored(finishing, item))
                 except RolloutError:
                     continue
     return None

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A ServiceAccount with the permissions of files in docs/reference/permissions alone."""
+"""A ServiceAccount with only the permissions of files in docs/reference/permissions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSIONS = map("myimage:v{}".format, itertools.count(2))
 
 
 class User:
-    """The ServiceAccount baton of a namespace, with the permissions of files alone."""
+    """The ServiceAccount baton of a namespace, with only the permissions of applied files."""
 
     def __init__(self, namespace) -> None:
         self.namespace, self.roles = namespace, {}
@@ -84,7 +84,7 @@ def summary(result: Json) -> tuple[t.Any, ...]:
 
 
 def assert_each_permission_is_needed(user: User, name: str, use: t.Callable[[User], t.Any]) -> None:
-    """Check that the result differs without any of the permissions of an applied file."""
+    """Assert that the result differs without any one of the permissions of an applied file."""
     results_without = {}
     for permission in sorted(permissions(user.roles[name]["rules"])):
         with user.without(name, permission):

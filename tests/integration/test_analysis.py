@@ -27,7 +27,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
 SUCCESS = {"type": "success_rate", "min": 0.99}
 LATENCY = {"type": "latency", "quantile": 0.9, "max_ratio_to_old": 2}
-#: Hash of "s3cret" in Prometheus' format.
+#: bcrypt hash of the password "s3cret", as in a web configuration file of Prometheus.
 PASSWORD_HASH = "$2b$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK"  # used only here
 
 

@@ -271,16 +271,16 @@ def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
 
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_next_commands_of_a_failed_job_are_launches(namespace, jobs):
-    """A task of the module, and a role, name the job template; an ad-hoc command is of no use."""
+    """Errors of the role and of the module name job templates instead of ad-hoc commands."""
     namespace.make_primary(2)
     in_awx = {"awx_job_id": 7, "awx_job_template_name": "Update shop", "controller": "foo",
               "image": "myimage:v2-crash", "failure_grace": 1}
 
     job = jobs.launch("image_bump.yml", on_failure="stop", **in_awx)
 
-    again = "relaunch the job, or launch the job template *Update shop* again"
+    relaunch = "relaunch the job, or launch the job template *Update shop* again"
     assert job.status == "failed" and artifacts(job)["commands"] == [
-        again, f"launch the job template *Rollback* with controller foo, controller_namespace "
+        relaunch, f"launch the job template *Rollback* with controller foo, controller_namespace "
                f"{namespace.name}"]
     options = {"name": "foo", "namespace": "{{ controller_namespace }}", "image": "{{ image }}",
                "failure_grace": 1}
@@ -298,10 +298,10 @@ def test_next_commands_of_a_failed_job_are_launches(namespace, jobs):
     play = {"hosts": "localhost", "gather_facts": False, "tasks": tasks}
     plain = artifacts(jobs.launch("plain.yml", files={"plain.yml": [play]}, **in_awx))
 
-    back = (f"launch a job that runs baton.kubernetes.rolling_update with name=foo "
+    rollback = (f"launch a job that runs baton.kubernetes.rolling_update with name=foo "
             f"namespace={namespace.name} state=rolled_back")
-    assert plain["commands"][-2:] == [again, f"{back} failure_grace=1"]
-    assert plain["rollback"] == back and plain["other"] == [f"{back} failure_grace=1"]
+    assert plain["commands"][-2:] == [relaunch, f"{rollback} failure_grace=1"]
+    assert plain["rollback"] == rollback and plain["other"] == [f"{rollback} failure_grace=1"]
     assert "ansible localhost" not in plain["msg"]
 
 

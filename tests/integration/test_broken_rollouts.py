@@ -565,7 +565,7 @@ class StatusRecorder:
         self._stopped.set()
 
     def recorded_at(self, patterns: t.Iterable[str]) -> float:
-        """Return the time at which all patterns had matched."""
+        """Return the time since which each pattern has matched a text."""
         times = {pattern: min((at for at, text in self._texts if re.search(pattern, text)),
                               default=None)
                  for pattern in patterns}

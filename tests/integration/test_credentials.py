@@ -285,7 +285,7 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
                           "proxy-headers-variable"])
 def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment, tmp_path, proxy,
                                                   name):
-    """Without pipelining, Ansible writes modules and their options to temporary files."""
+    """With ANSIBLE_PIPELINING=0, Ansible would write the options to temporary files."""
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
     output, scanner = play(namespace, environment, tmp_path,
@@ -299,7 +299,7 @@ def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment
 @pytest.mark.full
 def test_secret_option_is_in_no_file_without_pipelining(
         namespace, ansible_environment, tmp_path):
-    """The action plugins enable pipelining on a local connection, so Ansible writes no files."""
+    """The action plugins enable pipelining, so that Ansible writes no files."""
     cases = {"api-key": credentials(namespace)["api-key"]}
 
     _output, scanner = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path,

@@ -69,7 +69,7 @@ def delete_crd_afterwards(cluster):
 
 @pytest.mark.full
 def test_each_permission_for_a_migration_is_needed(namespace):
-    """The user has the file of docs/reference/permissions alone."""
+    """The user has only the permissions of the file in docs/reference/permissions."""
     openshift.install_crd(namespace)
     user = User(namespace)
     user.apply("migrate-deploymentconfig")

@@ -616,14 +616,14 @@ def test_forged_lease_blocks_at_most_for_the_normal_duration(shared_namespace):
     )
 
 
-def create_revision(namespace, name, number, data, labels, **metadata):
-    body = {"metadata": {"name": name, "labels": labels, **metadata}, "revision": number,
+def create_revision(namespace, name, number, data, labels):
+    body = {"metadata": {"name": name, "labels": labels}, "revision": number,
             "data": data}
     return namespace.call("POST", namespace.apps_path("controllerrevisions"), body)
 
 
 def test_forged_revision_is_not_rolled_out(shared_namespace):
-    """The revision has the label and the number of a stored revision, but another owner or none."""
+    """The revisions have the label and the number of a stored revision, but no owner."""
     name = shared_namespace.create_in_phase(PHASES["idle"])
     shared_namespace.run({"name": name, **V2})
     item = shared_namespace.get(RC, name)

@@ -157,8 +157,8 @@ def test_apply_of_the_old_manifest_conflicts(
 
 
 def test_apply_of_a_manifest_with_a_selector_conflicts(namespace):
-    """The selector is one field, and contains the deployment label after an update. With force, the
-    label is retained.
+    """The selector is one field, and contains the deployment label after an update. An apply with
+    force removes the label, which does not affect the pods, and the next update sets the label.
     """
     assert apply(namespace, RC, "myimage:v1") == ""
     namespace.until_available("foo", 2)

@@ -607,7 +607,7 @@ def test_update_succeeds_with_owner_permission(strict_namespace, kind):
 
 @pytest.mark.full
 def test_each_permission_for_owner_references_is_needed(strict_namespace):
-    """The user has the files of docs/reference/permissions alone."""
+    """The user has only the permissions of the files in docs/reference/permissions."""
     user = User(strict_namespace)
     for name in ("update-replicationcontroller", "update-replicaset", "owner-references"):
         user.apply(name)

@@ -92,7 +92,7 @@ def test_history_is_deleted_with_the_controller(namespace):
 
 @pytest.mark.full
 def test_history_survives_an_orphaning_deletion_of_the_controller(namespace):
-    """The garbage collector patches each revision; the API server rejects a change of the data."""
+    """The garbage collector removes the owner by a patch, which must not change the data."""
     namespace.make_primary(1)
     containers = [
         {

@@ -60,8 +60,8 @@ def test_migration_retains_all_pods(migratable, replicas):
     assert set(rerun["requests"]) == {"GET"}
 
 
-def test_completed_migration_is_reverted_by_hand(migratable):
-    """The test takes the steps of docs/how-to/migrate.md."""
+def test_completed_migration_is_reverted_manually(migratable):
+    """The test follows the steps of docs/how-to/migrate.md."""
     migratable.make_primary(3)
     before = uids(migratable.pods())
     migrate(migratable)
@@ -304,9 +304,10 @@ def test_controller_with_an_owner_is_migrated_only_on_request(migratable):
 
 def test_missing_permission_is_named(namespace):
     namespace.make_primary(1)
-    with pytest.raises(RolloutError, match="permission") as error:
+    with pytest.raises(RolloutError, match="permission denied") as error:
         migrate(namespace)
-    assert error.value.message and namespace.rcs() == ["foo"]
+    assert ('cannot get resource "controllerrevisions"' in error.value.why
+            and namespace.rcs() == ["foo"])
 
 
 def is_unchanged(namespace, before, name="foo"):
@@ -349,7 +350,7 @@ def test_too_long_name_is_an_error_before_the_first_write(migratable):
 
 @pytest.mark.full
 def test_existing_replica_set_of_another_client_gets_no_pods(migratable):
-    """The other client may create ControllerRevisions and ReplicaSets."""
+    """The other client has permissions to create ControllerRevisions and ReplicaSets."""
     migratable.make_primary(2, image="myimage:evil")
     with pytest.raises(Killed):
         migrate(migratable, fault=kill_at_write(2, True))

@@ -157,7 +157,6 @@ def confirm_size(namespace, size, **params):
 
 
 def test_foo_deleted_during_the_update_is_created_again(namespace):
-    """This is a row of the planner's table in docs/concepts/how-it-works.md."""
     namespace.make_primary(4)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")

@@ -41,7 +41,7 @@ def stages_of(report):
 
 
 def error_of(output):
-    """Return the final error of the role without line breaks."""
+    """Return the output from the final error of the role on."""
     return output.partition("Fail with the reason")[2]
 
 
@@ -212,7 +212,7 @@ def test_update_with_empty_survey_answers_has_one_stage(namespace, playbooks):
 
 @pytest.mark.full
 def test_former_variable_names_are_accepted(namespace, playbooks):
-    """Ansible warns about the variables name, namespace and timeout."""
+    """Ansible warns about the former names name, namespace and timeout, which are reserved."""
     namespace.make_primary(1)
     former_names = {"controller": "", "controller_namespace": "", "name": "foo",
                     "namespace": namespace.name}
@@ -377,8 +377,8 @@ def images(namespace):
 
 
 def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
-    """A rollback of a completed update is an update to the requested image, which the rerun
-    resumes.
+    """The rollback of a completed update is an update to the old image, and a rerun resumes this
+    update.
     """
     namespace.make_primary(4, image="myimage:v1")
     namespace.roll(image="myimage:v2")

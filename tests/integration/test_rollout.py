@@ -179,7 +179,7 @@ def test_controller_with_zero_replicas_is_updated(namespace):
 
 
 def test_priority_class_of_the_template_survives_the_handover(namespace):
-    """A priority class closes the template during the handover, and is then restored."""
+    """The handover replaces the priority class to close the template, then restores the class."""
     body = manifest(2)
     body["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
     namespace.create("replicationcontrollers", body)

@@ -232,7 +232,7 @@ def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
 
 @pytest.mark.full
 def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
-    """The restarted container is running and ready. The rerun resumes with the soak."""
+    """The restarted container is running and ready, and the rerun starts with the soak."""
     roll, lines = make("ReplicationController"), []
     kill_in_soak(roll, soak="2")
     time.sleep(1)

@@ -216,9 +216,15 @@ def test_each_module_has_examples():
 
 
 def role_examples():
-    """Return each role of each playbook in the pages, with the example's variables."""
-    for page in PAGES:
-        for block in re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+    """Return each role of each playbook in the pages and the roles' documentation, with the
+    example's variables.
+    """
+    specs = sorted((ROOT / "roles").glob("*/meta/argument_specs.yml"))
+    for page in [*PAGES, *specs]:
+        text = page.read_text("utf-8")
+        blocks = ([yaml.safe_load(text)["argument_specs"]["main"]["examples"]] if page in specs
+                  else re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
+        for block in blocks:
             document, *_more = yaml.load_all(block, AnsibleLoader)
             plays = ([play for play in document if "hosts" in play] if isinstance(document, list)
                      else [])

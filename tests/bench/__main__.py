@@ -5,8 +5,8 @@
 
     .venv/bin/python tests/bench [--runs N] [--record] [ROW ...]
 
-The collection and the peer are measured alternately on one cluster; a cell is the median. Most
-goals are ratios, since machines differ. A missed goal is not a failure.
+The collection and the alternative (the peer) are measured alternately on one cluster; a cell is the
+median. Most goals are ratios, since machines differ. A missed goal is not a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "internals" / "benchmarks.md"
-SOME = "## Rows of later measurements"
+LATER_HEADING = "## Rows of later measurements"
 MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
 sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"),
                 str(ROOT / "tests/integration"),
@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"),
 import embedded  # noqa: E402
 from ansible_runs import Ansible  # noqa: E402
 from rows import ROWS, Bench  # noqa: E402
-from table import printed, settings  # noqa: E402
+from table import format_rows, settings  # noqa: E402
 from workers import begin  # noqa: E402
 
 
@@ -41,7 +41,7 @@ def main() -> int:
                         help="also write the table to docs/internals/benchmarks.md: selected "
                         "rows below the table of all rows")
     parser.add_argument("rows", nargs="*", metavar="ROW",
-                        help=f"which ones (default: all): {', '.join(ROWS)}")
+                        help=f"measurements to run (default: all): {', '.join(ROWS)}")
     options = parser.parse_args()
     unknown = set(options.rows) - ROWS.keys()
     if unknown or options.runs < 1:
@@ -53,13 +53,13 @@ def main() -> int:
           tempfile.TemporaryDirectory(prefix="baton-bench-") as home):
         bench = Bench(cluster.kubeconfig, Ansible(Path(home)), options.runs)
         measured = [row for name in options.rows or ROWS for row in ROWS[name](bench)]
-        text = [*printed(measured), "", *settings(cluster.kubeconfig, options.runs, load)]
+        text = [*format_rows(measured), "", *settings(cluster.kubeconfig, options.runs, load)]
     print("\n".join(text))
     if options.record:
         head, _mark, below = PAGE.read_text("utf-8").partition(MARK)
         section = f"Measured on {datetime.date.today().isoformat()}.\n\n" + "\n".join(text) + "\n"
         if options.rows:  # retain the measurements of all rows
-            section = f"{below.partition(SOME)[0].strip()}\n\n{SOME}\n\n{section}"
+            section = f"{below.partition(LATER_HEADING)[0].strip()}\n\n{LATER_HEADING}\n\n{section}"
         PAGE.write_text(f"{head}{MARK}\n\n{section}", "utf-8")
     return 0
 

@@ -30,7 +30,8 @@ class Ansible:
     """Runs modules on localhost."""
 
     def __init__(self, home: Path) -> None:
-        """Use `home` instead of ~/.ansible, and for additional collections and packages."""
+        """Use `home` instead of ~/.ansible; it also contains additional collections and packages.
+        """
         self._home = home
         self.collections = home / "collections"
         self.packages = home / "packages"
@@ -59,7 +60,7 @@ class Ansible:
         if (ended.returncode
                 or json.loads(ended.stdout.partition("=>")[2]).get("changed") is not changed):
             progress(ended.stdout + ended.stderr)
-            raise SystemExit(f"{module} has not ended as it should (changed={changed})")
+            raise SystemExit(f"{module} has not ended with changed={changed}")
         return cost
 
     def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Timed:
@@ -71,9 +72,9 @@ class Ansible:
         inventory.write_text(
             json.dumps({"all": {"hosts": {name: local | host for name, host in hosts.items()}}}),
             "utf-8")
-        its_own = {name: f"{{{{ {name} }}}}" for host in hosts.values() for name in host}
+        own_arguments = {name: f"{{{{ {name} }}}}" for host in hosts.values() for name in host}
         ended, cost = self._timed(["all", "-i", str(inventory), "-f", str(len(hosts)), "-m", module,
-                                   "-a", json.dumps(its_own | arguments)])
+                                   "-a", json.dumps(own_arguments | arguments)])
         if ended.returncode or ended.stdout.count('"changed": true') < len(hosts):
             progress(ended.stdout + ended.stderr)
             raise SystemExit(f"{module} has not changed all of {', '.join(hosts)}")

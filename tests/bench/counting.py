@@ -4,8 +4,7 @@
 """Count the requests of a client by metrics of the API server.
 
 A FlowSchema (API priority and fairness) selects the requests of a ServiceAccount, and a metric
-contains the number of dispatched requests per FlowSchema. Other metrics contain the sum of all
-clients.
+counts the dispatched requests per FlowSchema. Other metrics count the requests of all clients.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Counter:
         FlowcontrolApiserverV1Api(client).create_flow_schema({"metadata": {"name": name},
                                                               "spec": spec})
 
-    def so_far(self) -> int:
+    def total(self) -> int:
         """Return the number of requests since the creation."""
         return self._count("dispatched")
 
@@ -46,9 +45,9 @@ class Counter:
         """Return the number of requests rejected with 429."""
         return self._count("rejected")
 
-    def _count(self, how: str) -> int:
-        line = (rf'^apiserver_flowcontrol_{how}_requests_total{{flow_schema="{self._name}",.*}} '
-                rf'(\S+)$')
+    def _count(self, outcome: str) -> int:
+        line = (rf'^apiserver_flowcontrol_{outcome}_requests_total'
+                rf'{{flow_schema="{self._name}",.*}} (\S+)$')
         return sum(int(float(count))
                    for count in re.findall(line, _metrics(self._client), re.MULTILINE))
 
@@ -56,7 +55,7 @@ class Counter:
         FlowcontrolApiserverV1Api(self._client).delete_flow_schema(self._name)
 
 
-class Everybody:
+class AllClients:
     """Counts the requests of all clients, without the scheduler, watches and heartbeats of
     nodes.
     """
@@ -64,7 +63,7 @@ class Everybody:
     IDLE_SECONDS = 30
     """Duration of the measurement of the idle rate in seconds."""
 
-    FEW, PATIENCE = 5, 300
+    MAX_IDLE_RATE, TIMEOUT = 5, 300
     """Maximum requests per second of an idle cluster, and the timeout of the wait in seconds."""
 
     def __init__(self, client: ApiClient) -> None:
@@ -72,28 +71,28 @@ class Everybody:
         #: Requests per second of an idle cluster; None until measured.
         self._idle: float | None = None
 
-    def caused_by(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
+    def count_during(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
         """Return the result of the action, and the number of requests that it has caused."""
-        before, began = self.until_at_rest(), time.monotonic()
+        before, began = self.wait_until_idle(), time.monotonic()
         if self._idle is None:
             time.sleep(self.IDLE_SECONDS)
-            now, later = self.so_far(), time.monotonic()
+            now, later = self.total(), time.monotonic()
             self._idle = (now - before) / (later - began)
             before, began = now, later
         result = action()
-        return result, self.until_at_rest() - before - self._idle * (time.monotonic() - began)
+        return result, self.wait_until_idle() - before - self._idle * (time.monotonic() - began)
 
-    def until_at_rest(self) -> int:
+    def wait_until_idle(self) -> int:
         """Wait until the cluster is idle, and return the number of requests. Raises SystemExit."""
-        now = self.so_far()
-        for _second in range(self.PATIENCE):
+        now = self.total()
+        for _second in range(self.TIMEOUT):
             time.sleep(1)
-            before, now = now, self.so_far()
-            if now - before <= self.FEW:
+            before, now = now, self.total()
+            if now - before <= self.MAX_IDLE_RATE:
                 return now
-        raise SystemExit(f"the API server is not idle within {self.PATIENCE} s")
+        raise SystemExit(f"the API server was not idle within {self.TIMEOUT} s")
 
-    def so_far(self) -> int:
+    def total(self) -> int:
         """Return the number of requests since the start of the API server."""
         lines = re.findall(r"^apiserver_request_total{(.*)} (\S+)$", _metrics(self._client),
                            re.MULTILINE)
@@ -105,9 +104,10 @@ class Everybody:
 def _counts(labels: dict[str, str]) -> bool:
     """Return whether a request counts; bindings and Events of the scheduler are excluded."""
     resource, verb = labels["resource"], labels["verb"]
-    is_scheduler_s = ((resource, labels["subresource"]) == ("pods", "binding")
-                      or labels["group"] == "events.k8s.io")
-    return resource not in ("", "nodes") and verb not in ("WATCH", "CONNECT") and not is_scheduler_s
+    is_scheduler_request = ((resource, labels["subresource"]) == ("pods", "binding")
+                            or labels["group"] == "events.k8s.io")
+    return (resource not in ("", "nodes") and verb not in ("WATCH", "CONNECT")
+            and not is_scheduler_request)
 
 
 def _metrics(client: ApiClient) -> str:

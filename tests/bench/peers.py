@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Software for comparisons, installed once in the user's cache, not in .venv."""
+"""Install the software of comparisons, once, in the user's cache and not in .venv."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from table import progress
 from workspace import cache
 
 ANSIBLE = "ansible==12.3.0"
-"""Package on PyPI with kubernetes.core, for the ansible-core of .venv."""
+"""Package on PyPI that contains kubernetes.core and fits the ansible-core of .venv."""
 
 NEEDED = ("jsonpatch==1.33", "jsonpointer==3.0.0")
 """Requirements of kubernetes.core in addition to the kubernetes package."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import kubernetes
 from ansible_runs import cpu_of_children
-from counting import Counter, Everybody
+from counting import AllClients, Counter
 from kubernetes.client.exceptions import ApiException
 from objects import role
 from slow_line import SlowConnection
@@ -34,11 +34,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-PATIENCE = 300
+TIMEOUT = 300
 """Timeout of a wait in seconds."""
 
-STILL_STUCK = 5
-"""Seconds without a change until a StatefulSet counts as stuck."""
+STUCK_SECONDS = 5
+"""Seconds for which a pod must remain stuck until its StatefulSet counts as stuck."""
 
 NODES_OF = "baton.test/bench"
 """Label and taint of the fake nodes of a namespace."""
@@ -49,7 +49,7 @@ CLOSED, OPENED = "no more pods are created for it", "updated"
 Json = dict[str, Any]
 
 
-class Rolled(NamedTuple):
+class Rollout(NamedTuple):
     """Measurements of one rollout."""
 
     seconds: float
@@ -58,7 +58,7 @@ class Rolled(NamedTuple):
     until_new: float
     #: Seconds in which both templates are closed, and seconds until foo owns all pods.
     closed: float = 0
-    until_handed: float = 0
+    until_reparented: float = 0
     steps: int = 0
     #: Bytes of all answers including watch events, and of the answers to patches.
     bytes: int = 0
@@ -72,20 +72,20 @@ class Rolled(NamedTuple):
     until_begun: float = 0
 
 
-class HandedOver(NamedTuple):
+class HandoverTimes(NamedTuple):
     """Measurements of a handover that starts after the deletion of all old pods."""
 
     #: Seconds in which both templates are closed, and seconds until all pods are reparented.
     closed: float
-    until_handed: float
+    until_reparented: float
     #: Seconds for the same number of equally large patches without a handover.
     bare: float
     #: Orphaned pods and additional pods during the update, by a separate watch.
     without_controller: int
-    created_beyond: int
+    surplus: int
 
 
-class LookTimes(NamedTuple):
+class ConvergedTimes(NamedTuple):
     """Durations of a task without changes, without the imports."""
 
     connection: float
@@ -93,7 +93,7 @@ class LookTimes(NamedTuple):
     decision: float
 
 
-class ManyRolled(NamedTuple):
+class FleetRollout(NamedTuple):
     """Measurements of a task for many controllers, including the start of Python."""
 
     seconds: float
@@ -122,15 +122,16 @@ class Playground:
         self._folder = tempfile.TemporaryDirectory(prefix="baton-bench-")
         self.kubeconfig = str(Path(self._folder.name) / "kubeconfig")
         Path(self.kubeconfig).write_text(json.dumps(self._client_kubeconfig()), "utf-8")
-        self._ours = Counter(self._client, f"{self.namespace}-ours", self.namespace, "client")
-        self._peers = Counter(self._client, f"{self.namespace}-peer", "kube-system",
-                              "deployment-controller")
-        self._everybody = Everybody(self._client)
+        self._client_requests = Counter(self._client, f"{self.namespace}-ours", self.namespace,
+                                        "client")
+        self._peer_requests = Counter(self._client, f"{self.namespace}-peer", "kube-system",
+                                      "deployment-controller")
+        self._all_clients_counter = AllClients(self._client)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._ours.end()
-        self._peers.end()
+        self._client_requests.end()
+        self._peer_requests.end()
         self._core.delete_namespace(self.namespace)
         self._core.delete_collection_node(label_selector=f"{NODES_OF}={self.namespace}")
         self._folder.cleanup()
@@ -199,7 +200,7 @@ class Playground:
                                  nodes),
             "the pods of a DaemonSet are not available")
 
-    def until_stuck(self, name: str = "baz") -> None:
+    def make_stuck(self, name: str = "baz") -> None:
         """Update a StatefulSet to an unschedulable template, and undo the update."""
         before = self._apps.read_namespaced_stateful_set(name, self.namespace)
         for scheduler, updated in (("none", 1),
@@ -208,16 +209,16 @@ class Playground:
             self._apps.patch_namespaced_stateful_set(name, self.namespace, {
                 "spec": {"template": {"spec": {"schedulerName": scheduler}}}})
             self._until(lambda updated=updated: self._is_stuck(name, updated), "no pod is stuck")
-        time.sleep(STILL_STUCK)
+        time.sleep(STUCK_SECONDS)
         if not self._is_stuck(name, updated):
             raise SystemExit("the controller manager has replaced the pod")
 
     def _is_stuck(self, name: str, updated: int) -> bool:
         """Return whether a pod is stuck, and `updated` pods have the current template."""
         item = self._apps.read_namespaced_stateful_set(name, self.namespace)
-        is_seen = item.status.observed_generation == item.metadata.generation
+        is_observed = item.status.observed_generation == item.metadata.generation
         counts = [item.status.replicas, item.status.ready_replicas, item.status.updated_replicas]
-        return is_seen and counts == [item.spec.replicas, item.spec.replicas - 1, updated]
+        return is_observed and counts == [item.spec.replicas, item.spec.replicas - 1, updated]
 
     def until_ready(self) -> None:
         """Wait until all desired pods are available."""
@@ -232,11 +233,11 @@ class Playground:
     def until_pods_are(self, count: int) -> None:
         """Wait for the number of pods, including terminating pods, and for an idle API server."""
         self._until(lambda: self._pods() == count, f"there are not {count} pods")
-        self._everybody.until_at_rest()
+        self._all_clients_counter.wait_until_idle()
 
     # Rollouts
 
-    def roll(self, **task: Any) -> Rolled:
+    def roll(self, **task: Any) -> Rollout:
         """Run a task in this process without Ansible, and return its measurements."""
         times: dict[str, float] = {}
 
@@ -244,7 +245,8 @@ class Playground:
             for key in (line.split()[0], line.partition(": ")[2]):
                 times.setdefault(key, time.perf_counter())
 
-        before, began, processor = self._ours.so_far(), time.perf_counter(), time.process_time()
+        before = self._client_requests.total()
+        began, processor = time.perf_counter(), time.process_time()
         request = parse_request(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
@@ -261,9 +263,9 @@ class Playground:
             raise SystemExit("nothing was updated")
         processor = time.process_time() - processor
         closed = times.get(CLOSED, ended)
-        return Rolled(
+        return Rollout(
             ended - began,
-            self._ours.so_far() - before,
+            self._client_requests.total() - before,
             times.get("rename", ended) - began,
             times.get(OPENED, ended) - closed if CLOSED in times else 0,
             times.get("hand", closed) - closed,
@@ -276,7 +278,7 @@ class Playground:
             times.get("update", began) - began,
         )
 
-    def roll_and_hand_over(self, pods: int, image: str) -> HandedOver:
+    def roll_and_hand_over(self, pods: int, image: str) -> HandoverTimes:
         """Update foo with a pause before the handover, and measure the handover and plain
         patches.
         """
@@ -285,10 +287,10 @@ class Playground:
         with Watch(self._administrator, self.namespace) as watch:
             self.roll(**task, pause_at="100%")
             self.until_pods_are(pods)
-            rolled = self.roll(**task)
-        if not rolled.closed:
+            rollout = self.roll(**task)
+        if not rollout.closed:
             raise SystemExit("nothing was handed over")
-        return HandedOver(rolled.closed, rolled.until_handed, self._bare_patches(pods),
+        return HandoverTimes(rollout.closed, rollout.until_reparented, self._bare_patches(pods),
                           watch.without_controller,
                           watch.created - pods)
 
@@ -308,11 +310,11 @@ class Playground:
             raise SystemExit(f"{patched} of {pods} pods were patched")
         return seconds
 
-    def all_clients(self, roll: Callable[[], Rolled]) -> tuple[Rolled, float]:
+    def all_clients(self, roll: Callable[[], Rollout]) -> tuple[Rollout, float]:
         """Run a rollout, and count the requests of all clients."""
-        return self._everybody.caused_by(roll)
+        return self._all_clients_counter.count_during(roll)
 
-    def look(self, **task: Any) -> LookTimes:
+    def look(self, **task: Any) -> ConvergedTimes:
         """Run a task without changes in this process."""
         began = time.perf_counter()
         request = parse_request(task)
@@ -325,33 +327,33 @@ class Playground:
         decided = time.perf_counter()
         gateway.close()
         if result is None or result["changed"]:
-            raise SystemExit("there was something to do")
-        return LookTimes(connected - began, listed - connected, decided - listed)
+            raise SystemExit("the controller was not converged")
+        return ConvergedTimes(connected - began, listed - connected, decided - listed)
 
-    def roll_by_kubectl(self, path: Path, image: str) -> Rolled:
+    def roll_by_kubectl(self, path: Path, image: str) -> Rollout:
         """Update foo with kubectl rolling-update, with a short poll interval and no pauses."""
         return self._by_kubectl(path,
                                 ["rolling-update", "foo", f"--image={image}", "--update-period=0s",
                                  "--poll-interval=100ms"])
 
-    def rollout_by_kubectl(self, path: Path, resource: str, image: str) -> Rolled:
+    def rollout_by_kubectl(self, path: Path, resource: str, image: str) -> Rollout:
         """Update a resource such as statefulset/baz with `kubectl set image` and `kubectl rollout
         status`.
         """
         return self._by_kubectl(path, ["set", "image", resource, f"web={image}"],
                                 ["rollout", "status", resource])
 
-    def _by_kubectl(self, path: Path, *commands: list[str]) -> Rolled:
-        before, began = self._ours.so_far(), time.perf_counter()
+    def _by_kubectl(self, path: Path, *commands: list[str]) -> Rollout:
+        before, began = self._client_requests.total(), time.perf_counter()
         for words in commands:
             command = [str(path), "--kubeconfig", self.kubeconfig, "--cache-dir", self._folder.name,
                        "-n", self.namespace, *words]
             ended = subprocess.run(command, capture_output=True, text=True, check=False,
-                                   timeout=PATIENCE)
+                                   timeout=TIMEOUT)
             if ended.returncode:
                 raise SystemExit(f"kubectl failed: {ended.stderr}")
         seconds = time.perf_counter() - began
-        return Rolled(seconds, self._ours.so_far() - before, seconds)
+        return Rollout(seconds, self._client_requests.total() - before, seconds)
 
     def version(self) -> str:
         """Return the current resourceVersion of the pods."""
@@ -372,17 +374,17 @@ class Playground:
         names = self._core.list_namespace(field_selector=f"metadata.name={self.namespace}")
         return not names.items
 
-    def _until(self, is_so: Callable[[], bool], otherwise: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not is_so():
+    def _until(self, condition: Callable[[], bool], failure: str) -> None:
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
             if time.monotonic() > deadline:
-                raise SystemExit(f"{otherwise} within {PATIENCE} s")
+                raise SystemExit(f"{failure} within {TIMEOUT} s")
             time.sleep(0.1)
 
-    def roll_many(self, **task: Any) -> ManyRolled:
+    def roll_many(self, **task: Any) -> FleetRollout:
         """Run a task for many controllers in a separate process without Ansible."""
-        before, refused, processor = self._ours.so_far(), self._ours.refused(), cpu_of_children()
-        began = time.perf_counter()
+        before, refused = self._client_requests.total(), self._client_requests.refused()
+        processor, began = cpu_of_children(), time.perf_counter()
         arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": self.kubeconfig,
                                                         "namespace": self.namespace, **task,
                                                         "_ansible_remote_tmp": self._folder.name}})
@@ -397,31 +399,31 @@ class Playground:
                                        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
             memory = 0
             while process.poll() is None:
-                memory = max(memory, _most_memory(process.pid))
+                memory = max(memory, _peak_memory(process.pid))
                 time.sleep(0.02)
             seconds = time.perf_counter() - began
             output.seek(0)
             result = json.loads(output.read())
         if process.returncode or not result["changed"]:
             raise SystemExit(f"nothing was updated: {result['msg']}")
-        return ManyRolled(seconds, self._ours.so_far() - before, memory / 1024,
-                          self._ours.refused() - refused,
+        return FleetRollout(seconds, self._client_requests.total() - before, memory / 1024,
+                          self._client_requests.refused() - refused,
                           cpu_of_children() - processor)
 
-    def roll_deployments(self, image: str) -> Rolled:
+    def roll_deployments(self, image: str) -> Rollout:
         """Patch all Deployments, and wait until their rollouts are complete."""
         return self._roll("deployment", image)
 
-    def roll_stateful_sets(self, image: str) -> Rolled:
+    def roll_stateful_sets(self, image: str) -> Rollout:
         """Patch all StatefulSets, and wait until their rollouts are complete."""
         return self._roll("stateful_set", image)
 
-    def roll_daemon_sets(self, image: str) -> Rolled:
+    def roll_daemon_sets(self, image: str) -> Rollout:
         """Patch all DaemonSets, and wait until their rollouts are complete."""
         return self._roll("daemon_set", image)
 
-    def _roll(self, resource: str, image: str) -> Rolled:
-        before = self._peers.so_far()
+    def _roll(self, resource: str, image: str) -> Rollout:
+        before = self._peer_requests.total()
         client = kubernetes.config.new_client_from_config(self._administrator)
         if self._is_far:
             SlowConnection().delay(client.rest_client.pool_manager)
@@ -434,23 +436,23 @@ class Playground:
         listed = listing(self.namespace)
         for name in (waited_for := {item.metadata.name for item in listed.items}):
             patching(name, self.namespace, patch)
-        for item in self._as_they_become(listing, listed):
+        for item in self._changes(listing, listed):
             if _is_complete(item) and item.spec.template.spec.containers[0].image == image:
                 waited_for.discard(item.metadata.name)
             if not waited_for:
                 seconds = time.perf_counter() - began
-                return Rolled(seconds, self._peers.so_far() - before, seconds)
-        raise SystemExit(f"{len(waited_for)} controllers were not updated within {PATIENCE} s")
+                return Rollout(seconds, self._peer_requests.total() - before, seconds)
+        raise SystemExit(f"{len(waited_for)} controllers were not updated within {TIMEOUT} s")
 
-    def _as_they_become(self, listing: Callable[..., Any], listed: Any) -> Iterator[Any]:
-        """Yield the objects of a list, then each changed object; list again after an expired
-        watch.
+    def _changes(self, listing: Callable[..., Any], listed: Any) -> Iterator[Any]:
+        """Yield the objects of a list, then each changed object; after an expired watch, list the
+        objects again.
         """
         while True:
             yield from listed.items
             stream = kubernetes.watch.Watch().stream(
                 listing, self.namespace, resource_version=listed.metadata.resource_version,
-                timeout_seconds=PATIENCE)
+                timeout_seconds=TIMEOUT)
             try:
                 for event in stream:
                     yield event["object"]
@@ -460,11 +462,11 @@ class Playground:
                     raise
             listed = listing(self.namespace)
 
-    def kubeconfig_by(self, url: str) -> str:
+    def kubeconfig_for(self, url: str) -> str:
         """Return the path of a kubeconfig with another URL of the API server."""
         config = json.loads(Path(self.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"] = {"server": url}
-        path = Path(self._folder.name) / "kubeconfig-of-another-way"
+        path = Path(self._folder.name) / "kubeconfig-of-proxy"
         path.write_text(json.dumps(config), "utf-8")
         return str(path)
 
@@ -497,7 +499,7 @@ class Playground:
 
 
 class Answers:
-    """Counts the bytes read by a gateway."""
+    """Measures the bytes that a gateway reads, and the time for which it waits for answers."""
 
     def __init__(self, gateway: KubernetesGateway) -> None:
         self._answers: list[tuple[str, Any]] = []
@@ -509,16 +511,17 @@ class Answers:
         self._since = 0.0
         self._lock = threading.Lock()
         self._request, self._once = gateway.http.connection.pool.urlopen, gateway.http.send_once
-        gateway.http.connection.pool.urlopen, gateway.http.send_once = self._kept, self._counted
+        gateway.http.connection.pool.urlopen = self._record_answer
+        gateway.http.send_once = self._time_request
 
-    def _counted(self, *arguments: Any, **options: Any) -> Any:
-        self._waits(1)
+    def _time_request(self, *arguments: Any, **options: Any) -> Any:
+        self._count_waiting(1)
         try:
             return self._once(*arguments, **options)
         finally:
-            self._waits(-1)
+            self._count_waiting(-1)
 
-    def _kept(self, method: str, url: str, **options: Any) -> Any:
+    def _record_answer(self, method: str, url: str, **options: Any) -> Any:
         answer = self._request(method, url, **options)
         stream = answer.stream
         answer.stream = lambda *args, **kwargs: map(self._chunk, stream(*args, **kwargs))
@@ -536,11 +539,11 @@ class Answers:
         answered = sum(answer.tell() for verb, answer in self._answers if method in ("", verb))
         return answered if method else answered + self._streamed
 
-    def _waits(self, more: int) -> None:
+    def _count_waiting(self, change: int) -> None:
         with self._lock:
             if not self._waiting:
                 self._since = time.perf_counter()
-            self._waiting += more
+            self._waiting += change
             if not self._waiting:
                 self.seconds += time.perf_counter() - self._since
 
@@ -567,7 +570,7 @@ def _is_complete(controller: Any, nodes: int | None = None) -> bool:
             and counts == {desired})
 
 
-def _most_memory(pid: int) -> int:
+def _peak_memory(pid: int) -> int:
     """Return the peak memory of a process in KiB; 0 after its exit.
 
     The rusage of a child process includes the memory of its parent.

@@ -19,7 +19,7 @@ import machine
 from ansible_runs import Ansible, Timed
 from external import external_kubeconfig
 from peers import add_kubernetes_core
-from playground import HandedOver, Json, ManyRolled, Playground, Rolled
+from playground import FleetRollout, HandoverTimes, Json, Playground, Rollout
 from proxy import Proxy
 from table import LONG_RUNS, Row, progress
 
@@ -28,7 +28,7 @@ KUBECTL = "kubectl-1.17"
 THROTTLED = embedded.checkout_cluster_name("bench-throttled")
 
 #: Additional latency of a request to a cluster in another region in seconds.
-LINE = 0.1
+LATENCY = 0.1
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Bench:
     ansible: Ansible
     runs: int
 
-    def not_too_many(self) -> Bench:
+    def with_fewer_runs(self) -> Bench:
         """Return the same bench with fewer runs, for long measurements."""
         return replace(self, runs=min(LONG_RUNS, self.runs))
 
 
-def in_turns(bench: Bench, what: str, *actions: Callable[[], object]) -> list[list]:
+def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object]) -> list[list]:
     """Call the actions alternately, once to warm up and then `runs` times; return their results."""
     results = []
     for number in range(bench.runs + 1):
@@ -59,8 +59,8 @@ def new_versions() -> Iterator[str]:
 
 
 def converged_task(bench: Bench) -> list[Row]:
-    """Measure a task without changes in addition to `ansible -m ping`, and compare
-    kubernetes.core.
+    """Measure the time of a task without changes beyond that of `ansible -m ping`, and compare it
+    with kubernetes.core.
     """
     peer = add_kubernetes_core(bench.ansible)
     with Playground(bench.kubeconfig) as playground:
@@ -68,15 +68,15 @@ def converged_task(bench: Bench) -> list[Row]:
                        for create in (playground.create_controller, playground.create_deployment)]
         playground.until_ready()
         return [row for definition in definitions
-                for row in _converged(bench, playground, peer, definition)]
+                for row in _converged_rows(bench, playground, peer, definition)]
 
 
-def _converged(bench: Bench, playground: Playground, peer: str, definition: Json) -> list[Row]:
+def _converged_rows(bench: Bench, playground: Playground, peer: str, definition: Json) -> list[Row]:
     run, kubeconfig = bench.ansible.run, bench.kubeconfig
     kind, metadata = definition["kind"], definition["metadata"]
     task = {"kind": kind, "name": metadata["name"], "namespace": metadata["namespace"],
             "image": "myimage:v1"}
-    ping, ours, theirs, looks = in_turns(
+    ping, ours, theirs, looks = measure_alternately(
         bench,
         f"converged task, {kind}",
         lambda: run("ping", changed=False),
@@ -118,7 +118,7 @@ def rollout_of_100(bench: Bench) -> list[Row]:
             return bench.ansible.run("baton.kubernetes.rolling_update", changed=True,
                                      **arguments).wall
 
-        ours_of_all, with_ansible, pings, theirs_of_all = in_turns(
+        ours_of_all, with_ansible, pings, theirs_of_all = measure_alternately(
             bench,
             "rollout of 100",
             lambda: playground.all_clients(lambda: playground.roll(**task, image=next(versions))),
@@ -139,9 +139,9 @@ def rollout_of_100(bench: Bench) -> list[Row]:
         Row(f"{what}: `ansible` from start to end", with_ansible, peer, their_seconds),
         Row("of that, beyond the rollout itself and `ansible -m ping`",
             [seconds - rollout - median(pings) for seconds in with_ansible],
-            most=0.3),
+            max_value=0.3),
         Row(f"{what}: requests per replaced pod", [run.requests / pods for run in ours], peer,
-            [run.requests / pods for run in theirs], unit="", most=1),
+            [run.requests / pods for run in theirs], unit="", max_value=1),
         _all_requests(what, pods, ours_of_all, peer, theirs_of_all),
         Row(f"{what}: a step",
             [run.seconds / count for run, count in zip(ours, steps, strict=True)]),
@@ -152,8 +152,8 @@ def rollout_of_100(bench: Bench) -> list[Row]:
     ]
 
 
-def _all_requests(what: str, pods: int, ours: list[tuple[Rolled, float]], peer: str,
-                  theirs: list[tuple[Rolled, float]]) -> Row:
+def _all_requests(what: str, pods: int, ours: list[tuple[Rollout, float]], peer: str,
+                  theirs: list[tuple[Rollout, float]]) -> Row:
     return Row(f"{what}: requests of all clients per replaced pod",
                [requests / pods for _rolled, requests in ours], peer,
                [requests / pods for _rolled, requests in theirs], unit="")
@@ -180,8 +180,8 @@ def real_kubelet(bench: Bench) -> list[Row]:
         playground.create_deployment(pods, first, surge)
         playground.until_ready()
         task = {"name": "foo", "namespace": playground.namespace, "max_surge": surge}
-        ours, theirs = in_turns(
-            bench.not_too_many(),
+        ours, theirs = measure_alternately(
+            bench.with_fewer_runs(),
             what,
             lambda: playground.all_clients(lambda: playground.roll(**task, image=next(images))),
             lambda: playground.all_clients(lambda: playground.roll_deployments(next(images))),
@@ -202,7 +202,7 @@ def deployment_of_100(bench: Bench) -> list[Row]:
             playground.until_ready()
         task = {"kind": "Deployment", "name": "bar", "namespace": ours.namespace}
         versions = new_versions()
-        our_runs, their_runs = in_turns(
+        our_runs, their_runs = measure_alternately(
             bench,
             "Deployment of 100",
             lambda: ours.roll(**task, image=next(versions)),
@@ -213,7 +213,7 @@ def deployment_of_100(bench: Bench) -> list[Row]:
         Row(what, [run.seconds for run in our_runs], peer, [run.seconds for run in their_runs],
             ratio_goal=1.1),
         Row(f"{what}: the task's requests per replaced pod",
-            [run.requests / pods for run in our_runs], unit="", most=1),
+            [run.requests / pods for run in our_runs], unit="", max_value=1),
         Row(f"{what}: processor time of the task", [run.processor for run in our_runs]),
     ]
 
@@ -225,16 +225,16 @@ def stateful_sets(bench: Bench) -> list[Row]:
 
 def _stateful_set(bench: Bench, pods: int) -> list[Row]:
     what, task = f"a StatefulSet of {pods} pods", {"kind": "StatefulSet", "name": "baz"}
-    with _three(bench) as (ours, peers, kubectls):
-        for playground in (ours, peers, kubectls):
+    with _three_playgrounds(bench) as (ours, peers, kubectl_playground):
+        for playground in (ours, peers, kubectl_playground):
             playground.create_stateful_set(pods, "myimage:v1")
             playground.until_ready()
 
-        def roll_back() -> Rolled:
-            ours.until_stuck()
+        def roll_back() -> Rollout:
+            ours.make_stuck()
             return ours.roll(**task, namespace=ours.namespace, state="rolled_back")
 
-        rows, (back,) = _compare_with_patch_and_kubectl(bench, what, pods, ours, kubectls,
+        rows, (back,) = _compare_with_patch_and_kubectl(bench, what, pods, ours, kubectl_playground,
                                                         "statefulset/baz", task,
                                                         peers.roll_stateful_sets, roll_back)
     return [*rows,
@@ -243,7 +243,7 @@ def _stateful_set(bench: Bench, pods: int) -> list[Row]:
 
 
 def daemon_sets(bench: Bench) -> list[Row]:
-    """Measure DaemonSets, also with a pause, for which the task deletes the pods of the first
+    """Measure DaemonSets, also to a pause, for which the task itself deletes the pods of the first
     nodes.
     """
     return [row for nodes in (20, 100) for row in _daemon_set(bench, nodes)]
@@ -251,20 +251,20 @@ def daemon_sets(bench: Bench) -> list[Row]:
 
 def _daemon_set(bench: Bench, nodes: int) -> list[Row]:
     what, task, share = f"a DaemonSet on {nodes} nodes", {"kind": "DaemonSet", "name": "qux"}, 5
-    with _three(bench) as (ours, peers, kubectls):
-        for playground in (ours, peers, kubectls):
+    with _three_playgrounds(bench) as (ours, peers, kubectl_playground):
+        for playground in (ours, peers, kubectl_playground):
             playground.create_daemon_set(nodes, "myimage:v1")
         versions = (f"myimage:p{number}" for number in itertools.count(1))
 
-        def to_a_pause() -> Rolled:
+        def roll_to_pause() -> Rollout:
             image = next(versions)
             paused = ours.roll(**task, namespace=ours.namespace, image=image, pause_at=str(share))
             ours.roll(**task, namespace=ours.namespace, image=image)
             return paused
 
-        rows, (pauses,) = _compare_with_patch_and_kubectl(bench, what, nodes, ours, kubectls,
-                                                          "daemonset/qux", task,
-                                                          peers.roll_daemon_sets, to_a_pause)
+        rows, (pauses,) = _compare_with_patch_and_kubectl(
+            bench, what, nodes, ours, kubectl_playground, "daemonset/qux", task,
+            peers.roll_daemon_sets, roll_to_pause)
     return [
         *rows,
         Row(f"{what}: to a pause with {share} new pods", [run.seconds for run in pauses]),
@@ -274,25 +274,25 @@ def _daemon_set(bench: Bench, nodes: int) -> list[Row]:
 
 
 @contextlib.contextmanager
-def _three(bench: Bench) -> Iterator[list[Playground]]:
+def _three_playgrounds(bench: Bench) -> Iterator[list[Playground]]:
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(Playground(bench.kubeconfig)) for _number in range(3)]
 
 
 def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Playground,
-                                    kubectls: Playground, resource: str,
-                                    task: Json, patch: Callable[[str], Rolled],
-                                    *more_actions: Callable[[], Rolled]) -> tuple[list[Row], list]:
+                                    kubectl_playground: Playground, resource: str,
+                                    task: Json, patch: Callable[[str], Rollout],
+                                    *more_actions: Callable[[], Rollout]) -> tuple[list[Row], list]:
     """Compare a task with a bare patch and a watch, and with kubectl; also return the results of
-    the other actions.
+    `more_actions`.
     """
     program, versions = binaries.provide([KUBECTL])[KUBECTL], new_versions()
-    our_runs, patched, by_kubectl, *rest = in_turns(
+    our_runs, patched, by_kubectl, *rest = measure_alternately(
         bench,
         what,
         lambda: ours.roll(**task, namespace=ours.namespace, image=next(versions)),
         lambda: patch(next(versions)),
-        lambda: kubectls.rollout_by_kubectl(program, resource, next(versions)),
+        lambda: kubectl_playground.rollout_by_kubectl(program, resource, next(versions)),
         *more_actions,
     )
     seconds = [run.seconds for run in our_runs]
@@ -304,7 +304,7 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
         Row("of that, until its first write is done", [run.until_begun for run in our_runs]),
         Row("of that, processor time of the task", [run.processor for run in our_runs]),
         Row(f"{what}: the task's requests per replaced pod",
-            [run.requests / pods for run in our_runs], unit="", most=1),
+            [run.requests / pods for run in our_runs], unit="", max_value=1),
     ], rest
 
 
@@ -326,12 +326,12 @@ def throttled(bench: Bench) -> list[Row]:
         names = itertools.pairwise(f"shop-{number}" for number in itertools.count(1))
         task = {"namespace": ours.namespace, "max_surge": surge}
 
-        def to_another_name() -> Rolled:
+        def to_another_name() -> Rollout:
             name, next_name = next(names)
             return ours.roll(name=name, next_name=next_name, **task, image=next(versions))
 
-        controller, renamed, deployment, theirs = in_turns(
-            bench.not_too_many(),
+        controller, renamed, deployment, theirs = measure_alternately(
+            bench.with_fewer_runs(),
             "rollout of 100, 20 requests/s",
             lambda: ours.roll(name="foo", **task, image=next(versions)),
             to_another_name,
@@ -356,11 +356,12 @@ def slow_line(bench: Bench) -> list[Row]:
     """Measure 20 pods, ready at once or after 3 s, and a Deployment, on a line of 300 ms per
     request.
     """
-    return [row for surge, seconds, most in ((1, 0, 50), ("25%", 0, 20), (1, 3, None))
-            for row in _over_a_slow_line(bench.not_too_many(), surge, seconds, most)]
+    return [row for surge, seconds, max_requests in ((1, 0, 50), ("25%", 0, 20), (1, 3, None))
+            for row in _slow_line(bench.with_fewer_runs(), surge, seconds, max_requests)]
 
 
-def _over_a_slow_line(bench: Bench, surge: int | str, seconds: int, most: int | None) -> list[Row]:
+def _slow_line(bench: Bench, surge: int | str, seconds: int,
+               max_requests: int | None) -> list[Row]:
     pods = 20
     with (Playground(bench.kubeconfig, is_far=True) as ours,
           Playground(bench.kubeconfig, is_far=True) as peers):
@@ -372,7 +373,7 @@ def _over_a_slow_line(bench: Bench, surge: int | str, seconds: int, most: int | 
         task = {"name": "foo", "namespace": ours.namespace, "max_surge": str(surge)}
         what = (f"{pods} pods, surge {surge}, {f'{seconds} s' if seconds else 'at once'} until "
                 f"ready, 300 ms a request")
-        our_runs, their_runs = in_turns(
+        our_runs, their_runs = measure_alternately(
             bench,
             what,
             lambda: ours.roll(**task, image=next(versions)),
@@ -391,14 +392,14 @@ def _over_a_slow_line(bench: Bench, surge: int | str, seconds: int, most: int | 
             f"{what}: sequential requests",
             [run.sequential_requests for run in our_runs],
             unit="",
-            most=most,
+            max_value=max_requests,
         ),
     ]
 
 
 def kubectl(bench: Bench) -> list[Row]:
-    """Compare 50 pods, one after the other, with kubectl 1.17, the last with rolling-update, and a
-    Deployment.
+    """Compare an update of 50 pods, one after the other, with rolling-update of kubectl 1.17, the
+    last version that has it, and with a Deployment.
     """
     pods = 50
     program = binaries.provide([KUBECTL])[KUBECTL]
@@ -410,8 +411,8 @@ def kubectl(bench: Bench) -> list[Row]:
         for playground in (ours, theirs, deployments):
             playground.until_ready()
         versions = new_versions()
-        ours_of_all, theirs_of_all, deployments_of_all = in_turns(
-            bench.not_too_many(),
+        ours_of_all, theirs_of_all, deployments_of_all = measure_alternately(
+            bench.with_fewer_runs(),
             f"{pods} pods by {KUBECTL}",
             lambda: ours.all_clients(lambda: ours.roll(name="foo", namespace=ours.namespace,
                                                      image=next(versions))),
@@ -430,10 +431,10 @@ def kubectl(bench: Bench) -> list[Row]:
 
 
 def handover(bench: Bench, pods: int) -> list[Row]:
-    """Measure a handover from closed to open alone: the update pauses until every old pod is
-    deleted.
+    """Measure only the handover, from closed to open templates: before, the update pauses until
+    every old pod is deleted.
     """
-    return _handover(bench.not_too_many(), bench.kubeconfig, pods, f"handover of {pods} pods",
+    return _handover(bench.with_fewer_runs(), bench.kubeconfig, pods, f"handover of {pods} pods",
                      {1000: 4}.get(pods))
 
 
@@ -443,33 +444,35 @@ def handover_throttled(bench: Bench) -> list[Row]:
     """
     pods = 500
     with embedded.up(THROTTLED, controller_manager_qps=20) as cluster:
-        return _handover(bench.not_too_many(), cluster.kubeconfig, pods,
+        return _handover(bench.with_fewer_runs(), cluster.kubeconfig, pods,
                          f"handover of {pods} pods, controller manager with 20 requests/s", 3)
 
 
-def _handover(bench: Bench, kubeconfig: str, pods: int, what: str, most: float | None) -> list[Row]:
-    """Measure a handover; `most` is the goal in seconds. Only with such a goal, the ratio to plain
-    patches has a goal too.
+def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
+              max_seconds: float | None) -> list[Row]:
+    """Measure a handover. `max_seconds` is its goal; with a goal, the ratio to plain patches also
+    has a goal.
     """
     versions = new_versions()
     with Playground(kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
         playground.until_ready()
-        (runs,) = in_turns(bench, what, lambda: playground.roll_and_hand_over(pods, next(versions)))
-    return _handed_over(what, runs, most)
+        (runs,) = measure_alternately(
+            bench, what, lambda: playground.roll_and_hand_over(pods, next(versions)))
+    return _handover_rows(what, runs, max_seconds)
 
 
-def _handed_over(what: str, runs: list[HandedOver], most: float | None) -> list[Row]:
+def _handover_rows(what: str, runs: list[HandoverTimes], max_seconds: float | None) -> list[Row]:
     return [
         Row(f"{what}: from closed to open", [run.closed for run in runs], "the same patches alone",
             [run.bare for run in runs],
-            ratio_goal=1.5 if most else None, most=most),
+            ratio_goal=1.5 if max_seconds else None, max_value=max_seconds),
         Row("of that, until every pod is reparented",
-            [run.until_handed for run in runs]),
+            [run.until_reparented for run in runs]),
         Row(f"{what}: pods without a controller", [run.without_controller for run in runs],
-            unit="", most=0),
-        Row(f"{what}: surplus pods created", [run.created_beyond for run in runs],
-            unit="", most=0),
+            unit="", max_value=0),
+        Row(f"{what}: surplus pods created", [run.surplus for run in runs],
+            unit="", max_value=0),
     ]
 
 
@@ -478,7 +481,7 @@ def sizes(bench: Bench) -> list[Row]:
     one step.
     """
     rows: list[Row] = []
-    measured: dict[int, list[Rolled]] = {}
+    measured: dict[int, list[Rollout]] = {}
     for pods in (4, 10, 100, 1000):
         runs, created = _in_one_step(bench, pods)
         measured[pods] = runs
@@ -495,37 +498,37 @@ def sizes(bench: Bench) -> list[Row]:
                 [run.patched / run.steps for run in runs], unit=""),
             Row(f"{what}: the handover, from closed to open", [run.closed for run in runs]),
             Row(f"{what}: surplus pods created", [count - pods for count in created],
-                unit="", most=0),
+                unit="", max_value=0),
         ]
     return rows
 
 
-def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rolled], list[int]]:
-    """Run some updates, and return the number of created pods of each."""
+def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
+    """Return the measurements of some updates, and the number of pods that each has created."""
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
         playground.until_ready()
 
-        def roll() -> tuple[Rolled, int]:
+        def roll() -> tuple[Rollout, int]:
             before = playground.version()
             rolled = playground.roll(name="foo", namespace=playground.namespace,
                                      image=next(versions), max_surge="100%",
                                      max_unavailable="100%")
             return rolled, playground.created_since(before)
 
-        (runs,) = in_turns(bench.not_too_many(), f"update of {pods} pods", roll)
+        (runs,) = measure_alternately(bench.with_fewer_runs(), f"update of {pods} pods", roll)
     return [rolled for rolled, _created in runs], [created for _rolled, created in runs]
 
 
 def sizes_of_deployments(bench: Bench) -> list[Row]:
-    """Measure the requests to follow a Deployment, by the number of pods. The Deployment controller
-    chooses the steps.
+    """Measure the requests of a task that follows a Deployment, by the number of pods. The
+    Deployment controller chooses the steps.
     """
     rows: list[Row] = []
-    first: list[Rolled] = []
+    first: list[Rollout] = []
     for pods in (4, 10, 100, 1000):
-        runs = _of_a_deployment(bench, pods)
+        runs = _deployment_rollouts(bench, pods)
         first = first or runs
         what = f"a Deployment of {pods} pods"
         rows += [
@@ -537,13 +540,13 @@ def sizes_of_deployments(bench: Bench) -> list[Row]:
     return rows
 
 
-def _of_a_deployment(bench: Bench, pods: int) -> list[Rolled]:
+def _deployment_rollouts(bench: Bench, pods: int) -> list[Rollout]:
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
         playground.create_deployment(pods, "myimage:v1")
         playground.until_ready()
         task = {"kind": "Deployment", "name": "bar", "namespace": playground.namespace}
-        (runs,) = in_turns(bench.not_too_many(), f"Deployment of {pods} pods",
+        (runs,) = measure_alternately(bench.with_fewer_runs(), f"Deployment of {pods} pods",
                            lambda: playground.roll(**task, image=next(versions)))
     return runs
 
@@ -566,7 +569,7 @@ def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
             "a task for one controller + the Deployment controller", allowed, ratio_goal=1.5),
         Row(f"{what}: peak memory", [run.memory for run in many], "a task for one controller",
             [run.memory for run in single_runs], unit="MiB",
-            most=150),
+            max_value=150),
         Row(f"{what}: requests per {kind}", [run.requests / count for run in many],
             "a task for one controller", [run.requests for run in single_runs], unit=""),
     ]
@@ -588,18 +591,18 @@ def large_fleet(bench: Bench) -> list[Row]:
                 ratio_goal=1.3 if is_all else None),
             Row("of that, processor time of the task", [run.processor for run in many]),
             Row(f"{what}: peak memory", [run.memory for run in many], unit="MiB",
-                most=200 if is_all else None),
+                max_value=200 if is_all else None),
             Row(f"{what}: requests per {kind}", [run.requests / count for run in many],
                 f"10 {kind}s",
                 [run.requests / 10 for run in few], unit="", ratio_goal=1 if is_all else None),
             Row(f"{what}: requests answered with 429", [run.refused for run in many], unit="",
-                most=0),
+                max_value=0),
         ]
     return rows
 
 
 def _fleet(bench: Bench, kind: str, count: int, pods: int,
-           concurrency: int) -> tuple[list[ManyRolled], list[ManyRolled], list[Rolled]]:
+           concurrency: int) -> tuple[list[FleetRollout], list[FleetRollout], list[Rollout]]:
     """Update many controllers in one task, one controller in one task, and as many Deployments."""
     with (Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as single,
           Playground(bench.kubeconfig) as peers):
@@ -611,8 +614,8 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
         for playground in (ours, single, peers):
             playground.until_ready()
         versions = new_versions()
-        many, single_runs, theirs = in_turns(
-            bench.not_too_many(),
+        many, single_runs, theirs = measure_alternately(
+            bench.with_fewer_runs(),
             f"fleet of {count}, {kind}",
             lambda: ours.roll_many(kind=kind, names=names, concurrency=concurrency,
                                    image=next(versions)),
@@ -623,10 +626,10 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
 
 
 def region(bench: Bench) -> list[Row]:
-    """Compare ten clusters of a region in one command, on lines of 100 ms, with the slowest of
-    three single commands.
+    """Compare one command for the ten clusters of a region, at a latency of 100 ms, with the
+    slowest of three commands for one cluster each.
 
-    All are namespaces of one cluster: the measurement is the commands' cost on the control node.
+    All clusters are namespaces of one cluster: the measurement is the cost on the control node.
     """
     count, alone, seconds = 10, 3, 3
     with contextlib.ExitStack() as stack:
@@ -635,9 +638,9 @@ def region(bench: Bench) -> list[Row]:
             cluster.create_controller(5, "myimage:v1", minReadySeconds=seconds)
             cluster.until_ready()
         line = stack.enter_context(Proxy(bench.kubeconfig))
-        line.script = lambda exchange: time.sleep(LINE)
+        line.script = lambda exchange: time.sleep(LATENCY)
         hosts = {cluster.namespace: {"namespace": cluster.namespace,
-                                     "kubeconfig": cluster.kubeconfig_by(line.url)}
+                                     "kubeconfig": cluster.kubeconfig_for(line.url)}
                  for cluster in clusters}
         versions = new_versions()
 
@@ -646,8 +649,8 @@ def region(bench: Bench) -> list[Row]:
                                         "baton.kubernetes.rolling_update",
                                         name="foo", image=next(versions)).wall
 
-        together, slowest = in_turns(
-            bench.not_too_many(),
+        together, slowest = measure_alternately(
+            bench.with_fewer_runs(),
             f"a region of {count} clusters",
             lambda: roll(*hosts),
             lambda: max(roll(name) for name in list(hosts)[:alone]),

@@ -37,8 +37,8 @@ class Row:
     unit: str = " s"
     ratio_goal: float | None = None
     """Goal: maximum ratio to the peer."""
-    most: float | None = None
-    """Goal: maximum of our number. A goal of 0 applies to every run."""
+    max_value: float | None = None
+    """Goal: maximum median of the collection; 0 applies to every run instead of the median."""
 
     @property
     def ratio(self) -> float:
@@ -49,13 +49,14 @@ class Row:
         goals = []
         if self.ratio_goal is not None:
             goals.append(f"ratio ≤ {self.ratio_goal:g}: {_verdict(self.ratio <= self.ratio_goal)}")
-        if self.most is not None:
-            ours = median(self.ours) if self.most else max(self.ours)
-            goals.append(f"value ≤ {self.most:g}{self.unit}: {_verdict(ours <= self.most)}")
+        if self.max_value is not None:
+            ours = median(self.ours) if self.max_value else max(self.ours)
+            verdict = _verdict(ours <= self.max_value)
+            goals.append(f"value ≤ {self.max_value:g}{self.unit}: {verdict}")
         return "; ".join(goals) or "-"
 
 
-def printed(rows: list[Row]) -> list[str]:
+def format_rows(rows: list[Row]) -> list[str]:
     """Return a table row per comparison: medians with their range, and the ratio."""
     lines = ["| measurement | this collection | value of the peer | peer | ratio | goal |",
              "|---|---|---|---|---|---|"]

@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the environments of examples/ with ansible-builder, as far as possible without images.
+"""Check the environments of examples/ with ansible-builder, as far as possible without pulling
+images.
 
-ansible-builder writes the Containerfile, and reads the dependencies of the built collection. No
-image is pulled: the tests of examples/ install the same requirements in another way.
+ansible-builder writes the Containerfile, and reads the dependencies of the built collection. The
+tests of examples/ install the same requirements without an image.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from pathlib import Path
 import yaml
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-#: For each environment, the packages of the system in the final image.
+#: System packages in the final image, by environment.
 SYSTEM_PACKAGES = {"execution": "", "decision": "java-17-openjdk-headless [platform:rpm]"}
 INSTALL_GIT = "RUN $PKGMGR install --assumeyes git-core"
 INSTALL_COLLECTIONS = "ansible-galaxy collection install"
 
 
 def faults(builder: Path, archive: Path) -> Iterator[str]:
-    """Yield the faults of the environments, and of the collection's own part."""
+    """Yield the faults of the environments, and of the collection's declared dependencies."""
     with tempfile.TemporaryDirectory(prefix="baton-environments-") as place:
         for name, packages in SYSTEM_PACKAGES.items():
             context = Path(place) / name
@@ -60,12 +61,11 @@ def context_faults(build: Path, packages: str) -> Iterator[str]:
         yield "the collections differ from collections/requirements.yml"
     bindep = build / "bindep.txt"
     if (bindep.read_text("utf-8").strip() if bindep.exists() else "") != packages:
-        yield f"the packages of the system are not: {packages or 'none'}"
+        yield f"the system packages differ from: {packages or 'none'}"
 
 
 def collection_faults(builder: Path, archive: Path, place: Path) -> Iterator[str]:
-    """Yield the differences between the dependencies that the built collection declares and meta/.
-    """
+    """Yield the faults of the dependencies that the built collection declares in meta/."""
     installed = place / "ansible_collections/baton/kubernetes"
     with tarfile.open(archive) as file:
         file.extractall(installed, filter="data")
@@ -73,7 +73,7 @@ def collection_faults(builder: Path, archive: Path, place: Path) -> Iterator[str
                             capture_output=True, text=True).stdout
     declared = yaml.safe_load(output)
     packages = {re.split(r"[ <>=]", line)[0] for line in declared["python"]}
-    if packages != {"kubernetes"}:  # ansible-builder leaves out PyYAML, as ansible-core needs it
+    if packages != {"kubernetes"}:  # ansible-builder omits PyYAML, a requirement of ansible-core
         yield f"meta/execution-environment.yml declares the Python packages {packages}"
     if declared["system"]:
-        yield f"meta/execution-environment.yml declares packages of the system: {declared}"
+        yield f"meta/execution-environment.yml declares system packages: {declared}"

@@ -26,7 +26,7 @@ import draw  # noqa: E402
 RECORDED, PICTURES = Path(__file__).parent / "recorded", ROOT / "docs/pictures"
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo image=myimage:v2'"
 #: Progress line at which the first run is interrupted.
-HALF_WAY = re.compile(r"scale foo-\w+: 1 -> 2 replicas")
+INTERRUPT_AT = re.compile(r"scale foo-\w+: 1 -> 2 replicas")
 CLOSING = re.compile(r'^localhost \| CHANGED => \{$|^    "msg": ')
 
 
@@ -60,15 +60,16 @@ def record() -> None:
                        "ANSIBLE_CONFIG": str(ROOT / "tests/demo/ansible.cfg"),
                        "PATH": f"{ROOT / '.venv/bin'}{os.pathsep}{os.environ['PATH']}"}
         create(core, 4)
-        lines = [f"$ {COMMAND}", *run(environment, HALF_WAY), "", f"$ {COMMAND}", *run(environment)]
+        lines = [f"$ {COMMAND}", *run(environment, INTERRUPT_AT), "",
+                 f"$ {COMMAND}", *run(environment)]
         (RECORDED / "rollout.txt").write_text("\n".join(lines) + "\n", "utf-8")
         create(core, 10)
-        (RECORDED / "report.json").write_text(json.dumps(reported(environment, Path(home)),
+        (RECORDED / "report.json").write_text(json.dumps(report_data(environment, Path(home)),
                                                          indent=1) + "\n", "utf-8")
 
 
 def create(core: object, replicas: int) -> None:
-    """Recreate foo, with pods that have a readiness probe and a drain."""
+    """Recreate foo, whose pods have a readiness probe and a preStop hook."""
     core.delete_collection_namespaced_replication_controller("default")
     core.delete_collection_namespaced_pod("default")
     while core.list_namespaced_pod("default").items:
@@ -87,8 +88,8 @@ def create(core: object, replicas: int) -> None:
 
 
 def run(environment: dict[str, str], until: re.Pattern[str] | None = None) -> list[str]:
-    """Return the progress lines and the last lines of a command; interrupt it at a matching
-    line.
+    """Return the progress lines and the last lines of the command; interrupt the command at the
+    first line that matches `until`.
     """
     command = ["ansible", *COMMAND.split(" ")[1:5], COMMAND.split("'")[1]]
     lines: list[str] = []
@@ -109,13 +110,13 @@ def run(environment: dict[str, str], until: re.Pattern[str] | None = None) -> li
     return lines
 
 
-def reported(environment: dict[str, str], folder: Path) -> dict:
+def report_data(environment: dict[str, str], folder: Path) -> dict:
     """Run a staged update with a soak and a check, and return the report data of the role."""
-    (folder / "keep.yml").write_text(
+    (folder / "write_data.yml").write_text(
         json.dumps(
             [
                 {
-                    "name": "Keep it",
+                    "name": "Write the report data",
                     "ansible.builtin.copy": {
                         "content": "{{ image_bump_report_data | to_json }}",
                         "dest": str(folder / "report_data.json"),
@@ -125,12 +126,12 @@ def reported(environment: dict[str, str], folder: Path) -> dict:
             ]
         )
     )
-    (folder / "smoke.yml").write_text(json.dumps([{"name": "Look",
+    (folder / "smoke.yml").write_text(json.dumps([{"name": "Wait",
                                                    "ansible.builtin.pause": {"seconds": 3}}]))
     variables = {"controller": "foo", "image": "myimage:v2", "stages": ["10%", "50%", "100%"],
                  "soak": "8s",
                  "update_period": 1, "max_surge": 1,
-                 "verify_tasks": ["smoke.yml"], "after_tasks": ["keep.yml"],
+                 "verify_tasks": ["smoke.yml"], "after_tasks": ["write_data.yml"],
                  "report": str(folder / "page.html")}
     subprocess.run(["ansible-playbook", "baton.kubernetes.image_bump", "-e", json.dumps(variables)],
                    cwd=folder, env=environment,

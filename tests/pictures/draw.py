@@ -99,7 +99,7 @@ def _line(x: float, y: int, text: str, kind: str) -> str:
 
 def _picture(height: int, title: str, style: str, body: list[str]) -> str:
     light, dark = re.findall(r":root \{(.*?)\}", CSS.read_text("utf-8"), re.DOTALL)
-    colours = (f"svg {{{_joined(light)}}}\n@media (prefers-color-scheme: dark) {{ svg "
+    colors = (f"svg {{{_joined(light)}}}\n@media (prefers-color-scheme: dark) {{ svg "
                f"{{{_joined(dark)}}} }}\n"
                "text { fill: var(--text); } .muted { fill: var(--muted); }\n"
                ".good { fill: var(--good); } .bad { fill: var(--bad); }\n"
@@ -108,7 +108,7 @@ def _picture(height: int, title: str, style: str, body: list[str]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" role="img" aria-label="{escape(title)}">',
-        f"<style>\n{colours}\n{style}\n</style>",
+        f"<style>\n{colors}\n{style}\n</style>",
         f'<rect class="frame" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
         *body, "</svg>\n"])
 

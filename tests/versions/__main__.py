@@ -5,9 +5,9 @@
 
     .venv/bin/python tests/versions [--sample] [--workers N] [--record] [WORD ...]
 
-Prints a Markdown table with a row per version, the versions combined with it, and the result. A
-version that is not available on this machine is SKIPPED with the reason. WORD selects rows by
-title: `kubernetes`, `"core 2.16"`.
+Prints a Markdown table with a row per version: the version, the other versions in its test, and the
+result. A version that is not available on this machine is SKIPPED with the reason. WORD selects
+rows by title: `kubernetes`, `"core 2.16"`.
 """
 
 from __future__ import annotations
@@ -42,33 +42,34 @@ SOURCES = (packages.rows, cores.rows, api_servers.rows)
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/versions", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sample", action="store_true", help="the oldest versions, in a minute")
+    parser.add_argument("--sample", action="store_true",
+                        help="only the oldest versions, in a minute")
     parser.add_argument("--workers", type=int, default=2, metavar="N",
-                        help="rows at the same time (default: 2)")
+                        help="number of rows that run in parallel (default: 2)")
     parser.add_argument("--record", action="store_true",
                         help=f"write the table to {table.DOCUMENT.relative_to(ROOT)}")
     parser.add_argument("words", nargs="*", metavar="WORD",
-                        help="only rows whose titles have one of these")
+                        help="only rows whose titles contain one of these words")
     options = parser.parse_args()
     begin()
     rows = [row for source in SOURCES for row in source(options.sample)
             if not options.words or any(word in row.title for word in options.words)]
-    # in parallel with other rows
+    # a cluster per selection, so that runs of different rows can overlap
     key = hashlib.sha256(repr((options.sample, options.words)).encode()).hexdigest()[:6]
     with embedded.up(embedded.checkout_cluster_name(f"versions-{key}")) as cluster:
         if isinstance(cluster, embedded.Cluster):
             authority.install(cluster)
         run_jobs(rows, options.workers, lambda _number: contextlib.nullcontext(cluster),
-                 functools.partial(go, options.record))
+                 functools.partial(run_row, options.record))
     print(table.text(map(table.cells, rows)))
     if options.record and not (options.words or options.sample):
-        table.record(rows, is_all=True)  # removes the rows of removed versions
+        table.record(rows, is_all=True)  # deletes the rows of versions that are no longer tested
     return 0 if rows and not any(row.failed for row in rows) else 1
 
 
-def go(is_recorded: bool, cluster: AnyCluster, row: Row) -> None:
+def run_row(is_recorded: bool, cluster: AnyCluster, row: Row) -> None:
     """Run a row, and record its result immediately."""
-    row.go(cluster)
+    row.run(cluster)
     if is_recorded:
         with RECORDING:
             table.record([row], is_all=False)

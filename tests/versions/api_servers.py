@@ -22,7 +22,7 @@ from row import AnyCluster, Row, Unavailable
 
 WHAT = "Kubernetes"
 #: Files of tests/integration by part of the row.
-STORIES = {
+PARTS = {
     "update": "test_rollout",
     "kill and resume": "test_resume",
     "rollback and revisions": "test_history",
@@ -38,8 +38,8 @@ STORIES = {
     "causes of failures": "test_broken_rollouts",
 }
 SEEDS = "1-2"
-#: Timeout in seconds of the integration tests of a version, and of its histories.
-PATIENCE = 1800
+#: Timeout of the integration tests of a version, and of its histories, in seconds.
+TIMEOUT = 1800
 
 
 def rows(is_sample: bool) -> list[Row]:
@@ -52,47 +52,47 @@ def rows(is_sample: bool) -> list[Row]:
 def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
     """Run the parts of a row on a cluster of its version."""
     packages = [f"{name} {version(name)}" for name in ("ansible-core", "kubernetes")]
-    row.beside = ", ".join([f"Python {platform.python_version()}", *packages])
+    row.other_versions = ", ".join([f"Python {platform.python_version()}", *packages])
     name = embedded.checkout_cluster_name(f"versions-{kubernetes.replace('.', '-')}")
     with (embedded.up(name, kubernetes=kubernetes) as cluster,
           tempfile.TemporaryDirectory(prefix="baton-versions-") as place):
         # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.
         environment = {**os.environ, "KUBECONFIG": shutil.copy(cluster.kubeconfig, place)}
-        stories(row, Path(place) / "told.xml", environment)
+        run_tests(row, Path(place) / "results.xml", environment)
         with row.part(f"random histories {SEEDS}"):
-            done(["tests/histories", "--seeds", SEEDS, "--workers", "2"], environment)
+            run_python(["tests/histories", "--seeds", SEEDS, "--workers", "2"], environment)
 
 
-def stories(row: Row, results: Path, environment: dict[str, str]) -> None:
-    """Run the tests of each file; report tests as skipped that need a newer version (marker
-    `since`).
+def run_tests(row: Row, results: Path, environment: dict[str, str]) -> None:
+    """Run the tests of each file; report tests that need a newer version (marker `since`) as
+    skipped.
     """
-    files = [f"tests/integration/{name}.py" for name in STORIES.values()]
+    files = [f"tests/integration/{name}.py" for name in PARTS.values()]
     output = ""
     try:
         options = ["-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider",
                    f"--junitxml={results}"]
-        done(["-m", "pytest", *options, *files], environment)
+        run_python(["-m", "pytest", *options, *files], environment)
     except RuntimeError as error:
         output = str(error)
     cases = list(xml.etree.ElementTree.parse(results).iter("testcase")) if results.exists() else []
-    for part, name in STORIES.items():
-        mine = [case for case in cases if case.attrib["classname"].endswith(name)]
+    for part, name in PARTS.items():
+        cases_of_part = [case for case in cases if case.attrib["classname"].endswith(name)]
         with row.part(part):
-            assert mine, f"no such test has run: {output}"
-            wrong = [case.attrib["name"] for case in mine
-                     for element in case if element.tag in ("failure", "error")]
-            assert not wrong, "; ".join(wrong)
-        for case in mine:
+            assert cases_of_part, f"no test of {name}.py has run: {output}"
+            failed = [case.attrib["name"] for case in cases_of_part
+                      for element in case if element.tag in ("failure", "error")]
+            assert not failed, "; ".join(failed)
+        for case in cases_of_part:
             for element in case.iter("skipped"):
                 with row.part(case.attrib["name"]):
                     raise Unavailable(element.attrib.get("message"))
 
 
-def done(command: list[str], environment: dict[str, str]) -> None:
+def run_python(command: list[str], environment: dict[str, str]) -> None:
     """Run a command with the Python of this checkout. Raises RuntimeError if the command fails."""
     ended = subprocess.run([PROGRAMS / "python", *command], cwd=ROOT, env=environment,
                            capture_output=True, text=True,
-                           timeout=PATIENCE, check=False)
+                           timeout=TIMEOUT, check=False)
     if ended.returncode:
         raise RuntimeError(f"{' '.join(command)}: {ended.stdout[-4000:]}{ended.stderr[-4000:]}")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Helpers of several rows."""
+"""Helpers that rows of several kinds use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from namespace import Namespace
 from row import AnyCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Folders of this checkout's ansible-core and of the collection.
+#: Folders of the programs of this checkout's ansible-core, and of the collection.
 PROGRAMS, COLLECTIONS = ROOT / ".venv" / "bin", ROOT / ".venv" / "collections"
 
 
 @contextlib.contextmanager
 def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
-    """Provide a namespace during the block. Its name is short, since the user of a certificate has
-    at most 64 characters.
+    """Provide a namespace during the block. Its name is short, since the user name in a certificate
+    has at most 64 characters.
     """
     namespace = Namespace(cluster.kubeconfig, "versions")
     try:
@@ -33,7 +33,7 @@ def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
 
 @contextlib.contextmanager
 def ansible_environment(programs: Path = PROGRAMS, collections: Path = COLLECTIONS,
-                        **more: str) -> Iterator[dict[str, str]]:
+                        **variables: str) -> Iterator[dict[str, str]]:
     """Provide the environment of Ansible commands, without the user's settings and kubeconfig."""
     inherited = {key: value
                  for key, value in os.environ.items()
@@ -42,4 +42,4 @@ def ansible_environment(programs: Path = PROGRAMS, collections: Path = COLLECTIO
         yield {**inherited, "ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_HOME": home,
                "ANSIBLE_LOCALHOST_WARNING": "false",
                "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
-               "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **more}
+               "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **variables}

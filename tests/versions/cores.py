@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from common import PROGRAMS, ROOT, ansible_environment
-from environments import environment, told
+from environments import describe, environment
 from row import AnyCluster, Row
 from workspace import cache
 
@@ -62,7 +62,7 @@ def rows(is_sample: bool) -> list[Row]:
 
 def run(row: Row, cluster: AnyCluster, chosen: tuple[str, str, str], is_sample: bool) -> None:
     folder = provided(chosen)
-    row.beside = told(folder, chosen[1], "kubernetes", "urllib3", "Jinja2")
+    row.other_versions = describe(folder, chosen[1], "kubernetes", "urllib3", "Jinja2")
     with installed(folder) as variables:
         with row.part("ansible-doc"):
             documents(variables)
@@ -77,7 +77,7 @@ def run(row: Row, cluster: AnyCluster, chosen: tuple[str, str, str], is_sample: 
 def provided(chosen: tuple[str, str, str]) -> Path:
     """Return the virtual environment with this ansible-core. Raises Unavailable."""
     core, minor, package = chosen
-    # README uses pip
+    # the commands of README require pip
     return environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg", "pip")
 
 
@@ -91,11 +91,11 @@ def installed(folder: Path) -> Iterator[dict[str, str]]:
     with (tempfile.TemporaryDirectory(prefix="baton-collections-") as place,
           ansible_environment(folder / "bin", Path(place)) as variables):
         for line in block.splitlines():
-            typed(shlex.split(line, comments=True), variables)
+            run_command(shlex.split(line, comments=True), variables)
         yield variables
 
 
-def typed(command: list[str], variables: dict[str, str]) -> str:
+def run_command(command: list[str], variables: dict[str, str]) -> str:
     """Run a command in the root of this checkout, and return its output. Raises RuntimeError."""
     ended = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True,
                            timeout=600, check=False)
@@ -107,7 +107,7 @@ def typed(command: list[str], variables: dict[str, str]) -> str:
 def documents(variables: dict[str, str]) -> None:
     for kind, names in DOCUMENTED.items():
         full = [f"baton.kubernetes.{name}" for name in names]
-        listed = json.loads(typed(["ansible-doc", "--json", "-t", kind, *full], variables))
+        listed = json.loads(run_command(["ansible-doc", "--json", "-t", kind, *full], variables))
         assert sorted(listed) == sorted(full), f"ansible-doc -t {kind} knows {sorted(listed)}"
 
 
@@ -117,7 +117,7 @@ def tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables:
     with tempfile.TemporaryDirectory(prefix="baton-tests-") as place:
         # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.
         shutil.copy(cluster.kubeconfig, kubeconfig := Path(place) / "kubeconfig")
-        results = Path(place) / "told.xml"
+        results = Path(place) / "results.xml"
         paths = [f"tests/integration/{test}" for tests in parts.values() for test in tests]
         env = {**variables, "KUBECONFIG": str(kubeconfig),
                "BATON_COLLECTIONS": variables["ANSIBLE_COLLECTIONS_PATH"],
@@ -131,14 +131,19 @@ def tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables:
         for part, tests in parts.items():
             with row.part(part):
                 names = [test.partition("::")[2] for test in tests]
-                mine = [case for case in cases if case.attrib["name"].partition("[")[0] in names]
-                wrong = [f"{case.attrib['name']}: {element.attrib.get('message')}" for case in mine
-                         for element in case if element.tag in ("failure", "error", "skipped")]
-                assert mine, f"no such test has run: {ended.stdout[-500:]}{ended.stderr[-500:]}"
-                assert not wrong, "; ".join(wrong)
+                cases_of_part = [case for case in cases
+                                 if case.attrib["name"].partition("[")[0] in names]
+                failed = [f"{case.attrib['name']}: {element.attrib.get('message')}"
+                          for case in cases_of_part for element in case
+                          if element.tag in ("failure", "error", "skipped")]
+                assert cases_of_part, (
+                    f"no test of this part has run: {ended.stdout[-500:]}{ended.stderr[-500:]}")
+                assert not failed, "; ".join(failed)
 
 
 def sanity(folder: Path, variables: dict[str, str]) -> None:
-    """Run a tier of tests/run.py, with the installations of ansible-test in the user's cache."""
+    """Run the command of the tier `sanity`, with the installations of ansible-test in the user's
+    cache.
+    """
     place = cache() / "versions" / f"sanity-{folder.name}"
-    typed(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(place)})
+    run_command(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(place)})

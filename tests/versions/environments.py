@@ -19,7 +19,8 @@ from row import Unavailable
 from workspace import ClusterError, cache, locked
 
 #: Program that prints the path and the version of a Python.
-_TELL = "import json, platform, sys; print(json.dumps([sys.executable, platform.python_version()]))"
+_PRINT_VERSION = ("import json, platform, sys; "
+                  "print(json.dumps([sys.executable, platform.python_version()]))")
 
 
 @functools.cache
@@ -30,8 +31,8 @@ def python(minor: str) -> tuple[str, str]:
                   *sorted(root.glob(f"versions/{minor}.*/bin/python{minor}"))]
     for candidate in filter(None, candidates):
         try:
-            answer = subprocess.run([candidate, "-c", _TELL], capture_output=True, text=True,
-                                    timeout=30, check=True)
+            answer = subprocess.run([candidate, "-c", _PRINT_VERSION], capture_output=True,
+                                    text=True, timeout=30, check=True)
             path, version = json.loads(answer.stdout)
         except (OSError, ValueError, subprocess.SubprocessError):
             continue  # a shim of pyenv for an inactive version
@@ -51,7 +52,7 @@ def environment(minor: str, *requirements: str) -> Path:
             label = (f"an environment with Python {version} and "
                      f"{', '.join(requirements) or 'nothing else'}")
             try:
-                # ten times faster
+                # without pip, which takes ten times longer: _pip uses the pip of this checkout
                 subtask.run(label, [path, "-m", "venv", "--clear", "--without-pip", str(folder)])
                 if requirements:
                     subtask.run(f"{label}: pip",
@@ -78,7 +79,7 @@ def _pip(folder: Path) -> list[str]:
             str(folder / "bin" / "python")]
 
 
-def told(folder: Path, minor: str, *packages: str) -> str:
+def describe(folder: Path, minor: str, *packages: str) -> str:
     """Return the versions of Python and of some packages for the column "with"."""
     return ", ".join([f"Python {python(minor)[1]}",
                       *(f"{name} {installed(folder)[name]}" for name in packages)])

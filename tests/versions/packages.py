@@ -18,7 +18,7 @@ import authority
 import cores
 from common import COLLECTIONS, PROGRAMS, ansible_environment, namespace_for
 from embedded import Cluster
-from environments import environment, python, told
+from environments import describe, environment, python
 from namespace import Namespace
 from objects import manifest
 from row import AnyCluster, Row
@@ -39,7 +39,7 @@ TOO_OLD = ("3.6", "3.8")
 PACKAGE, TARGET = "kubernetes (Python package)", "Python of the module"
 
 PLUGIN = """#!/bin/sh
-echo asked >> "$0.log"
+echo called >> "$0.log"
 token=$1
 if [ -n "$2" ] && [ "$(wc -l < "$0.log")" -gt 1 ]; then token=$2; fi
 echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",' \\
@@ -60,34 +60,34 @@ def rows(is_sample: bool) -> list[Row]:
 def package(row: Row, cluster: AnyCluster, minor: str) -> None:
     """Update a controller with each source of credentials, and run the module as a process."""
     folder = environment(minor, f"kubernetes=={row.version}")
-    row.beside = told(folder, minor, "urllib3")
+    row.other_versions = describe(folder, minor, "urllib3")
     with namespace_for(cluster) as namespace:
-        chosen = ways(namespace)
+        sources = sources_of_credentials(namespace)
         if isinstance(cluster, Cluster):
-            chosen["client-certificate"] = certificate(namespace, cluster)
+            sources["client-certificate"] = certificate(namespace, cluster)
         else:
-            row.skipped["client certificate"] = ("the authority of the cluster that KUBECONFIG "
-                                                 "names is not ours")
-        connect(row, namespace, folder, chosen)
+            row.skipped["client certificate"] = ("the test cannot issue a certificate for the "
+                                                 "cluster that KUBECONFIG names")
+        connect(row, namespace, folder, sources)
         module(row, namespace, folder)
 
 
 def target(row: Row, cluster: AnyCluster, requirement: str) -> None:
     folder = environment(row.version, requirement)
-    row.beside = told(folder, row.version, "kubernetes")
+    row.other_versions = describe(folder, row.version, "kubernetes")
     with namespace_for(cluster) as namespace:
         module(row, namespace, folder)
     with row.part("reports that kubernetes is missing"):
-        says(str(environment(row.version) / "bin" / "python"),
-             "Failed to import the required Python library (kubernetes)")
+        assert_refused(str(environment(row.version) / "bin" / "python"),
+                       "Failed to import the required Python library (kubernetes)")
 
 
 def refused(row: Row, _cluster: AnyCluster) -> None:
     path, version = python(row.version)
-    row.beside = f"Python {version}"
+    row.other_versions = f"Python {version}"
     with row.part("reports that it is too old"):
-        # newer versions of Ansible print this message
-        says(path, "needs Python 3.9 or newer", cores.provided(cores.CORES[0]) / "bin")
+        # newer versions of ansible-core refuse this Python themselves
+        assert_refused(path, "needs Python 3.9 or newer", cores.provided(cores.CORES[0]) / "bin")
 
 
 def module(row: Row, namespace: Namespace, folder: Path) -> None:
@@ -95,34 +95,35 @@ def module(row: Row, namespace: Namespace, folder: Path) -> None:
     with (row.part("module"),
           ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables):
         namespace.make_primary(1, name="module")
-        wish = f"name=module namespace={namespace.name} image=myimage:v2"
-        result = asked("rolling_update", wish, str(folder / "bin" / "python"), variables)
+        arguments = f"name=module namespace={namespace.name} image=myimage:v2"
+        result = run_module("rolling_update", arguments, str(folder / "bin" / "python"), variables)
         assert result["changed"] and result["rollout"]["phase"] == "complete", result["msg"]
 
 
-def says(interpreter: str, sentence: str, programs: Path = PROGRAMS) -> None:
-    """Assert that the modules refuse the versions with one message, without a traceback."""
+def assert_refused(interpreter: str, message: str, programs: Path = PROGRAMS) -> None:
+    """Assert that the modules refuse the Python with the message, without a traceback."""
     with ansible_environment(programs) as variables:
-        for name, wish in (("rolling_update", "name=foo image=myimage:v2"),
-                           ("rolling_update_info", "name=foo")):
-            result = asked(name, wish, interpreter, variables)
-            assert result["failed"] and sentence in result["msg"], result
+        for name, arguments in (("rolling_update", "name=foo image=myimage:v2"),
+                                ("rolling_update_info", "name=foo")):
+            result = run_module(name, arguments, interpreter, variables)
+            assert result["failed"] and message in result["msg"], result
 
 
-def asked(name: str, wish: str, interpreter: str, variables: dict[str, str]) -> dict[str, Any]:
+def run_module(name: str, arguments: str, interpreter: str,
+               variables: dict[str, str]) -> dict[str, Any]:
     """Run a module with the Python, and return its result."""
     # only a variable overrides the interpreter of localhost
     python = f"ansible_python_interpreter={interpreter}"
     run = subprocess.run(["ansible", "localhost", "-e", python, "-m", f"baton.kubernetes.{name}",
-                          "-a", wish], env=variables,
+                          "-a", arguments], env=variables,
                          capture_output=True, text=True, timeout=120, check=False)
     assert ("Traceback" not in run.stdout + run.stderr
             and "=>" in run.stdout), run.stdout + run.stderr
     return json.loads(run.stdout.partition("=>")[2]) | {"failed": run.returncode != 0}
 
 
-def ways(namespace: Namespace) -> dict[str, dict[str, Any]]:
-    """Return the options by name of the source of credentials."""
+def sources_of_credentials(namespace: Namespace) -> dict[str, dict[str, Any]]:
+    """Return the options of the connection, by the name of the source of credentials."""
     server = namespace.client.configuration
 
     def plugin(name: str, *tokens: str) -> dict[str, Any]:
@@ -163,15 +164,16 @@ def expired(namespace: Namespace) -> str:
     return token
 
 
-def connect(row: Row, namespace: Namespace, folder: Path, ways: dict[str, dict[str, Any]]) -> None:
+def connect(row: Row, namespace: Namespace, folder: Path,
+            sources: dict[str, dict[str, Any]]) -> None:
     """Update a controller for each source of credentials, in one process."""
-    for name in ways:
+    for name in sources:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
     server = namespace.client.configuration
     address = urlsplit(server.host)
-    for name in ways:
+    for name in sources:
         namespace.until_available(name, 1)
-    arguments = {"namespace": namespace.name, "ways": ways,
+    arguments = {"namespace": namespace.name, "sources": sources,
                  "pod": [namespace.write("token", namespace.token), server.ssl_ca_cert]}
     variables = {"PYTHONPATH": str(COLLECTIONS), "KUBERNETES_SERVICE_HOST": str(address.hostname),
                  "KUBERNETES_SERVICE_PORT": str(address.port)}
@@ -181,6 +183,6 @@ def connect(row: Row, namespace: Namespace, folder: Path, ways: dict[str, dict[s
                          check=False)
     if run.returncode:
         raise RuntimeError(run.stderr)
-    for name, wrong in json.loads(run.stdout).items():
+    for name, error in json.loads(run.stdout).items():
         with row.part(name.replace("-", " ")):
-            assert not wrong, wrong
+            assert not error, error

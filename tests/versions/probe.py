@@ -3,9 +3,9 @@
 
 """Update a controller with each source of credentials, in the Python of a row.
 
-Reads from stdin a namespace and, by the name of a source and of its controller, the options of the
-connection, the environment and the files of a simulated pod. Prints the error of each source, or
-"".
+Reads from stdin the namespace, the options of the connection by source (the controller has the name
+of its source), and the paths of the token and CA certificate of a simulated pod. Prints the error
+of each source, or "".
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def roll(name: str, namespace: str, options: dict[str, Any]) -> str:
         return error.message
     except Exception:
         return traceback.format_exc()
-    return ("" if result["changed"]
-            and result["rollout"]["phase"] == "complete" else f"it ended as {result['rollout']}")
+    is_complete = result["changed"] and result["rollout"]["phase"] == "complete"
+    return "" if is_complete else f"the update is not complete: {result['rollout']}"
 
 
 def main() -> None:
@@ -50,9 +50,9 @@ def main() -> None:
     incluster_config.SERVICE_TOKEN_FILENAME = token
     incluster_config.SERVICE_CERT_FILENAME = certificate
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        ends = {name: pool.submit(roll, name, arguments["namespace"], options)
-                for name, options in arguments["ways"].items()}
-    print(json.dumps({name: end.result() for name, end in ends.items()}))
+        futures = {name: pool.submit(roll, name, arguments["namespace"], options)
+                   for name, options in arguments["sources"].items()}
+    print(json.dumps({name: future.result() for name, future in futures.items()}))
 
 
 if __name__ == "__main__":

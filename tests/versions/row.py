@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A row of the table of versions: a version, the versions combined with it, and the result."""
+"""A row of the table of versions: a version, the other versions in its test, and the result."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Unavailable(Exception):
 class Row:
     """A tested version.
 
-    Its work runs each part in a `with row.part("..."):`, and stores the other versions in `beside`.
+    `work` runs each part in a `with row.part("..."):` block, and sets `other_versions`.
     """
 
     #: First column of the table, such as a package. Rows with the same value are consecutive.
     what: str
     version: str
     work: Callable[[Row, AnyCluster], None]
-    #: Other versions.
-    beside: str = ""
+    #: Versions of the other programs and packages in the test.
+    other_versions: str = ""
     passed: list[str] = dataclasses.field(default_factory=list)
-    #: Reasons by the part that failed or could not run.
+    #: Reasons by part: of parts that failed, and of parts that could not run.
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     date: str = dataclasses.field(
@@ -56,15 +56,16 @@ class Row:
         phrases += [f"SKIPPED: {part} ({why})" for part, why in self.skipped.items()]
         return "; ".join(phrases) or "passed"
 
-    def go(self, cluster: AnyCluster) -> None:
-        """Run the row; an error becomes its result."""
+    def run(self, cluster: AnyCluster) -> None:
+        """Run the row, and record an error as its result."""
         began = time.monotonic()
         with self.part(WHOLE):
             self.work(self, cluster)
         self.passed = [part for part in self.passed if part != WHOLE]
         if not (self.passed or self.failed or self.skipped):
             self.failed[WHOLE] = "nothing has run"
-        say(f"{self.title} ({self.beside}): {self.result}, {time.monotonic() - began:.0f} s")
+        say(f"{self.title} ({self.other_versions}): {self.result}, "
+            f"{time.monotonic() - began:.0f} s")
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:

@@ -14,12 +14,13 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "version
 HEADING = "## Measured"
 _COLUMNS = ("what", "version", "with", "what ran and passed", "result", "date")
 
-#: Pattern of the cells of a table row.
+#: The cells of a table row, in the order of _COLUMNS.
 Cells = tuple[str, ...]
 
 
 def cells(row: Row) -> Cells:
-    return row.what, row.version, row.beside, ", ".join(row.passed) or "none", row.result, row.date
+    passed = ", ".join(row.passed) or "none"
+    return row.what, row.version, row.other_versions, passed, row.result, row.date
 
 
 def text(lines: Iterable[Cells]) -> str:

@@ -50,7 +50,8 @@ import machine  # noqa: E402
 import workspace  # noqa: E402
 from external import external_kubeconfig  # noqa: E402
 
-# takes minutes the first time, without progress under molecule and pytest
+# A separate command, since the first build takes minutes, and pytest and molecule would hide its
+# progress.
 BUILD = "python tests/cluster build"
 
 # More workers than CPUs: for a third of its time, a test waits for the cluster, or for Ansible's

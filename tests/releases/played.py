@@ -48,13 +48,13 @@ class Events(CheckServer):
 
     def __init__(self, release: Release) -> None:
         super().__init__()
-        self.release, self.actions = release, dict.fromkeys(release.stages, self.happen)
+        self.release, self.actions = release, dict.fromkeys(release.stages, self.trigger)
 
-    def happen(self) -> None:
+    def trigger(self) -> None:
         """Trigger the next event, and set whether the check fails."""
         event, name = self.release.events.pop(0) if self.release.events else ("passes", "")
         self.broken = set(self.release.stages) if event == "fails" else set()
-        self.release.happen(event, name)
+        self.release.trigger(event, name)
 
 
 class Release:
@@ -87,8 +87,10 @@ class Release:
         all_names = [name for names in self.names.values() for name in names]
         self.events = [(draw.choice(EVENTS), draw.choice(all_names))
                        for _check in range(draw.randint(0, 6))]
-        self.drawn = list(self.events)
-        self.kubeconfig, self.foreign, self.output, self.process = kubeconfig, set[str](), "", None
+        self.all_events = list(self.events)
+        self.kubeconfig, self.output, self.process = kubeconfig, "", None
+        #: Names of the controllers that another client has changed.
+        self.changed_by_others: set[str] = set()
         self.hash_seed = str(draw.randrange(1, 2**32))
         self.request["image"] = draw.choice((V2, V2, V2, V2, V2, BROKEN))
         if (
@@ -102,7 +104,7 @@ class Release:
 
     def __str__(self) -> str:
         return json.dumps({"seed": self.seed, "hosts": self.names, "request": self.request,
-                           "events": self.drawn,
+                           "events": self.all_events,
                            "unreachable": self.unreachable, "PYTHONHASHSEED": self.hash_seed},
                           indent=1) + "\n" + self.output
 
@@ -179,7 +181,7 @@ class Release:
 
     # Events
 
-    def happen(self, event: str, name: str) -> None:
+    def trigger(self, event: str, name: str) -> None:
         """Change the cluster as another client, or kill the playbook."""
         self.done[f"event: {event}"] += 1
         if event == "kill":
@@ -187,7 +189,7 @@ class Release:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         elif event in ("delete", "finish", "undo", "scale", "hold"):
-            self.foreign.add(name)
+            self.changed_by_others.add(name)
             with contextlib.suppress(RolloutError):  # no update may be in progress
                 getattr(self, f"_{event}")(name)
 
@@ -249,8 +251,9 @@ class Release:
             self._check_regions(outcomes)
         if (self.request["verify_tasks"] and self.request["image"] != BROKEN
                 and self.hosts[0] != self.unreachable):
-            assert len(self.events) < len(self.drawn) or not self.drawn, "no check has run"
-        if (self.hosts == ["localhost"] and not self.foreign
+            assert len(self.events) < len(self.all_events) or not self.all_events, (
+                "no check has run")
+        if (self.hosts == ["localhost"] and not self.changed_by_others
                 and outcomes["localhost"]["outcome"] == "updated"):
             self._check_again(outcomes["localhost"])
 
@@ -278,26 +281,27 @@ class Release:
 
     def _check(self, host: str, ended: Json) -> None:
         outcome, message = ended["outcome"], ended["msg"]
-        if host == self.unreachable or (self.request["image"] == BROKEN and not self.foreign):
+        if host == self.unreachable or (self.request["image"] == BROKEN
+                                        and not self.changed_by_others):
             assert outcome not in ("updated", "paused"), (host, outcome)
         self.done[f"outcome: {outcome}"] += 1
-        ending = json.loads((self.playbooks.folder / f"report_data-{host}.json").read_text())
-        assert (ending["outcome"], ending["message"]) == (outcome, message)
+        data = json.loads((self.playbooks.folder / f"report_data-{host}.json").read_text())
+        assert (data["outcome"], data["message"]) == (outcome, message)
         pauses = [stage for stage in self.stages if self.request["verify_tasks"] or stage != "100%"]
-        rolled = [stage["stage"] for stage in ending["stages"]
-                  if [check["file"] for check in stage["checks"]] != ["approval"]]
-        assert rolled in (pauses[:len(rolled)], [*pauses, "100%"]), rolled
-        for earlier in ending["stages"][:-1]:
+        tested_stages = [stage["stage"] for stage in data["stages"]
+                         if [check["file"] for check in stage["checks"]] != ["approval"]]
+        assert tested_stages in (pauses[:len(tested_stages)], [*pauses, "100%"]), tested_stages
+        for earlier in data["stages"][:-1]:
             checks = {check["outcome"] for check in earlier["checks"]}
-            assert earlier["outcome"] == "passed" and checks <= {"passed"}, ending["stages"]
+            assert earlier["outcome"] == "passed" and checks <= {"passed"}, data["stages"]
         for name in self.names[host]:
-            images, is_foreign = set(self.images(name)), name in self.foreign
+            images, by_others = set(self.images(name)), name in self.changed_by_others
             if outcome == "updated":
-                assert images == {self.request["image"]} or is_foreign, (name, images)
+                assert images == {self.request["image"]} or by_others, (name, images)
             elif outcome == "rolled_back":
-                assert images == {V1} or is_foreign, (name, images)
+                assert images == {V1} or by_others, (name, images)
             elif self.request["on_failure"] == "rollback" and images != {V1}:
-                assert name in message or is_foreign or outcome == "paused", (name, images, message)
+                assert name in message or by_others or outcome == "paused", (name, images, message)
 
     def _check_regions(self, outcomes: Json) -> None:
         """Assert that no cluster of the second region is updated after a failure of the first."""
@@ -307,7 +311,7 @@ class Release:
             assert bool(outcomes[host]) is not has_failed, (host, outcomes)
             if has_failed:
                 assert all(set(self.images(name)) == {V1} for name in self.names[host]
-                           if name not in self.foreign)
+                           if name not in self.changed_by_others)
 
     def _check_again(self, ended: Json) -> None:
         """Assert that a rerun changes nothing, and that a rollback undoes the release."""

@@ -7,8 +7,8 @@
     python tests/packaging release  build, if the last commit can be released
     python tests/packaging          also check with galaxy-importer, ansible-builder and reuse
 
-These have a separate environment in the user's cache, since galaxy-importer needs other versions of
-ansible-core and ansible-lint.
+These programs have a separate environment in the user's cache, since galaxy-importer needs other
+versions of ansible-core and ansible-lint.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOCK = HERE / "requirements.lock"
 #: Placeholder of the public address in galaxy.yml.
 PLACEHOLDER = "https://git.example.com/baton.kubernetes"
 #: Maximum size of the archive in bytes; developer files would triple the size.
-LARGEST = 600_000
+MAX_BYTES = 600_000
 #: Files in the archive, for users, and for ansible-lint and ansible-test of Galaxy.
 CONTENT = {".ansible-lint", "CHANGELOG.rst", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md",
            "FILES.json", "LICENSE", "MANIFEST.json", "README.md", "SECURITY.md", "changelogs",
@@ -58,7 +58,8 @@ def galaxy() -> dict:
 
 
 def address() -> str:
-    """Return the URL of the git remote without credentials; "" if the remote is a folder."""
+    """Return the URL of the git remote without credentials; "" unless the remote has an https URL.
+    """
     url = urllib.parse.urlsplit(git("remote", "get-url", "origin"))
     return (urllib.parse.urlunsplit(("https", url.hostname, url.path.removesuffix(".git"), "", ""))
             if url.scheme == "https" and url.hostname else "")
@@ -133,10 +134,10 @@ def complaints(file: Path) -> list[str]:
                for part in CONTENT
                if not any(name == part or name.startswith(f"{part}/") for name in names)}
     size = file.stat().st_size
-    return [*(f"{name} is nothing that users need: build_ignore in galaxy.yml"
+    return [*(f"{name} is not for users: add it to build_ignore in galaxy.yml, or to CONTENT"
               for name in sorted(parts)),
             *(f"{name} is missing" for name in sorted(missing)),
-            *([f"{size} bytes, more than {LARGEST}"] if size > LARGEST else [])]
+            *([f"{size} bytes, more than {MAX_BYTES}"] if size > MAX_BYTES else [])]
 
 
 def relative_links(file: Path) -> list[str]:

@@ -124,17 +124,16 @@ def _secrets(params: Json) -> set[str]:
 
 
 def update(params: Json, check_mode: bool = False, diff: bool = False,
-           only_look: bool = False) -> Json | None:
+           is_read_only: bool = False) -> Json | None:
     """Run the module rolling_update. Raises RolloutError.
 
-    With only_look, the task writes nothing and waits for nothing; if either is necessary, return
-    None.
+    With is_read_only, return None if the task would have to write or to wait.
     """
     params = _with_namespace(params)
     try:
         module = Module(params.get("module", Request.module))
         params = manifest_source.with_manifest(options.with_kinds(params, module))
-        return _update_of_kind(params, check_mode, diff, only_look)
+        return _update_of_kind(params, check_mode, diff, is_read_only)
     except RolloutError as error:
         if params.get("name"):
             error.progress["results"] = [_entry(params, error.as_result() | {"failed": True})]
@@ -142,9 +141,9 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
 
 
 def migrate(params: Json, check_mode: bool = False, diff: bool = False,
-            only_look: bool = False) -> Json | None:
+            is_read_only: bool = False) -> Json | None:
     """Run the module migrate_to_deployment, as update() does."""
-    return update({**params, "module": str(Module.MIGRATION)}, check_mode, diff, only_look)
+    return update({**params, "module": str(Module.MIGRATION)}, check_mode, diff, is_read_only)
 
 
 def _with_namespace(params: Json) -> Json:
@@ -161,20 +160,20 @@ def _entry(params: Json, result: Json) -> Json:
     return entry(params.get("namespace") or "", params["name"], params.get("kind") or "", outcome)
 
 
-def _update_of_kind(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
+def _update_of_kind(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
     """Update a controller. If the task has no kind, the only kind with this name is used."""
     try:
-        return _update(params, check_mode, diff, only_look)
+        return _update(params, check_mode, diff, is_read_only)
     except NoSuchController as error:
         if params.get("kind") or error.was_deleted:
             raise
         kind = error.migrated_kind or _only_kind(params)
         if kind is None:
             raise
-        return _update({**params, "kind": kind}, check_mode, diff, only_look)
+        return _update({**params, "kind": kind}, check_mode, diff, is_read_only)
 
 
-def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
+def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
     params = {**params, "connection": connection.command_options(params, os.environ),
               # The action plugin sets the variable for a task of a role that writes a report.
               "return_sizes": "BATON_SIZES" in os.environ,
@@ -183,15 +182,15 @@ def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json
     # Reject invalid options before the first request to the API server.
     requests = places.probes(params, many.kinds if many else [params.get("kind")])
     access, requests = places.expand(params, requests)
-    watches_pods = many is None and not only_look
+    watches_pods = many is None and not is_read_only
     with contextlib.ExitStack() as stack:
         groups = {places.Place.of(request): _group(params, request, stack, watches_pods, access)
                   for request in requests}
         if many:
-            result = _roll_many(many, groups, params, check_mode, only_look)
+            result = _roll_many(many, groups, params, check_mode, is_read_only)
         else:
             request = requests[0]
-            result = _roll(request, *groups[places.Place.of(request)], check_mode, only_look)
+            result = _roll(request, *groups[places.Place.of(request)], check_mode, is_read_only)
             if result:
                 result["results"] = [_entry(params, result)]
     if result and not diff:
@@ -200,8 +199,8 @@ def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json
 
 
 def _roll(request: Request, flow: Flow, gateway: KubernetesGateway, check_mode: bool,
-          only_look: bool) -> Json | None:
-    if only_look:
+          is_read_only: bool) -> Json | None:
+    if is_read_only:
         return driver.look(flow, request, gateway, Clock())
     if check_mode:
         return driver.simulate(flow, request, gateway)
@@ -212,9 +211,9 @@ def _roll(request: Request, flow: Flow, gateway: KubernetesGateway, check_mode: 
 
 
 def _roll_many(many: fleet.Fleet, groups: fleet.Groups, params: Json, check_mode: bool,
-               only_look: bool) -> Json | None:
+               is_read_only: bool) -> Json | None:
     requests = many.requests(params, groups)
-    if only_look:
+    if is_read_only:
         return fleet.look(many, requests, groups, Clock())
     if check_mode:
         return fleet.simulate(many, requests, groups, Clock())

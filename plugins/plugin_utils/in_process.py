@@ -134,7 +134,7 @@ def _result_without_change(function: str, params: Json, flags: dict[str, bool]) 
     if function == "analysis":
         return None
     with contextlib.suppress(Exception):
-        return _result(function, params, {**flags, "only_look": True})
+        return _result(function, params, {**flags, "is_read_only": True})
     return None
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from credentials import PASSWORD, Case, ways
+from credentials import PASSWORD, Case, credential_cases
 from kubernetes.config import incluster_config
 from objects import eventually
 from writes import action_after_write
@@ -241,8 +241,8 @@ def credentials(namespace, proxy=""):
     invalid_headers = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
     return {"proxy-headers-as-text": Case([PASSWORD], invalid_headers,
                                           error_pattern="is not a mapping"),
-            **ways(configuration.host, configuration.ssl_ca_cert, namespace.token, namespace.write,
-                   proxy)}
+            **credential_cases(configuration.host, configuration.ssl_ca_cert, namespace.token,
+                               namespace.write, proxy)}
 
 
 def test_proxy_credentials_reach_only_the_proxy(namespace, proxy):

@@ -579,7 +579,7 @@ def test_kind_is_optional_for_a_unique_name(namespace):
     params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig}
     assert task.info(params)["rollouts"] == []
     namespace.make_stateful_set(1)
-    assert task.update({**params, "image": "myimage:v2"}, only_look=True) is None
+    assert task.update({**params, "image": "myimage:v2"}, is_read_only=True) is None
     assert (task.update({**params, "image": "myimage:v2"})["msg"]
             == "foo is updated to myimage:v2: 1 of 1 replicas available")
     (rollout,) = task.info(params)["rollouts"]

@@ -45,8 +45,8 @@ class Case:
     error_pattern: str = ""
 
 
-def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str], str],
-         proxy: str = "") -> dict[str, Case]:
+def credential_cases(host: str, ca_cert: str | None, token: str,
+                     write: t.Callable[[str, str], str], proxy: str = "") -> dict[str, Case]:
     """Return all cases by name; write() creates a file outside of Ansible's folders."""
     server = {"host": host, **({"ca_cert": ca_cert} if ca_cert else {})}
     certificate, key = self_signed_certificate()

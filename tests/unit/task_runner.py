@@ -59,7 +59,7 @@ class TaskRunner:
         """Return the result of the action plugin; None if the module has to run."""
         function = "migrate" if arguments.pop("module", None) in MODULES else "update"
         params = in_process.parameters(function, arguments, ".")
-        result = (in_process.read(function, params, ".", {}, diff=False, only_look=True)
+        result = (in_process.read(function, params, ".", {}, diff=False, is_read_only=True)
                   if params else None)
         if result:
             result.pop("invocation")

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from ansible.module_utils import basic
 from apiserver import Api, status
-from credentials import PUBLIC, ways
+from credentials import PUBLIC, credential_cases
 from kubernetes.config import kube_config
 from task_runner import TaskRunner
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("handlers")
 
 TOKEN = "s3cret-t0ken-of-the-tests"
 PASSWORD = "Prometheus-s0wn"
-NAMES = list(ways("http://x", None, TOKEN, lambda name, content: name, proxy="proxy"))
+NAMES = list(credential_cases("http://x", None, TOKEN, lambda name, content: name, proxy="proxy"))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
         return str(tmp_path / title)
 
     url = refusing_server if failure == "server rejects all credentials" else "http://127.0.0.1:1"
-    case = ways(url, None, TOKEN, write, proxy=url.partition("://")[2])[name]
+    case = credential_cases(url, None, TOKEN, write, proxy=url.partition("://")[2])[name]
     monkeypatch.setattr(http.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION",
                         case.environment.get("KUBECONFIG", "/not/there"))
@@ -114,11 +114,11 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
 
 
 def test_every_connection_option_is_covered():
-    """Each option is in a case of ways() or in PUBLIC; only PUBLIC options are logged."""
+    """Each option is in credential_cases() or in PUBLIC; only PUBLIC options are logged."""
     documented = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"].keys()
     options = {option
-               for case in ways("http://x", None, TOKEN, lambda name, content: name,
-                               proxy="p").values()
+               for case in credential_cases("http://x", None, TOKEN, lambda name, content: name,
+                                            proxy="p").values()
                for option in case.options}
     logged_options = {option for option, spec in ARGUMENT_SPEC.items() if not spec.get("no_log")}
 

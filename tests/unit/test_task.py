@@ -168,20 +168,20 @@ def test_the_result_has_the_diff_on_request(cluster, diff):
     assert ("diff" in update(diff=diff)) is diff
 
 
-def test_an_only_look_has_a_result_only_without_pending_steps(cluster):
+def test_a_read_only_run_has_a_result_only_without_pending_steps(cluster):
     gateways = cluster(rc())
 
-    assert task.update(params(image="myimage:v2"), only_look=True) is None
-    converged = task.update(params(image="myimage:v1"), only_look=True)
+    assert task.update(params(image="myimage:v2"), is_read_only=True) is None
+    converged = task.update(params(image="myimage:v1"), is_read_only=True)
 
     assert converged == task.update(params(image="myimage:v1"), check_mode=False, diff=False)
     assert not any(gateway.attempts for gateway in gateways)
 
 
-def test_an_only_look_leaves_waits_to_the_module(cluster):
+def test_a_read_only_run_leaves_waits_to_the_module(cluster):
     cluster(old(4, available=3), new(0))
 
-    assert task.update(params(image="myimage:v2"), only_look=True) is None
+    assert task.update(params(image="myimage:v2"), is_read_only=True) is None
 
 
 def test_the_connection_is_closed_after_a_failure(cluster):

@@ -27,7 +27,7 @@ def pauses(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def no_slow_line(monkeypatch):
+def no_background_requests(monkeypatch):
     """Count no connection as slow on a busy machine: a slow connection has background requests."""
     monkeypatch.setattr(http, "HIGH_LATENCY", float("inf"))
 

@@ -60,14 +60,14 @@ def test_result_of_the_process(task, tmp_path):
 
 def test_update_observes_in_its_own_process(task, tmp_path):
     """A fork after the first request would inherit OpenSSL's locks, which no thread releases."""
-    def work(params, diff, only_look=False):
-        return ({"pid": os.getpid(), "only_look": only_look}
-                if only_look is params["has_nothing_to_do"] else None)
+    def work(params, diff, is_read_only=False):
+        return ({"pid": os.getpid(), "is_read_only": is_read_only}
+                if is_read_only is params["has_nothing_to_do"] else None)
 
     task(work)
     for has_nothing_to_do in (True, False):
         result = result_of({"has_nothing_to_do": has_nothing_to_do}, tmp_path)
-        assert result["only_look"] is has_nothing_to_do and result["pid"] != os.getpid()
+        assert result["is_read_only"] is has_nothing_to_do and result["pid"] != os.getpid()
 
 
 def test_action_sends_no_request_before_the_process_starts():
@@ -125,16 +125,16 @@ def test_invalid_options_are_left_to_the_module(task, tmp_path):
 
 
 def test_read_only_tasks_run_in_process(task, tmp_path):
-    task(lambda params, only_look: {"pid": os.getpid(), "folder": os.getcwd(),
-                                    "template": os.environ.get("BATON_JOB_TEMPLATE")}
-         if only_look else {}["no"])
+    task(lambda params, is_read_only: {"pid": os.getpid(), "folder": os.getcwd(),
+                                       "template": os.environ.get("BATON_JOB_TEMPLATE")}
+         if is_read_only else {}["no"])
     previous = os.getcwd()
     variables = {"BATON_JOB_TEMPLATE": "x"}
-    result = in_process.read("update", {}, str(tmp_path), variables, only_look=True)
+    result = in_process.read("update", {}, str(tmp_path), variables, is_read_only=True)
     assert result["template"] == "x" and "BATON_JOB_TEMPLATE" not in os.environ
     assert (result is not None and (result["pid"], result["folder"]) == (os.getpid(), str(tmp_path))
             and result["warnings"] == ["beware"])
-    assert (in_process.read("update", {}, str(tmp_path), {}, only_look=False) is None
+    assert (in_process.read("update", {}, str(tmp_path), {}, is_read_only=False) is None
             and os.getcwd() == previous)
 
 
@@ -143,7 +143,7 @@ def test_output_of_libraries_is_discarded(task, tmp_path, caplog, capsys):
 
     Credential plugins have no terminal.
     """
-    def work(params, only_look):
+    def work(params, is_read_only):
         logging.getLogger().error("s3cret")
         print("s3cret")
         print("s3cret", file=sys.stderr)
@@ -151,7 +151,8 @@ def test_output_of_libraries_is_discarded(task, tmp_path, caplog, capsys):
 
     task(work)
     previous = logging.getLogger().handlers[:]
-    assert in_process.read("update", {}, str(tmp_path), {}, only_look=True)["interactive"] is False
+    result = in_process.read("update", {}, str(tmp_path), {}, is_read_only=True)
+    assert result["interactive"] is False
     assert (caplog.text == "" and capsys.readouterr() == ("", "")
             and logging.getLogger().handlers == previous)
 

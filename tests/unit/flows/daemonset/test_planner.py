@@ -527,7 +527,7 @@ def test_forged_revision_is_not_used():
     go(CANARY, model)
     forged(model)
     go(ROLLBACK, model)
-    assert versions(model) == ["v1"] * 3, "its pods say what was there before"
+    assert versions(model) == ["v1"] * 3, "the pods show the previous revision"
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
@@ -929,13 +929,13 @@ def test_phase_between_two_pauses_is_not_paused():
     assert primary(model).paused is None
 
 
-def test_forbidden_history_is_requested_once(monkeypatch):
-    model, asked_for = cluster(), []
-    monkeypatch.setattr(model, "revisions", asked_for.append)
+def test_optional_history_is_not_requested_without_permission(monkeypatch):
+    model, requested_uids = cluster(), []
+    monkeypatch.setattr(model, "revisions", requested_uids.append)
     flow, memory = choose(UPDATE), Memory(now=NOW)
     flow.disable_optional_features(memory, "not allowed: list on controllerrevisions (apps)")
     assert (flow.plan(UPDATE, flow.observe(UPDATE, model, memory)).action == "update"
-            and not asked_for)
+            and not requested_uids)
     with pytest.raises(RolloutError, match="its history cannot be read"):
         flow.observe(CANARY, model, memory)
 
@@ -1055,8 +1055,8 @@ def test_no_rollback_without_the_previous_template():
 # Old pods that the server counts as new
 
 
-def recreated(model, image, strategy=None):
-    """Return foo, orphaned and recreated with the image: revision numbers restart."""
+def recreate(model, image, strategy=None):
+    """Recreate foo around its orphaned pods, with the image: revision numbers restart."""
     item = model.items["foo"]
     annotations = {object_meta.TEMPLATE_GENERATION: "1"}
     model.items["foo"] = {**item,
@@ -1077,7 +1077,7 @@ def recreated(model, image, strategy=None):
 def test_old_pods_with_a_label_of_the_new_template_are_replaced(image, request_, strategy):
     model = cluster(4)
     go(request_for(image="myimage:v2", pause_at="2"), model)
-    recreated(model, image, strategy)
+    recreate(model, image, strategy)
     assert primary(model).updated == 4 and sorted(versions(model)) == ["v1", "v1", "v2", "v2"]
 
     actions = go(request_, model)
@@ -1095,7 +1095,7 @@ def test_ended_rollback_is_checked_against_the_pods():
     last = record(model)
     model = cluster(4)
     go(request_for(image="myimage:v2", pause_at="2"), model)
-    recreated(model, "myimage:v1")
+    recreate(model, "myimage:v1")
     model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(last)
     go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4 and "already rolled back" in decide(ROLLBACK,
@@ -1104,7 +1104,7 @@ def test_ended_rollback_is_checked_against_the_pods():
 
 def test_wrongly_counted_pods_respect_max_unavailable():
     model = cluster(4)
-    recreated(model, "myimage:v2")
+    recreate(model, "myimage:v2")
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
     deleted = 0
     for _turn in range(6):
@@ -1123,7 +1123,7 @@ def test_wrongly_counted_pods_respect_max_unavailable():
 def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
     """The server does not write an unchanged status: no watch reports the new pod."""
     model = cluster(4)
-    recreated(model, "myimage:v2")
+    recreate(model, "myimage:v2")
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
     deleted = 0
     for _turn in range(10):
@@ -1149,6 +1149,6 @@ def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
 
 def test_status_is_used_without_permission_to_list_pods():
     model = cluster(4)
-    recreated(model, "myimage:v2")
+    recreate(model, "myimage:v2")
     model.all_pods = lambda controller, excluded_revision="": None
     assert "already has the desired template" in decide(UPDATE, model).message

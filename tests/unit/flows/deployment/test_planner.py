@@ -218,11 +218,11 @@ def test_strategy_stays_until_the_sizes_match(
     model = cluster()
     go(request_, model, until=until)
     model.settle()
-    for old, is_it in sizes_.items():
+    for old, is_settled in sizes_.items():
         decision = decide(request_, model,
                           **with_changed_replica_set(model, False, replicas=old, current=old,
                                                      available=old))
-        assert isinstance(decision, status if is_it else Wait), old
+        assert isinstance(decision, status if is_settled else Wait), old
 
 
 def test_strategy_with_max_unavailable_stays_until_the_pause():
@@ -305,7 +305,7 @@ def test_other_update_in_progress_is_refused(request_, words):
     go(CANARY, model)
     with pytest.raises(RolloutError, match=words) as error:
         decide(request_, model)
-    assert "Somebody else" not in error.value.what
+    assert "Another client" not in error.value.what
 
 
 def test_other_template_with_the_same_image_is_refused():
@@ -600,10 +600,10 @@ def test_unreadable_record_during_an_update_is_reported(text):
 def test_strategy_that_no_update_changes_is_not_restored(strategy):
     model = cluster()
     go(CANARY, model)
-    record_of_it = record(model)
+    stored = record(model)
     annotated(model,
-              json.dumps({**record_of_it,
-                          "original": {**record_of_it["original"], "strategy": strategy}}))
+              json.dumps({**stored,
+                          "original": {**stored["original"], "strategy": strategy}}))
     with pytest.raises(RolloutError, match="is missing or not readable"):
         decide(UPDATE, model)
 
@@ -884,9 +884,9 @@ def test_random_orders_respect_ceiling_and_pauses(data):
             else:
                 step(request, model)
             assert sum(sizes(model).values()) <= replicas + 2
-            most_new = primary(model).settings
-            if most_new["minReadySeconds"] == NEVER_AVAILABLE and primary(model).is_observed:
-                numbers = most_new["strategy"]["rollingUpdate"]
+            current = primary(model).settings
+            if current["minReadySeconds"] == NEVER_AVAILABLE and primary(model).is_observed:
+                numbers = current["strategy"]["rollingUpdate"]
                 assert sizes(model).get("v2",
                                         0) <= max(numbers["maxSurge"] + numbers["maxUnavailable"],
                                                   0)

@@ -329,7 +329,7 @@ def run_slowly(request, model, **facts):
         if isinstance(decision, Done):
             return
         if isinstance(decision, Wait):
-            assert model.moves(), f"waits for ever: {decision}"
+            assert model.moves(), f"waits forever: {decision}"
             model.make(model.moves()[0])
         else:
             assert model.write(decision.write)
@@ -467,11 +467,12 @@ def test_update_and_rollback_resume_after_a_kill(kill_after):
 def test_pod_recreated_early_does_not_move_the_pause():
     model = cluster(4, podManagementPolicy="Parallel")
     go(UPDATE, model, until="update")
-    model.make(model.moves()[0])
-    delete_as_other_client(model, 0)
-    model.make(model.moves()[0]) if model.moves() else None
+    model._pods["foo"] = model.pods("foo")[1:]
+    while len(model.pods("foo")) < 4:
+        model.make(model.moves()[0])
+    assert versions(model) == ["v2!", "v1", "v1", "v1"]
     run_slowly(request_for(image="myimage:v2", pause_at="50%"), model)
-    assert len(versions(model)) == 4
+    assert versions(model) == ["v2", "v1", "v2", "v2"] and primary(model).partition == 2
 
 
 def test_min_ready_seconds_in_an_update_by_another_client():
@@ -508,13 +509,13 @@ def with_defaulted_max_unavailable(model, monkeypatch):
     write = model.write
 
     def written(patch):
-        landed = write(patch)
+        is_written = write(patch)
         item = json.loads(json.dumps(model.items["foo"]))
         if numbers := item["spec"]["updateStrategy"].get("rollingUpdate"):
             item["spec"]["updateStrategy"]["rollingUpdate"] = {
                 "maxUnavailable": 1, "partition": 0, **numbers}
         model.items["foo"] = item
-        return landed
+        return is_written
 
     monkeypatch.setattr(model, "write", written)
     return model
@@ -578,7 +579,7 @@ def test_update_in_progress_without_pods(first, strategy):
     for moves in itertools.product([first], INTERRUPTIONS, INTERRUPTIONS):
         model = cluster(2, STRATEGIES[strategy])
         model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
-        with contextlib.suppress(RolloutError):  # unreachable
+        with contextlib.suppress(RolloutError):  # some sequences are impossible
             for move in moves:
                 INTERRUPTIONS[move](model)
         change_by_other_client("/spec/replicas", 0)(model)

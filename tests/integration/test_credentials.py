@@ -285,7 +285,7 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
                           "proxy-headers-variable"])
 def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment, tmp_path, proxy,
                                                   name):
-    """With ANSIBLE_PIPELINING=0, Ansible would write the options to temporary files."""
+    """Ansible would write the options to temporary files because of ANSIBLE_PIPELINING=0."""
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
     output, scanner = play(namespace, environment, tmp_path,

@@ -86,7 +86,7 @@ def actions(result):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", ALL_STRATEGIES.values(), ids=ALL_STRATEGIES)
-def test_update_of_the_image_and_no_write_in_a_rerun(namespace, nodes, spec):
+def test_image_is_updated_and_the_rerun_writes_nothing(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
     with namespace.observer() as observer:
         result = update(namespace)

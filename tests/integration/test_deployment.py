@@ -35,7 +35,7 @@ def settings(item):
 # the surge by the size of a step.
 
 
-def test_update_of_the_image_and_no_write_in_a_rerun(namespace):
+def test_image_is_updated_and_the_rerun_writes_nothing(namespace):
     before = namespace.make_deployment(4)
     with namespace.observer() as observer:
         result = update(namespace)

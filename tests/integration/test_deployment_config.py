@@ -250,7 +250,7 @@ def test_rollback_of_a_migration_restores_the_deployment_config(
 
 
 @pytest.mark.full
-def test_second_migration_after_a_rollback(project, simulator):
+def test_migration_completes_after_rollbacks(project, simulator):
     simulator.make(2)
     pods = uids(project.pods())
     with project.observer() as observer:

@@ -818,7 +818,7 @@ def test_forged_pod_status_is_shown_as_text(shared_namespace):
 
 
 @pytest.mark.fake_nodes("pods that run and never become ready")
-def test_forged_pod_status_fails_no_healthy_rollout(shared_namespace):
+def test_forged_pod_status_does_not_fail_a_healthy_rollout(shared_namespace):
     """The pods become ready after an Event that reports a permanent failure."""
     def start(shared_namespace, pod):
         set_container_status(

@@ -202,7 +202,7 @@ def test_rerun_of_a_killed_restart_replaces_each_pod_once(namespace):
 
 
 @pytest.mark.full
-def test_completed_update_is_not_rolled_back(namespace):
+def test_rollback_of_a_completed_update_without_a_revision_is_refused(namespace):
     namespace.make_primary(2)
     namespace.roll(image="myimage:v2")
 

@@ -65,7 +65,7 @@ def set_image(namespace, image):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
-def test_update_of_the_image_and_no_write_in_a_rerun(namespace, spec):
+def test_image_is_updated_and_the_rerun_writes_nothing(namespace, spec):
     before = namespace.make_stateful_set(3, **spec)
     with namespace.observer() as observer:
         result = update(namespace)
@@ -415,7 +415,7 @@ def apply_manifest(namespace, method, body):
 @pytest.mark.parametrize("spec", [{}, STRATEGIES["a partition"]],
                          ids=["no strategy", "a partition"])
 @pytest.mark.parametrize("method", ["client-side", "server-side", "replace"])
-def test_task_completes_after_the_previous_manifest_was_applied_in_a_pause(
+def test_task_completes_after_the_previous_manifest_was_applied_during_a_pause(
     namespace, method, spec, next_task
 ):
     """After an update or a rollback, the updateStrategy is that of the manifest."""

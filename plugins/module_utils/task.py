@@ -26,27 +26,24 @@ from .analysis.pod_logs import Logs
 from .analysis.report import Subject
 from .cluster import connection, manifest_source, secrets
 from .cluster.kubernetes import KubernetesGateway
-from .explain import permissions, report
+from .explain import permissions
 from .flows import refusals
-from .flows.choice import choose, migrations
-from .flows.flow import Flow, RolloutStatus
+from .flows.choice import choose
+from .flows.flow import Flow
 from .model import options
 from .model.errors import InternalError, NoSuchController, RolloutError
 from .model.fields import Json, escape_unprintable, map_texts
 from .model.kinds import KINDS, Module, module_of_kind
-from .model.label_selectors import matches
-from .model.object_meta import owner_uid
-from .model.observed import Controller
 from .model.options import parse_request
 from .model.request import Request
-from .model.template import labels_of
+from .overview import Overview, read_status
 from .run import driver, fleet, places
 from .run.clock import Clock
 from .run.fleet_result import entry
 from .run.parent_process import ParentProcess
-
-if t.TYPE_CHECKING:
-    from .flows.migration.in_progress import MigrationInProgress
+from .traffic import request as traffic_request
+from .traffic import split_run
+from .traffic.observed import Versions
 
 #: The options of each module.
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
@@ -61,9 +58,10 @@ ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
 #: The variable by which an action plugin passes the job template of a job in AWX (Request).
 JOB_TEMPLATE = "BATON_JOB_TEMPLATE"
+TRAFFIC_OPTIONS: Json = connection.ARGUMENT_SPEC | traffic_request.ARGUMENT_SPEC
 #: The options of each entry point of this module.
 OPTIONS = {"update": UPDATE_OPTIONS, "migrate": MIGRATION_OPTIONS, "info": INFO_OPTIONS,
-           "analysis": ANALYSIS_OPTIONS}
+           "analysis": ANALYSIS_OPTIONS, "traffic": TRAFFIC_OPTIONS}
 
 
 def answer(work: t.Callable[[Json], Json | None], params: Json,
@@ -252,7 +250,7 @@ def _info(params: Json) -> list[Json]:
 
 def _rollouts(flow: Flow, request: Request, gateway: KubernetesGateway,
               params: Json) -> list[Json]:
-    return _Overview(flow, request, gateway, params).rollouts()
+    return Overview(flow, request, gateway, params).rollouts()
 
 
 def analysis(params: Json) -> Json:
@@ -304,14 +302,7 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
 
     Raises RolloutError.
     """
-    request = dataclasses.replace(request, name=_primary(gateway.controllers(), request.name))
-    controller = gateway.controllers().get(request.name)
-    revisions = _revisions(flow, request, gateway, controller)
-    observed = flow.find(request, gateway,
-                         revisions.get(controller.uid, []) if controller else None)
-    if not (observed.primary or observed.successor):
-        raise NoSuchController(f"there is no such {request.kind}", where=request.where)
-    status = flow.status(request, observed)
+    request, observed, status = read_status(flow, request, gateway)
     names: dict[bool, list[str]] = {True: [], False: []}
     for holder in status.holders:
         if not holder.is_known:
@@ -322,6 +313,42 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
     return Subject(request.where, tuple(sorted(names[True])), tuple(sorted(names[False])),
                    flow.commands(request, observed)[1], status.phase != "complete",
                    str(request.kind))
+
+
+def traffic(params: Json, check_mode: bool = False, diff: bool = False) -> Json:
+    """Run the module traffic_split. Raises RolloutError."""
+    params = _with_namespace(options.with_kinds(params))
+    try:
+        return _traffic(params, check_mode, diff)
+    except NoSuchController:
+        if (kind := _only_kind(params)) is None:
+            raise
+        return _traffic({**params, "kind": kind}, check_mode, diff)
+
+
+def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
+    request = _look_only(params)
+    split = traffic_request.parse_traffic(params, request.connection)
+    flow = choose(request)
+    closing = contextlib.closing(_gateway(params, request, flow))
+    with closing as gateway, ParentProcess() as parent:
+        rules = gateway.rules()
+        if rules is not None:
+            permissions.refuse_missing(rules, split_run.needs(split),
+                                       dataclasses.replace(request, lock=False))
+
+        def versions() -> Versions | None:
+            if split.restores:
+                return None
+            primary, _observed, status = read_status(flow, request, gateway)
+            return split_run.versions(flow, primary, gateway, status)
+
+        result = split_run.run(split, split_run.RealObjects(split, gateway, versions), check_mode,
+                               lambda line: parent.print_line(f"{request.namespace} | {line}"),
+                               parent.reason_to_stop)
+    if not diff:
+        del result["diff"]
+    return result
 
 
 def _look_only(params: Json) -> Request:
@@ -351,91 +378,3 @@ def _gateway(params: Json, request: Request, flow: Flow, watches_pods: bool = Tr
              access: connection.Connection | None = None) -> KubernetesGateway:
     return KubernetesGateway(access or connection.Connection(params, os.environ),
                              request.namespace, flow.watches, watches_pods)
-
-
-class _Overview:
-    """The rollouts of one kind, for the module rolling_update_info."""
-
-    def __init__(self, flow: Flow, request: Request, gateway: KubernetesGateway,
-                 params: Json) -> None:
-        self._flow, self._request, self._gateway = flow, request, gateway
-        self._params = params
-        self._controllers = gateway.controllers()
-        self._migrations = _migrations(flow, request, gateway)
-
-    def rollouts(self) -> list[Json]:
-        names = sorted({_primary(self._controllers, name) for name in self._names()})
-        only = self._controllers.get(names[0]) if self._params["name"] and names else None
-        revisions = _revisions(self._flow, self._request, self._gateway, only)
-        rollouts = [self._rollout(name, revisions) for name in names]
-        return [rollout for rollout in rollouts if rollout]
-
-    def _names(self) -> list[str]:
-        """Return the names in the options, or the names that match the selectors, or all names."""
-        params, controllers = self._params, self._controllers
-        names = [params["name"]] if params["name"] else params.get("names")
-        if names:
-            return names
-        selectors, fields = (params.get(option) or () for option in fleet.SELECTORS)
-        selected = self._gateway.names(selectors, fields) if selectors or fields else controllers
-        names = [name for name, controller in controllers.items() if name in selected
-                 and not controller.is_part_of_owner]
-        return names + [name for name, migration in self._migrations.items()
-                        if name not in controllers
-                        and self._request.kind is migration.request.kind
-                        and matches(selectors, migration.labels)
-                        and matches(fields, {"metadata.name": name})]
-
-    def _rollout(self, name: str, revisions: t.Mapping[str, list[Json]]) -> Json | None:
-        flow, request = self._flow, dataclasses.replace(self._request, name=name)
-        controller, migration = self._controllers.get(name), self._migrations.get(name)
-        observed = flow.find(request, self._gateway,
-                             revisions.get(controller.uid, []) if controller else None)
-        if not (observed.primary or observed.successor or migration):
-            return None
-        status = flow.status(request, observed)
-        resume, rollback = flow.commands(request, observed)
-        kind = request.kind
-        if migration:
-            status = migration.status(status, self._gateway)
-            resume, rollback = migration.commands(observed.primary)
-            kind = kind if controller else migration.request.kind
-        pods = {"pods": _pods(self._gateway, status)} if self._params.get("pods") else {}
-        return {"namespace": request.namespace, "name": name, "kind": str(kind),
-                **report.rollout(status),
-                "resume_command": resume, "rollback_command": rollback,
-                "history": report.history(observed.history), **pods}
-
-
-def _migrations(flow: Flow, request: Request,
-                gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
-    """Return the migrations in progress, by the name of their object of the task's kind."""
-    kind = request.kind
-    if not flow.takes_part_in_migrations:
-        return {}
-    in_progress = migrations(gateway.migrations() or (), request)
-    return ({migration.request.name: migration for migration in in_progress}
-            | {migration.names[kind]: migration for migration in in_progress
-               if kind in migration.names})
-
-
-def _primary(controllers: t.Mapping[str, Controller], name: str) -> str:
-    """Return the name of the primary if this is the name of a successor, or else the name."""
-    return (name in controllers and controllers[name].primary(controllers)) or name
-
-
-def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
-               only: Controller | None) -> dict[str, list[Json]]:
-    """Return the ControllerRevisions by uid of their controller; {} without permission."""
-    revisions: dict[str, list[Json]] = {}
-    if flow.optional_permissions(request):
-        for item in gateway.revisions([only.uid] if only else []) or []:
-            revisions.setdefault(owner_uid(item), []).append(item)
-    return revisions
-
-
-def _pods(gateway: KubernetesGateway, status: RolloutStatus) -> list[Json]:
-    """Return the pods of a controller and of its successor, except terminating pods."""
-    return [report.pod(item, holder.is_new(labels_of(item))) for holder in status.holders
-            for item in gateway.pods(holder.controller)
-            if "deletionTimestamp" not in item["metadata"]]

@@ -126,12 +126,14 @@ def _call(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
         return task.update(params, **flags)
     if function == "migrate":
         return task.migrate(params, **flags)
+    if function == "traffic":
+        return task.traffic(params, **flags)
     return task.info(params) if function == "info" else task.analysis(params)
 
 
 def _result_without_change(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
     """Return the result of an update without a change, or None if the update must run."""
-    if function == "analysis":
+    if function in ("analysis", "traffic"):
         return None
     with contextlib.suppress(Exception):
         return _result(function, params, {**flags, "is_read_only": True})

@@ -48,6 +48,10 @@ class ProgressAction(ModuleAction):
         # The roles request the sizes over time for their report; no option of the module does.
         if self._task.args.pop("_return_sizes", False):
             self.environment["BATON_SIZES"] = "1"
+        return self.change(task_vars, function)
+
+    def change(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
+        """Run a function that changes the cluster, or show the changes in check mode."""
         params, diff = self.parameters(function, task_vars), self._task.diff
         if not self._task.check_mode:
             return self.execute(task_vars, function, params, diff=diff)

@@ -35,6 +35,8 @@ PART = "not a command: the first words of commands"
 SAME = ("not executed here: the same task again, as in "
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back; ")
 FORGED = "not executed: needs annotations or revisions that another client has forged; "
+#: The module whose commands have options of its own.
+TRAFFIC = "baton.kubernetes.traffic_split"
 #: For each function that creates the command of an error, the test of test_next_commands.py that
 #: executes the command, or the reason why no test does. The keys are the file below module_utils
 #: and the function ("" for a table of the module). tests/unit/test_next_commands.py compares the
@@ -128,6 +130,9 @@ SITES: dict[str, str] = {
     "model/request.py::oc": PART,
     "model/shell.py::": PART,
     "model/shell.py::ansible": PART,
+    "traffic/planner.py::_service": SHOWS,
+    "traffic/request.py::kubectl": PART,
+    "traffic/split_run.py::read": SHOWS,
     "run/driver.py::loop": SAME + "see test_driver",
     "run/driver.py::run": SAME + "see test_driver",
     "run/fleet.py::_next_command": "test_fleet_is_repeated_and_rolled_back_as_a_whole",
@@ -191,7 +196,12 @@ def check(line: str) -> None:
     """
     program, *words = (shlex.split(line) if line.startswith(("ansible ", "kubectl ", "oc "))
                        else [""])
-    if program == "ansible":
+    if program == "ansible" and words[2] == TRAFFIC:
+        arguments = words[4]
+        options = json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
+        errors = ArgumentSpecValidator(task.TRAFFIC_OPTIONS).validate(options).error_messages
+        assert not errors, (line, errors)
+    elif program == "ansible":
         options = validated(parsed(line))
         fleet = Fleet.from_params(options)
         for kind in fleet.kinds if fleet else (options.get("kind"),):

@@ -16,6 +16,7 @@ import time
 import typing as t
 
 import features
+import gateway_api
 import kubelets
 import pytest
 from kubernetes.client.exceptions import ApiException
@@ -241,6 +242,31 @@ def analysis_scenario(namespace) -> Use:
     return use
 
 
+def traffic_scenario(namespace) -> Use:
+    """Return the scenario of a paused update of each kind, each with a Service and a route."""
+    gateway_api.install(namespace)
+    kinds = list(map(str, features.UPDATED))
+    namespace.add_nodes(2)
+    for name, kind in ((kind.lower(), kind) for kind in kinds):
+        make(namespace, kind, name)
+        namespace.create("services", {"metadata": {"name": name}, "spec": {
+            "selector": {"app": name}, "ports": [{"port": 80}]}})
+        for resource, route in (("httproutes", "HTTPRoute"), ("grpcroutes", "GRPCRoute")):
+            namespace.call("POST", gateway_api.routes(namespace, resource=resource), {
+                "apiVersion": "gateway.networking.k8s.io/v1", "kind": route,
+                "metadata": {"name": name},
+                "spec": {"rules": [{"backendRefs": [{"name": name, "port": 80}]}]}})
+        with namespace.as_administrator():
+            namespace.roll(name=name, kind=kind, image="myimage:v2", pause_at=1)
+
+    def use(user: User) -> t.Any:
+        return [(summary(result), len(result.get("steps", ()))) for kind in kinds
+                for result in (user.run("traffic", name=kind.lower(), kind=kind, weight="1",
+                                        route=kind.lower(), route_kind=route_kind)
+                               for route_kind in ("HTTPRoute", "GRPCRoute"))]
+    return use
+
+
 SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
     **{name: ("", update_scenario(kind)) for kind in map(str, features.UPDATED)
        if (name := f"update-{kind.lower()}")},
@@ -259,6 +285,7 @@ SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
     "migrate-replicationcontroller": ("", migration_scenario),
     "info": ("", info_scenario),
     "analysis": ("", analysis_scenario),
+    "traffic": ("", traffic_scenario),
 }
 
 

@@ -23,6 +23,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import split_run
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
+    ROUTE_KINDS,
+    TrafficRequest,
+)
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "permissions"
 #: Kinds whose pods an update replaces.
@@ -178,4 +183,8 @@ def features() -> list[Feature]:
         Feature("analysis", "Measure new and old pods (rollout_analysis), with error_lines.",
                 (*listed(*UPDATED), *revisions, ("", "pods", ("list",)),
                  permissions.LOG_RULE)),
+        Feature("traffic", "Split requests between old and new pods (traffic_split).",
+                (*listed(*UPDATED), *revisions,
+                 *(rule for kind in ROUTE_KINDS
+                   for rule in split_run.needs(TrafficRequest("any", "any", "any", kind))))),
     ]

@@ -15,6 +15,11 @@ import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.objects import SERVICE_NAME
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
+    SPLIT_OF,
+    TRAFFIC_SPLIT,
+)
 
 Json = dict[str, t.Any]
 
@@ -73,6 +78,8 @@ COMPLETE: dict[str, Json] = {
     object_meta.SOAK: {"template": "0123456789", "began": "2026-11-21T10:00:00Z", "passed": 1,
                        "seconds": 2**31 - 1,
                        "usual": ["Unhealthy"]},
+    TRAFFIC_SPLIT: {"service": PAYMENTS, "id": "1", "restoring": True, "weights": [1],
+                    "match": [{"headers": [{"name": "x", "type": "Exact", "value": "y"}]}]},
 }
 #: The record of an update of a StatefulSet, which changes other fields of the spec.
 STATEFUL_SET_RECORD: Json = {
@@ -126,7 +133,7 @@ def documents(whole: Json) -> list[str]:
 
 
 #: Keys of labels; the other KEYS are annotations.
-LABELS = {object_meta.DEPLOYMENT_LABEL, object_meta.HASH_LABEL, object_meta.HISTORY,
+LABELS = {SERVICE_NAME, object_meta.DEPLOYMENT_LABEL, object_meta.HASH_LABEL, object_meta.HISTORY,
           object_meta.MIGRATION, object_meta.POD_REVISION, object_meta.SERVER_HISTORY,
           object_meta.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
@@ -153,6 +160,9 @@ KEYS: dict[str, tuple[str, ...]] = {
                                *documents(DAEMON_SET_RECORD), *HOSTILE),
     object_meta.FROZEN: (*documents(COMPLETE[object_meta.FROZEN]), *HOSTILE),
     object_meta.SOAK: (*documents(COMPLETE[object_meta.SOAK]), *HOSTILE),
+    TRAFFIC_SPLIT: (*documents(COMPLETE[TRAFFIC_SPLIT]), *HOSTILE),
+    SPLIT_OF: HOSTILE,
+    SERVICE_NAME: HOSTILE,
     object_meta.RESTART: HOSTILE,
     object_meta.CHECKSUMS: ('{"configmap/shop": "0"}', '{"configmap/shop": 0}', *HOSTILE),
     object_meta.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
@@ -311,8 +321,24 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
     "ResourceQuota": {"status.hard": ({"pods": "0"}, {"pods": "9" * 300}),
                       "status.used": ({"pods": "1E18"},),
                       "spec.scopes": (["Terminating"],), "spec.scopeSelector": ({},)},
+    **{kind: {
+        "metadata.annotations": (KEYS[TRAFFIC_SPLIT],),
+        "spec.rules.name": TEXTS, "spec.rules.matches.headers.name": TEXTS,
+        "spec.rules.matches.queryParams.name": TEXTS,
+        "spec.rules.backendRefs.group": ("", "core", "other", *TEXTS),
+        "spec.rules.backendRefs.namespace": ("other", *TEXTS),
+        "spec.rules.backendRefs.kind": ("Service", "Other"),
+        "spec.rules.backendRefs.name": NAMES, "spec.rules.backendRefs.weight": _COUNTS,
+        "status.parents.parentRef.name": TEXTS,
+        "status.parents.conditions.type": ("Accepted", "ResolvedRefs"),
+        "status.parents.conditions.status": ("True", "False", *TEXTS),
+        "status.parents.conditions.reason": TEXTS, "status.parents.conditions.message": _MESSAGES,
+        "status.parents.conditions.observedGeneration": (0, 2**62)}
+       for kind in ("HTTPRoute", "GRPCRoute")},
+    "EndpointSlice": {"metadata.labels": (KEYS[SERVICE_NAME],),
+                      "endpoints.conditions.ready": (True, False, None)},
     "Service": {"spec.selector": ({"app": "foo"},), "spec.type": ("ExternalName",),
-                "spec.publishNotReadyAddresses": (True,),
+                "spec.publishNotReadyAddresses": (True,), "spec.clusterIP": ("None",),
                 "spec.ports.targetPort": (80, "web"), "spec.ports.port": (80,),
                 "spec.ports.protocol": ("UDP",)},
     "template": {"spec.tolerations": ([],), "spec.terminationGracePeriodSeconds": _COUNTS,

@@ -106,6 +106,17 @@ def test_rows_for_a_deployment_config_are_documented():
             + row.findall(back) and len(documented) > 20)
 
 
+def test_rows_of_a_traffic_split_are_documented():
+    row = re.compile(r"^ *(?:# )?(\|(?: [^|-][^|]* \|){3})$", re.MULTILINE)
+    page, planner = ((ROOT / path).read_text(encoding="utf-8") for path in (
+        "docs/how-to/traffic-split.md", "plugins/module_utils/traffic/planner.py"))
+    section = page.partition("\n## How a split resumes\n")[2].partition("\n## ")[0]
+    head = "| record | condition | step |"
+    documented = [line for line in row.findall(section) if line != head]
+
+    assert documented == row.findall(planner) and len(documented) > 15
+
+
 @pytest.mark.parametrize("decision, page", [
     ("plugins/module_utils/release/batches.py", "docs/how-to/many-clusters.md"),
     ("plugins/module_utils/release/rollback_scope.py", "roles/image_bump/README.md"),
@@ -168,7 +179,7 @@ PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "roles").glob("
          ROOT / "README.md"]
 OPTIONS = {"rolling_update": task.UPDATE_OPTIONS, "rolling_update_info": task.INFO_OPTIONS,
            "migrate_to_deployment": task.MIGRATION_OPTIONS,
-           "rollout_analysis": task.ANALYSIS_OPTIONS}
+           "rollout_analysis": task.ANALYSIS_OPTIONS, "traffic_split": task.TRAFFIC_OPTIONS}
 AD_HOC = re.compile(r"ansible localhost -m baton\.kubernetes\.(\w+) -a '([^'.]*)'")
 
 

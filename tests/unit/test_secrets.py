@@ -28,6 +28,7 @@ from ansible_collections.baton.kubernetes.plugins.modules import (
     rolling_update,
     rolling_update_info,
     rollout_analysis,
+    traffic_split,
 )
 
 pytestmark = pytest.mark.usefixtures("handlers")
@@ -92,7 +93,8 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
 
     metrics = {"prometheus_url": f"http://me:{PASSWORD}@127.0.0.1:1", "metrics": [{"min": 1}]}
     for module, arguments in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {}),
-                         (rollout_analysis, metrics)):
+                              (rollout_analysis, metrics),
+                              (traffic_split, {"route": "edge", "weight": "1"})):
         result = tasks.module(module, name="foo", **arguments, **options)
         outputs += [result, tasks.invocation]
         assert result["failed"] and "Traceback" not in json.dumps(result)

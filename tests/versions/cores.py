@@ -49,7 +49,8 @@ TESTS = {
 README = {"README, Use it": ["test_documentation.py::test_documented_command_succeeds",
                              "test_documentation.py::test_documented_playbook_succeeds"]}
 #: Documented plugins by their type in ansible-doc.
-DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis"],
+DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis",
+                         "traffic_split"],
               "role": ["image_bump", "rollback"],
               "filter": ["rollout_report"], "lookup": ["release_request"]}
 

@@ -24,6 +24,9 @@ GROUPS = {
     "poddisruptionbudgets": "/apis/policy/v1",
     "horizontalpodautoscalers": "/apis/autoscaling/v2",
     "controllerrevisions": "/apis/apps/v1",
+    "httproutes": "/apis/gateway.networking.k8s.io/v1",
+    "grpcroutes": "/apis/gateway.networking.k8s.io/v1",
+    "endpointslices": "/apis/discovery.k8s.io/v1",
     **{kind.resource: f"/apis/{kind.api_version}" if kind.group else "/api/v1" for kind in Kind},
 }
 

@@ -72,7 +72,7 @@ def test_update_observes_in_its_own_process(task, tmp_path):
 
 def test_action_sends_no_request_before_the_process_starts():
     """Check mode has no separate process: the worker sends the requests."""
-    source = inspect.getsource(progress_action.ProgressAction.update)
+    source = inspect.getsource(progress_action.ProgressAction.change)
     assert source.index("if not self._task.check_mode:") < source.index(
         "self.execute(") < source.index("self.read(")
 

@@ -39,6 +39,7 @@ from ansible_collections.baton.kubernetes.plugins.modules import (
     rolling_update,
     rolling_update_info,
     rollout_analysis,
+    traffic_split,
 )
 
 Json = dict[str, t.Any]
@@ -51,6 +52,7 @@ LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role ro
           "roles": ["role image_bump", "role rollback"],
           "module `migrate_to_deployment`": ["module migrate_to_deployment"],
           "module `rollout_analysis`": ["module rollout_analysis"],
+          "module `traffic_split`": ["module traffic_split"],
           "module `rolling_update_info`": ["module rolling_update_info"],
           "playbooks": ["playbook image_bump", "playbook rollback"],
           "survey of *Image bump*": ["survey image_bump"],
@@ -186,7 +188,7 @@ def test_layers_differ_only_as_documented(layer, differences_of):
 
 def test_the_modules_differ_as_docs_options_has_it_and_in_nothing_else():
     specs = {"rolling_update_info": task.INFO_OPTIONS, "rollout_analysis": task.ANALYSIS_OPTIONS,
-             "migrate_to_deployment": task.MIGRATION_OPTIONS}
+             "migrate_to_deployment": task.MIGRATION_OPTIONS, "traffic_split": task.TRAFFIC_OPTIONS}
     documented = [row for row in documented_differences() if row.layer.startswith("module")]
 
     assert sorted(map(str, documented)) == sorted(
@@ -239,7 +241,9 @@ def test_a_playbook_passes_each_variable_that_only_the_role_has(playbook):
 @pytest.mark.parametrize("module, spec", [
     (rolling_update, task.UPDATE_OPTIONS), (rolling_update_info, task.INFO_OPTIONS),
     (rollout_analysis, task.ANALYSIS_OPTIONS), (migrate_to_deployment, task.MIGRATION_OPTIONS),
-], ids=["rolling_update", "rolling_update_info", "rollout_analysis", "migrate_to_deployment"])
+    (traffic_split, task.TRAFFIC_OPTIONS),
+], ids=["rolling_update", "rolling_update_info", "rollout_analysis", "migrate_to_deployment",
+        "traffic_split"])
 def test_module_documentation_equals_the_options(module, spec):
     fragment = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
     documented = fragment | yaml.safe_load(module.DOCUMENTATION)["options"]

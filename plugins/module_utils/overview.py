@@ -1,0 +1,127 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read the rollouts of controllers, for the modules that do not change a controller."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from .cluster.kubernetes import KubernetesGateway
+from .explain import report
+from .flows.choice import migrations
+from .flows.flow import Flow, RolloutStatus
+from .model.errors import NoSuchController
+from .model.fields import Json
+from .model.label_selectors import matches
+from .model.object_meta import owner_uid
+from .model.observed import Controller, Observed
+from .model.request import Request
+from .model.template import labels_of
+from .run import fleet
+
+if t.TYPE_CHECKING:
+    from .flows.migration.in_progress import MigrationInProgress
+
+
+def read_status(flow: Flow, request: Request,
+            gateway: KubernetesGateway) -> tuple[Request, Observed, RolloutStatus]:
+    """Return the request for the primary, the observation and the status. Raises RolloutError."""
+    request = dataclasses.replace(request, name=primary_name(gateway.controllers(), request.name))
+    controller = gateway.controllers().get(request.name)
+    revisions = _revisions(flow, request, gateway, controller)
+    observed = flow.find(request, gateway,
+                         revisions.get(controller.uid, []) if controller else None)
+    if not (observed.primary or observed.successor):
+        raise NoSuchController(f"there is no such {request.kind}", where=request.where)
+    return request, observed, flow.status(request, observed)
+
+
+class Overview:
+    """The rollouts of one kind, for the module rolling_update_info."""
+
+    def __init__(self, flow: Flow, request: Request, gateway: KubernetesGateway,
+                 params: Json) -> None:
+        self._flow, self._request, self._gateway = flow, request, gateway
+        self._params = params
+        self._controllers = gateway.controllers()
+        self._migrations = _migrations(flow, request, gateway)
+
+    def rollouts(self) -> list[Json]:
+        names = sorted({primary_name(self._controllers, name) for name in self._names()})
+        only = self._controllers.get(names[0]) if self._params["name"] and names else None
+        revisions = _revisions(self._flow, self._request, self._gateway, only)
+        rollouts = [self._rollout(name, revisions) for name in names]
+        return [rollout for rollout in rollouts if rollout]
+
+    def _names(self) -> list[str]:
+        """Return the names in the options, or the names that match the selectors, or all names."""
+        params, controllers = self._params, self._controllers
+        names = [params["name"]] if params["name"] else params.get("names")
+        if names:
+            return names
+        selectors, fields = (params.get(option) or () for option in fleet.SELECTORS)
+        selected = self._gateway.names(selectors, fields) if selectors or fields else controllers
+        names = [name for name, controller in controllers.items() if name in selected
+                 and not controller.is_part_of_owner]
+        return names + [name for name, migration in self._migrations.items()
+                        if name not in controllers
+                        and self._request.kind is migration.request.kind
+                        and matches(selectors, migration.labels)
+                        and matches(fields, {"metadata.name": name})]
+
+    def _rollout(self, name: str, revisions: t.Mapping[str, list[Json]]) -> Json | None:
+        flow, request = self._flow, dataclasses.replace(self._request, name=name)
+        controller, migration = self._controllers.get(name), self._migrations.get(name)
+        observed = flow.find(request, self._gateway,
+                             revisions.get(controller.uid, []) if controller else None)
+        if not (observed.primary or observed.successor or migration):
+            return None
+        status = flow.status(request, observed)
+        resume, rollback = flow.commands(request, observed)
+        kind = request.kind
+        if migration:
+            status = migration.status(status, self._gateway)
+            resume, rollback = migration.commands(observed.primary)
+            kind = kind if controller else migration.request.kind
+        pods = {"pods": _pods(self._gateway, status)} if self._params.get("pods") else {}
+        return {"namespace": request.namespace, "name": name, "kind": str(kind),
+                **report.rollout(status),
+                "resume_command": resume, "rollback_command": rollback,
+                "history": report.history(observed.history), **pods}
+
+
+def _migrations(flow: Flow, request: Request,
+                gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
+    """Return the migrations in progress, by the name of their object of the task's kind."""
+    kind = request.kind
+    if not flow.takes_part_in_migrations:
+        return {}
+    in_progress = migrations(gateway.migrations() or (), request)
+    return ({migration.request.name: migration for migration in in_progress}
+            | {migration.names[kind]: migration for migration in in_progress
+               if kind in migration.names})
+
+
+def primary_name(controllers: t.Mapping[str, Controller], name: str) -> str:
+    """Return the name of the primary if this is the name of a successor, or else the name."""
+    return (name in controllers and controllers[name].primary(controllers)) or name
+
+
+def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
+               only: Controller | None) -> dict[str, list[Json]]:
+    """Return the ControllerRevisions by uid of their controller; {} without permission."""
+    revisions: dict[str, list[Json]] = {}
+    if flow.optional_permissions(request):
+        for item in gateway.revisions([only.uid] if only else []) or []:
+            revisions.setdefault(owner_uid(item), []).append(item)
+    return revisions
+
+
+def _pods(gateway: KubernetesGateway, status: RolloutStatus) -> list[Json]:
+    """Return the pods of a controller and of its successor, except terminating pods."""
+    return [report.pod(item, holder.is_new(labels_of(item))) for holder in status.holders
+            for item in gateway.pods(holder.controller)
+            if "deletionTimestamp" not in item["metadata"]]

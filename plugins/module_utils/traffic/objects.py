@@ -1,0 +1,99 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The objects of a traffic split as values, and their simulation for check mode. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..model.fields import Json, mapping, objects, text
+from ..model.object_meta import owner_uid
+from ..model.patches import PreconditionFailed, apply_patch
+from ..model.steps import Create, Delete, Patch, Write
+from .observed import Observed, Route, Service, Versions
+
+#: Label of an EndpointSlice with the name of its Service.
+SERVICE_NAME = "kubernetes.io/service-name"
+
+
+class Objects(t.NamedTuple):
+    """The objects from which an observation is made."""
+
+    route: Json
+    services: tuple[Json, ...]
+    slices: tuple[Json, ...]
+    versions: Versions | None
+
+    def observed(self, is_drained: bool) -> Observed:
+        services = {service.name: service for service in map(Service.from_api, self.services)}
+        ready = frozenset(
+            name for name in services
+            if any(is_ready_for(services[name], endpoint_slice) for endpoint_slice in self.slices))
+        return Observed(Route.from_api(self.route), services, ready, self.versions, is_drained)
+
+
+def is_ready_for(service: Service, endpoint_slice: Json) -> bool:
+    """Return whether the EndpointSlice belongs to the Service and has a ready endpoint."""
+    labels = mapping(endpoint_slice, "metadata", "labels")
+    return (text(labels, SERVICE_NAME) == service.name
+            and owner_uid(endpoint_slice) == service.uid
+            and any(mapping(endpoint, "conditions").get("ready") is not False
+                    for endpoint in objects(endpoint_slice, "endpoints")))
+
+
+class SimulatedObjects:
+    """The objects in check mode: writes change copies, and settle() runs the controllers."""
+
+    def __init__(self, start: Objects) -> None:
+        self._route = start.route
+        self._versions = start.versions
+        self._services = {item["metadata"]["name"]: item for item in start.services}
+        self._slices = list(start.slices)
+
+    def read(self) -> Objects:
+        return Objects(self._route, tuple(self._services.values()), tuple(self._slices),
+                       self._versions)
+
+    def write(self, write: Write) -> bool:
+        """Apply a write; return False if a precondition fails."""
+        try:
+            return self._apply(write)
+        except PreconditionFailed:
+            return False
+
+    def settle(self) -> None:
+        """Make each Service ready, and the route observed by each Gateway."""
+        for item in self._services.values():
+            self._slices.append({
+                "metadata": {"labels": {SERVICE_NAME: item["metadata"]["name"]},
+                             "ownerReferences": [{"uid": item["metadata"]["uid"],
+                                                  "controller": True}]},
+                "endpoints": [{"conditions": {"ready": True}}]})
+        parents = [{**parent, "conditions": [
+            {**condition, "observedGeneration": self._route["metadata"].get("generation", 0)}
+            for condition in objects(parent, "conditions")]}
+            for parent in objects(mapping(self._route, "status"), "parents")]
+        self._route = {**self._route, "status": {"parents": parents}}
+
+    def _apply(self, write: Write) -> bool:
+        if isinstance(write, Create):
+            if write.name in self._services:
+                return False
+            metadata = {**write.manifest["metadata"], "uid": f"uid of {write.name}"}
+            self._services[write.name] = {**write.manifest, "metadata": metadata}
+        elif isinstance(write, Delete):
+            return self._services.pop(write.name, None) is not None
+        elif isinstance(write, Patch) and write.kind == "Pod":
+            self._label(write.name)
+        elif isinstance(write, Patch):
+            self._route = apply_patch(self._route, write)
+        return True
+
+    def _label(self, name: str) -> None:
+        versions = self._versions
+        if versions is not None:
+            self._versions = dataclasses.replace(versions, unlabeled=tuple(
+                pod for pod in versions.unlabeled if pod.name != name))

@@ -1,0 +1,268 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The observation of a traffic split: the route, its Services, and the versions of the pods. Pure.
+
+The name of a Service of a split contains a hash of the route's uid, of the selector and of the
+ports. A user with annotate permission can change neither, so the name proves that the Service
+belongs to a split of this route.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..model.errors import RolloutError
+from ..model.fields import Json, display_text, mapping, number, objects, text
+from ..model.identity import HASH_LENGTH, digest, is_name
+from ..model.observed import Pod
+from ..model.steps import Create
+from . import rules
+from .record import SPLIT_OF, TRAFFIC_SPLIT, Record, parse_record
+
+#: API group of the routes.
+GROUP = "gateway.networking.k8s.io"
+#: Maximum length of the name of a Service (RFC 1035).
+MAX_SERVICE_NAME = 63
+#: The fields of a port that a Service of a split copies.
+_PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
+#: The fields of a Service that a Service of a split copies.
+_COPIED = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """A Service of the namespace."""
+
+    name: str
+    uid: str
+    resource_version: str
+    is_deleting: bool
+    annotations: Json
+    #: The uids in metadata.ownerReferences.
+    owner_uids: frozenset[str]
+    spec: Json
+
+    @classmethod
+    def from_api(cls, item: Json) -> Service:
+        metadata = mapping(item, "metadata")
+        return cls(text(metadata, "name"), text(metadata, "uid"), text(metadata, "resourceVersion"),
+                   "deletionTimestamp" in metadata, mapping(metadata, "annotations"),
+                   frozenset(text(owner, "uid") for owner in objects(metadata, "ownerReferences")),
+                   mapping(item, "spec"))
+
+    @property
+    def selector(self) -> Json:
+        return mapping(self.spec, "selector")
+
+    @property
+    def ports(self) -> list[Json]:
+        """The ports, with the fields that a Service of a split copies."""
+        return [{field: port[field] for field in _PORT_FIELDS if field in port}
+                for port in objects(self.spec, "ports")]
+
+    @property
+    def base(self) -> str:
+        """The name of the Service whose requests are split, by the annotation, or ""."""
+        name = text(self.annotations, SPLIT_OF)
+        return name if is_name(name) else ""
+
+    def selects(self, labels: t.Mapping[str, t.Any]) -> bool:
+        return bool(self.selector) and self.selector.items() <= labels.items()
+
+
+@dataclasses.dataclass(frozen=True)
+class Parent:
+    """The status of a route at a Gateway: conditions, and the generation that they describe."""
+
+    name: str
+    is_current: bool
+    #: The messages of the conditions that are not true.
+    problems: tuple[str, ...]
+
+    @classmethod
+    def from_api(cls, item: Json, generation: int) -> Parent:
+        conditions = [condition for condition in objects(item, "conditions")
+                      if text(condition, "type") in ("Accepted", "ResolvedRefs")]
+        current = [condition for condition in conditions
+                   if number(condition, "observedGeneration", generation) >= generation]
+        problems = tuple(
+            display_text(f"{text(condition, 'type')} is {text(condition, 'status')}: "
+                         f"{text(condition, 'message') or text(condition, 'reason')}")
+            for condition in current if text(condition, "status") != "True")
+        return cls(display_text(text(mapping(item, "parentRef"), "name")),
+                   bool(conditions) and conditions == current, problems)
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """An HTTPRoute or a GRPCRoute."""
+
+    kind: str
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    is_deleting: bool
+    annotations: Json
+    #: spec.rules, as stored.
+    rules: tuple[Json, ...]
+    parents: tuple[Parent, ...]
+
+    @classmethod
+    def from_api(cls, item: Json) -> Route:
+        metadata = mapping(item, "metadata")
+        generation = number(metadata, "generation")
+        return cls(text(item, "kind"), text(metadata, "name"), text(metadata, "namespace"),
+                   text(metadata, "uid"), text(metadata, "resourceVersion"),
+                   "deletionTimestamp" in metadata, mapping(metadata, "annotations"),
+                   tuple(objects(mapping(item, "spec"), "rules")),
+                   tuple(Parent.from_api(parent, generation)
+                         for parent in objects(mapping(item, "status"), "parents")))
+
+    @property
+    def where(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def record(self) -> Record | None:
+        """The record of a split; None if missing or invalid."""
+        return parse_record(self.annotations.get(TRAFFIC_SPLIT))
+
+    @property
+    def services(self) -> list[str]:
+        """The names of the Services that the rules name."""
+        return rules.services_of(self.rules, self.namespace)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether each Gateway has observed the route since its last change."""
+        return all(parent.is_current for parent in self.parents)
+
+    def owns(self, service: Service) -> bool:
+        """Return whether a split of this route has created the Service."""
+        return (self.uid in service.owner_uids and bool(service.base)
+                and service.name == split_name(self, service.base, service.selector,
+                                               service.ports))
+
+    def is_name_of(self, name: str, base: str) -> bool:
+        """Return whether a split of a Service gives names of this form."""
+        prefix, hyphen, suffix = name.rpartition("-")
+        return (bool(hyphen) and prefix == base[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip("-")
+                and len(suffix) == HASH_LENGTH and set(suffix) <= set("0123456789abcdef"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Versions:
+    """The label that distinguishes the old pods of an update from the new pods."""
+
+    key: str
+    old: str
+    new: str
+    #: The old pods without the label.
+    unlabeled: tuple[Pod, ...] = ()
+    #: The labels of an old and of a new pod, with the label.
+    labels: tuple[Json, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Observed:
+    """The observation from which the planner decides."""
+
+    route: Route
+    #: The Services of the namespace by name.
+    services: t.Mapping[str, Service]
+    #: The names of the Services with at least one ready endpoint.
+    ready: frozenset[str]
+    #: The versions of the update in progress; None for a restoration.
+    versions: Versions | None = None
+    #: Whether the requests in progress at the time of a restoration have had time to end.
+    is_drained: bool = False
+
+    @property
+    def own(self) -> dict[str, Service]:
+        """The Services that splits of the route have created."""
+        return {name: service for name, service in self.services.items()
+                if self.route.owns(service)}
+
+    @property
+    def split_names(self) -> frozenset[str]:
+        """The names of the Services of splits, and of such a Service that was deleted.
+
+        Without the Service, only the form of the name and the record of the route are evidence.
+        """
+        record = self.route.record
+        deleted = {name for name in self.route.services
+                   if name not in self.services and record
+                   and record.service in self.services
+                   and self.route.is_name_of(name, record.service)}
+        return frozenset(self.own) | deleted
+
+    @property
+    def named(self) -> list[str]:
+        """The names of Services of a split in the rules of the route."""
+        return [name for name in self.route.services if name in self.split_names]
+
+    @property
+    def base(self) -> str:
+        """The name of the Service whose requests are split, or ""."""
+        bases = {self.own[name].base for name in self.named if name in self.own}
+        if len(bases) == 1:
+            return bases.pop()
+        return self.route.record.service if self.named and self.route.record else ""
+
+
+def split_name(route: Route, base: str, selector: Json, ports: t.Sequence[Json]) -> str:
+    """Return the name of the Service of a split, which proves its content."""
+    suffix = digest([base, route.uid, selector, list(ports)])
+    return f"{base[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip('-')}-{suffix}"
+
+
+def manifest(route: Route, service: Service, key: str, value: str) -> Json:
+    """Return the Service of a split that selects the pods of a version."""
+    selector = {**service.selector, key: value}
+    spec = {field: service.spec[field] for field in _COPIED if field in service.spec}
+    if service.spec.get("clusterIP") == "None":
+        spec["clusterIP"] = "None"
+    owner = {"apiVersion": f"{GROUP}/v1", "kind": route.kind, "name": route.name, "uid": route.uid}
+    return {"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": split_name(route, service.name, selector, service.ports),
+                         "namespace": route.namespace,
+                         "annotations": {SPLIT_OF: service.name}, "ownerReferences": [owner]},
+            "spec": {**spec, "type": "ClusterIP", "selector": selector, "ports": service.ports}}
+
+
+def pair_of(route: Route, service: Service, versions: Versions) -> tuple[Create, Create]:
+    """Return the creations of the Services of the old and of the new pods."""
+    return (Create(manifest(route, service, versions.key, versions.old)),
+            Create(manifest(route, service, versions.key, versions.new)))
+
+
+def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str,
+                  where: str) -> Versions:
+    """Return the versions of the pods; each pod comes with whether it is new.
+
+    fallback is the value of the label for old pods without the label, or "". Raises RolloutError
+    if the label does not distinguish two versions.
+    """
+    sides: dict[bool, list[Pod]] = {False: [], True: []}
+    for pod, is_new in pods:
+        sides[is_new].append(pod)
+    for is_new, title in ((False, "old"), (True, "new")):
+        if not sides[is_new]:
+            raise RolloutError(f"there are no {title} pods, so that no requests can be split",
+                               where=where, next_command="begin an update with pause_at, then "
+                               "run the same task again")
+    unlabeled = tuple(pod for pod in sides[False] if fallback and key not in pod.labels)
+    old, new = (sorted({text(pod.labels, key) for pod in sides[is_new] if pod not in unlabeled}
+                       | ({fallback} if unlabeled and not is_new else set()))
+                for is_new in (False, True))
+    if len(old) != 1 or len(new) != 1 or old == new or "" in old + new:
+        values = display_text(", ".join(old + new))
+        raise RolloutError(f"the label {key} does not distinguish the old from the new pods",
+                           where=where, why=f"its values are: {values or 'none'}",
+                           next_command="finish or roll back one of the updates in progress")
+    samples = ({**sides[False][0].labels, key: old[0]}, {**sides[True][0].labels, key: new[0]})
+    return Versions(key, old[0], new[0], unlabeled, samples)

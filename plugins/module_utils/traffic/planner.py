@@ -1,0 +1,241 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide the next step of a traffic split from the observation alone. Pure.
+
+A rerun after a kill is the same as the next turn of the loop. Two Services select the old and the
+new pods; the rules of the route name both, with weights. A Service of a split is never changed: it
+is created before the route names it, and deleted after the route has stopped to name it.
+
+Two tasks at once cannot delete a Service that the route names. The record is written before the
+Services are created, and marked as restoring before they are deleted; a split changes the rules
+only if the record is unchanged, and a split that finds a record marked as restoring first completes
+the restoration. The id of the record distinguishes two splits with the same Services.
+
+docs/how-to/traffic-split.md has the rows; a test compares them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.steps import (
+    Action,
+    Create,
+    Decision,
+    Delete,
+    Done,
+    Patch,
+    Step,
+    Wait,
+    annotation,
+    put,
+    test,
+)
+from . import rules
+from .observed import Observed, Route, Service, Versions, pair_of
+from .record import TRAFFIC_SPLIT, Record
+from .request import TrafficRequest
+
+#: The wait between the restoration of the rules and the deletion of the Services.
+DRAIN = Wait("requests in progress have ended")
+
+
+def plan(request: TrafficRequest, observed: Observed) -> Decision:
+    """Return the next step, a wait or the end. Raises RolloutError."""
+    if observed.versions is None:
+        return _restore(observed) or Done(f"{observed.route.name} has no traffic split")
+    return _split(request, observed, observed.versions)
+
+
+# A split
+
+def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> Decision:
+    route = observed.route
+    if route.is_deleting:
+        raise RolloutError("the route is being deleted", where=route.where)
+    service = _service(request, observed, versions)
+    creations = pair_of(route, service, versions)
+    pair = rules.Pair(*(creation.name for creation in creations))
+    record = route.record
+    # | any | the record is restoring, or another split has Services | restore first |
+    is_other = (record and record.is_restoring) or observed.split_names - set(pair)
+    if is_other and (restoration := _restore(observed)):
+        return restoration
+    plain = rules.restored(route.rules, service.name, route.namespace, observed.split_names, record)
+    rules.refuse_rules(plain, service.name, route.namespace, route.where)
+    divided = rules.split(plain, service.name, route.namespace, pair, request.share, request.match)
+    rules.refuse_limits(divided, route.where)
+    if record is None or record.service != service.name:
+        # | none | a Gateway refuses the route | error |
+        _refuse_problems(request, route)
+        # | none | else | write the record to the route |
+        new_record = Record(service.name, route.resource_version)
+        return Step(Action.ANNOTATE, route.name, _patch(route, new_record),
+                    after=f"split of {service.name}")
+    # | splitting | an old pod lacks the label of its version | label the pod |
+    if versions.unlabeled:
+        return _label(versions)
+    # | splitting | the Service of a version does not exist | create the Service |
+    for creation in creations:
+        if creation.name not in observed.services:
+            return Step(Action.CREATE, creation.name, creation,
+                        after=dict(creation.manifest["spec"]["selector"]))
+    _refuse_foreign(observed, creations)
+    # | splitting | a Service has no ready endpoint | wait, at most `timeout` |
+    for name, title in zip(pair, ("old", "new")):
+        if name not in observed.ready:
+            return Wait(f"the Service {name} of the {title} pods has a ready endpoint")
+    # | splitting | the rules differ from the requested rules | write the rules and the record |
+    target = dataclasses.replace(
+        record, weights=rules.weights_of(plain, service.name, route.namespace),
+        match=request.match)
+    if divided != list(route.rules) or target != record:
+        names = {service.name, *pair}
+        return Step(Action.UPDATE, route.name, _patch(route, target, divided),
+                    before=rules.describe(route.rules, names, route.namespace),
+                    after=rules.describe(divided, names, route.namespace))
+    # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
+    if not route.is_current:
+        return Wait("each Gateway has observed the route", is_of_server=True)
+    # | splitting | a Gateway refuses the rules | error |
+    _refuse_problems(request, route)
+    # | splitting | else | done |
+    return Done(f"{request.share} of the requests for {service.name} go to the new pods of "
+                f"{request.name}{', and all that match' if request.match else ''}")
+
+
+def _refuse_problems(request: TrafficRequest, route: Route) -> None:
+    """Raise RolloutError if a Gateway has observed the route, and refuses the route."""
+    problems = [f"{parent.name}: {problem}" for parent in route.parents
+                for problem in parent.problems]
+    if route.is_current and problems:
+        raise RolloutError("a Gateway does not accept the route", where=route.where,
+                           why="\n".join(problems),
+                           next_command=("fix the route, or:", request.restore_command))
+
+
+def _service(request: TrafficRequest, observed: Observed, versions: Versions) -> Service:
+    """Return the Service whose requests are split. Raises RolloutError without a single one."""
+    route = observed.route
+    names = dict.fromkeys(observed.base if name in observed.split_names else name
+                          for name in route.services)
+    matching = [observed.services[name] for name in names if name in observed.services
+                and all(map(observed.services[name].selects, versions.labels))]
+    selected = [service for service in matching
+                if request.service in ("", service.name) and "selector" in service.spec]
+    if len(selected) > 1:
+        raise RolloutError(
+            f"the route names several Services of the pods of {request.name}", where=route.where,
+            why=f"they are {', '.join(service.name for service in selected)}",
+            next_command="give one of them as service")
+    if not selected:
+        raise RolloutError(
+            f"no rule of the route sends requests to a Service of the old and new pods of "
+            f"{request.name}", where=route.where,
+            why=f"its rules name {', '.join(map(str, names)) or 'no Service'}",
+            next_command=f"{request.kubectl} get service -o wide")
+    if versions.key in selected[0].selector:
+        raise RolloutError(f"the Service {selected[0].name} selects one version only",
+                           where=route.where, next_command=f"remove {versions.key} from its "
+                           "selector")
+    return selected[0]
+
+
+def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
+    """Raise RolloutError if an object of another client has the name of a Service of the split."""
+    for creation in creations:
+        service = observed.services[creation.name]
+        if not observed.route.owns(service) or service.is_deleting:
+            raise RolloutError(
+                f"the Service {service.name} is not the Service of this split",
+                where=observed.route.where, why="it is being deleted" if service.is_deleting else
+                "its owner, its selector or its ports were changed",
+                next_command="run the same task again with state=restored, then delete the Service")
+
+
+def _label(versions: Versions) -> Step:
+    """Return the step that labels an old pod, if the pod still lacks the label."""
+    pod, path = versions.unlabeled[0], "/metadata/labels"
+    key = annotation(versions.key).rpartition("/")[2]
+    write = Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{path}/{key}", None),
+                             put(f"{path}/{key}", versions.old)), "Pod")
+    return Step(Action.ANNOTATE, pod.name, write, after=f"{versions.key}={versions.old}")
+
+
+# A restoration
+
+def _restore_rules(observed: Observed) -> Decision:
+    """Return the step that makes the rules name the Service again."""
+    route, base = observed.route, observed.base
+    if base not in observed.services:
+        raise RolloutError(
+            f"the rules cannot be restored: the Service {base or 'before the split'} does not "
+            "exist", where=route.where,
+            next_command="create the Service, or change the rules of the route")
+    # | any | the rules name a Service of a split, and the Service has no ready endpoint | wait |
+    if base not in observed.ready and observed.ready & set(observed.named):
+        return Wait(f"the Service {base} has a ready endpoint")
+    # | any | the rules name a Service of a split | restore the rules, with the record |
+    plain = rules.restored(route.rules, base, route.namespace, observed.split_names, route.record)
+    record = route.record or Record(base, route.resource_version)
+    names = {base, *observed.split_names}
+    write = _patch(route, dataclasses.replace(record, is_restoring=True), plain)
+    return Step(Action.RESTORE, route.name, write,
+                before=rules.describe(route.rules, names, route.namespace),
+                after=rules.describe(plain, names, route.namespace))
+
+
+def _restore(observed: Observed) -> Decision | None:
+    """Return the next step of a restoration, or None if nothing remains of a split."""
+    route, record, services = observed.route, observed.route.record, observed.own
+    if observed.named:
+        return _restore_rules(observed)
+    if not services:
+        # | any | no Service of a split exists | remove the record |
+        if record is None:
+            return None
+        return Step(Action.RESTORE, route.name, _patch(route, None),
+                    before=f"split of {record.service}")
+    # | none, splitting | the rules name no Service of a split | set the record to restoring |
+    if record is None or not record.is_restoring:
+        ended = record or Record(min(service.base for service in services.values()),
+                                 route.resource_version)
+        return Step(Action.ANNOTATE, route.name,
+                    _patch(route, dataclasses.replace(ended, is_restoring=True)),
+                    after="restoring")
+    # | restoring | a Gateway has not observed the rules | wait, at most `timeout` |
+    if not route.is_current:
+        return Wait("each Gateway has observed the route", is_of_server=True)
+    # | restoring | requests in progress may use the old rules | wait |
+    if not observed.is_drained:
+        return DRAIN
+    # | restoring | the Service of a version exists | delete the Service |
+    service = services[min(services)]
+    if service.is_deleting:
+        return Wait(f"the Service {service.name} is gone")
+    preconditions = {"uid": service.uid, "resourceVersion": service.resource_version}
+    return Step(Action.DELETE, service.name, Delete(service.name, preconditions, "Service"),
+                before=dict(service.selector))
+
+
+def _patch(route: Route, record: Record | None,
+           changed: t.Sequence[Json] | None = None) -> Patch:
+    """Return the patch of the record and of the rules, if neither has changed."""
+    stored = route.annotations.get(TRAFFIC_SPLIT)
+    operations = [test("/metadata/uid", route.uid), test("/spec/rules", list(route.rules))]
+    if route.annotations:
+        operations.append(test(annotation(TRAFFIC_SPLIT), stored))
+    else:
+        operations += [test("/metadata/annotations", None), put("/metadata/annotations", {})]
+    if changed is not None:
+        operations.append(put("/spec/rules", list(changed)))
+    if record is not None:
+        operations.append(put(annotation(TRAFFIC_SPLIT), record.text))
+    elif stored is not None:
+        operations.append({"op": "remove", "path": annotation(TRAFFIC_SPLIT)})
+    return Patch(route.name, tuple(operations), route.kind)

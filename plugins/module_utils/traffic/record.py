@@ -1,0 +1,89 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The annotations of a traffic split, with their parser. Pure.
+
+Any user with annotate permission can write any value. A record therefore only restores weights and
+removes rules; which Services belong to a split is decided by their names (observed.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..model import annotation_values as values
+from ..model.fields import Json
+from ..model.identity import canonical, is_name
+
+#: On the route: the record of the split, as JSON.
+TRAFFIC_SPLIT = "baton.kubernetes/traffic-split"
+#: On a Service of a split: the name of the Service that the route names without a split.
+SPLIT_OF = "baton.kubernetes/split-of"
+#: Maximum weight of a backend in Gateway API.
+MAX_WEIGHT = 1_000_000
+#: Maximum number of rules of a route, matches of a rule, and conditions of a match (Gateway API).
+MAX_RULES, MAX_MATCHES, MAX_CONDITIONS = 16, 64, 16
+#: The parts of a match that a split adds to a rule.
+CONDITIONS = ("headers", "queryParams")
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """The record of a split on its route."""
+
+    #: The Service that the route names without the split.
+    service: str
+    #: The resourceVersion of the route before the split, which distinguishes two splits.
+    id: str
+    #: Whether the split has ended, so that its Services are to be deleted.
+    is_restoring: bool = False
+    #: The weight of the Service in each rule that names the Service, in order.
+    weights: tuple[int, ...] = ()
+    #: The matches for which a rule of its own sends all requests to the new pods.
+    match: tuple[Json, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Return the value of the annotation."""
+        return canonical({"service": self.service, "id": self.id, "restoring": self.is_restoring,
+                          "weights": list(self.weights), "match": list(self.match)})
+
+
+def parse_record(text: t.Any) -> Record | None:
+    """Return the record in the value of an annotation; None if missing or invalid."""
+    stored = values.json_object(text if isinstance(text, str) else None) or {}
+    if stored.keys() != {"service", "id", "restoring", "weights", "match"}:
+        return None
+    weights, match = stored["weights"], stored["match"]
+    is_valid = (is_name(stored["service"]) if isinstance(stored["service"], str) else False,
+                isinstance(stored["id"], str) and len(stored["id"]) <= 64,
+                isinstance(stored["restoring"], bool),
+                isinstance(weights, list) and len(weights) <= MAX_RULES
+                and all(map(_is_weight, weights)),
+                are_matches(match))
+    if not all(is_valid):
+        return None
+    return Record(stored["service"], stored["id"], stored["restoring"], tuple(weights),
+                  tuple(match))
+
+
+def are_matches(value: t.Any) -> bool:
+    """Return whether the value is a list of matches with conditions of valid types."""
+    return (isinstance(value, list) and len(value) <= MAX_MATCHES and all(map(_is_match, value)))
+
+
+def _is_weight(value: t.Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_WEIGHT
+
+
+def _is_match(value: t.Any) -> bool:
+    return (isinstance(value, dict) and value.keys() <= set(CONDITIONS)
+            and all(isinstance(items, list) and len(items) <= MAX_CONDITIONS
+                    and all(map(_is_condition, items)) for items in value.values()))
+
+
+def _is_condition(value: t.Any) -> bool:
+    return (isinstance(value, dict) and value.keys() == {"name", "type", "value"}
+            and all(map(values.is_text, value.values())))

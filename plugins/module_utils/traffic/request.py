@@ -1,0 +1,134 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The options of the module traffic_split: their validation, and the request. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from ..model import shell
+from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.identity import is_name
+from ..model.options import ARGUMENT_SPEC as UPDATE_SPEC
+from ..model.options import duration
+from .record import are_matches
+from .rules import Share
+
+#: The kinds of routes whose backends have weights.
+ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
+#: Seconds to wait for ready endpoints, and for the Gateways.
+TIMEOUT = 60
+#: The share without the option weight.
+NO_SHARE = Share(0, 100)
+SPLIT, RESTORED = "split", "restored"
+_CONDITION: Json = dict(
+    name=dict(type="str", required=True), value=dict(type="str", required=True),
+    type=dict(type="str", choices=["Exact", "RegularExpression"], default="Exact"))
+#: The options of the module, documented in plugins/modules/traffic_split.py.
+ARGUMENT_SPEC: Json = dict(
+    name=dict(type="str", required=True),
+    namespace=UPDATE_SPEC["namespace"],
+    kind=UPDATE_SPEC["kind"],
+    route=dict(type="str", required=True),
+    route_kind=dict(type="str", choices=list(ROUTE_KINDS), default=ROUTE_KINDS[0]),
+    service=dict(type="str"),
+    state=dict(type="str", choices=[SPLIT, RESTORED], default=SPLIT),
+    weight=dict(type="str"),
+    match=dict(type="list", elements="dict", options=dict(
+        headers=dict(type="list", elements="dict", options=_CONDITION),
+        query_params=dict(type="list", elements="dict", options=_CONDITION))),
+    deployment_label_key=UPDATE_SPEC["deployment_label_key"],
+    timeout=dict(type="str", aliases=["wait_timeout"], default=f"{TIMEOUT}"),
+    progress=UPDATE_SPEC["progress"],
+)
+_WEIGHT = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))? ?%?")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrafficRequest:
+    """The request of a task: the controller, the route, and the share of the new pods."""
+
+    name: str
+    namespace: str
+    route: str
+    route_kind: str = ROUTE_KINDS[0]
+    #: The Service whose requests are split; "" for the only Service of the pods.
+    service: str = ""
+    #: Whether the task restores the route.
+    restores: bool = False
+    share: Share = NO_SHARE
+    #: The matches, in the fields of Gateway API.
+    match: tuple[Json, ...] = ()
+    #: Seconds to wait for ready endpoints, and for the Gateways.
+    timeout: float = TIMEOUT
+    #: The options of the task that a command repeats; None for a value that cannot be typed.
+    options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    #: The connection options of the task, for kubectl.
+    connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def kubectl(self) -> str:
+        """The beginning of a kubectl command for the namespace."""
+        return shell.kubectl(self.connection, self.namespace)
+
+    @property
+    def restore_command(self) -> str:
+        """The command that restores the route."""
+        return (shell.ansible("traffic_split", {**self.options, "state": RESTORED})
+                or f"run the same task again with state={RESTORED}")
+
+
+def parse_traffic(params: Json, connection: t.Mapping[str, str | None]) -> TrafficRequest:
+    """Return the request for the parameters of the module. Raises RolloutError."""
+    for option in ("name", "route", "service"):
+        if params.get(option) and not is_name(params[option]):
+            raise RolloutError(f"{option} {params[option]} is not a valid name")
+    restores, weight, match = params["state"] == RESTORED, params.get("weight"), _match(params)
+    if not restores and weight in (None, "") and not match:
+        raise RolloutError("nothing to split: give weight, or match, or both")
+    options = {option: params[option] for option in ("name", "kind", "route", "service")
+               if params.get(option)}
+    if params["namespace"] != params["default_namespace"]:
+        options["namespace"] = params["namespace"]
+    if params["route_kind"] != ROUTE_KINDS[0]:
+        options["route_kind"] = params["route_kind"]
+    return TrafficRequest(
+        params["name"], params["namespace"], params["route"], params["route_kind"],
+        params.get("service") or "", restores,
+        NO_SHARE if restores or weight in (None, "") else parse_share(weight),
+        () if restores else match, duration("timeout", params["timeout"]),
+        {**connection, **options}, connection)
+
+
+def parse_share(weight: t.Any) -> Share:
+    """Return the share in a percentage with at most three decimals. Raises RolloutError."""
+    parts = _WEIGHT.fullmatch(str(weight).strip())
+    if parts is None:
+        raise RolloutError(f"weight {weight} is not a percentage, such as 1, 0.5 or 10%")
+    decimals = (parts[2] or "").rstrip("0")
+    share = Share(int(parts[1] + decimals), 100 * 10 ** len(decimals))
+    if share.new > share.total:
+        raise RolloutError(f"weight {weight} is more than 100%")
+    return share
+
+
+def _match(params: Json) -> tuple[Json, ...]:
+    """Return the matches in the fields of Gateway API. Raises RolloutError."""
+    matches = [{part: [{key: condition[key] for key in ("name", "type", "value")}
+                       for condition in entry[option]]
+                for option, part in (("headers", "headers"), ("query_params", "queryParams"))
+                if entry.get(option)} for entry in params.get("match") or ()]
+    if not all(matches):
+        raise RolloutError("an entry of match has neither headers nor query_params, so that it "
+                           "would send every request to the new pods")
+    if not are_matches(matches):
+        raise RolloutError("match has too many entries or conditions, or a text is too long")
+    is_grpc = params["route_kind"] == ROUTE_KINDS[1]
+    if is_grpc and any("queryParams" in entry for entry in matches):
+        raise RolloutError("a GRPCRoute has no query parameters: match headers only")
+    return tuple(matches)

@@ -1,0 +1,192 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Change the rules of a route: split the requests for a Service, and restore the rules. Pure.
+
+restored(split(rules)) returns the rules unchanged. Every other field of a rule and of a backend
+stays as it is, so that a restoration keeps the changes of other clients.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..model.errors import RolloutError
+from ..model.fields import Json, number, objects, text
+from .record import CONDITIONS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
+
+Rules: t.TypeAlias = "t.Sequence[Json]"
+
+
+class Share(t.NamedTuple):
+    """The weights of the new pods, and of all pods."""
+
+    new: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.new * 100 / self.total:g}%"
+
+
+class Pair(t.NamedTuple):
+    """The names of the Services of the old and of the new pods."""
+
+    old: str
+    new: str
+
+
+def service_of(backend: Json, namespace: str) -> str:
+    """Return the name of the Service in the namespace that the backend names, or ""."""
+    is_service = (text(backend, "group") in ("", "core")
+                  and text(backend, "kind") in ("", "Service")
+                  and text(backend, "namespace") in ("", namespace))
+    return text(backend, "name") if is_service else ""
+
+
+def services_of(rules: Rules, namespace: str) -> list[str]:
+    """Return the names of the Services in the namespace that the rules name, each once."""
+    names = (service_of(backend, namespace)
+             for rule in rules for backend in objects(rule, "backendRefs"))
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def weights_of(rules: Rules, service: str, namespace: str) -> tuple[int, ...]:
+    """Return the weight of the Service in each rule that names the Service, in order."""
+    return tuple(_weight(backend) for rule in rules for backend in objects(rule, "backendRefs")
+                 if service_of(backend, namespace) == service)
+
+
+def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None:
+    """Raise RolloutError for rules that cannot be split."""
+    for position, rule in enumerate(rules, 1):
+        backends = objects(rule, "backendRefs")
+        if service not in [service_of(backend, namespace) for backend in backends]:
+            continue
+        if len(backends) > 1:
+            raise RolloutError(
+                f"rule {position} sends requests to {len(backends)} backends, so that the share of "
+                f"{service} cannot be split", where=where,
+                next_command=f"give {service} a rule, or a route, of its own")
+        if _weight(backends[0]) == 0:
+            raise RolloutError(f"rule {position} sends no requests to {service}: its weight is 0",
+                               where=where, next_command="give the backend a weight of 1")
+
+
+def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
+          match: t.Sequence[Json]) -> list[Json]:
+    """Return the rules with the requests for a Service split between the Services of a pair.
+
+    Each rule that names the Service gets both Services with their weights. With a match, another
+    rule before that rule sends the matching requests to the new pods.
+    """
+    result = []
+    for rule in rules:
+        backend = next((backend for backend in objects(rule, "backendRefs")
+                        if service_of(backend, namespace) == service), None)
+        if backend is None:
+            result.append(rule)
+            continue
+        if match:
+            result.append(_matching_rule(rule, {**backend, "name": pair.new, "weight": 1}, match))
+        weights = {pair.old: share.total - share.new, pair.new: share.new}
+        result.append({**rule, "backendRefs": [
+            {**backend, "name": name, "weight": weight} for name, weight in weights.items()]})
+    return result
+
+
+def refuse_limits(rules: Rules, where: str) -> None:
+    """Raise RolloutError if the rules of a split exceed the limits of Gateway API."""
+    if len(rules) > MAX_RULES:
+        raise RolloutError(f"the route would have {len(rules)} rules, and Gateway API allows "
+                           f"{MAX_RULES}", where=where, next_command="split without match")
+    for rule in rules:
+        matches = objects(rule, "matches")
+        if len(matches) > MAX_MATCHES:
+            raise RolloutError(f"a rule would have {len(matches)} matches, and Gateway API allows "
+                               f"{MAX_MATCHES}", where=where, next_command="give fewer matches")
+        for conditions in (objects(match, part) for match in matches for part in CONDITIONS):
+            names = [text(condition, "name").lower() for condition in conditions]
+            if len(names) != len(set(names)) or len(names) > MAX_CONDITIONS:
+                raise RolloutError(
+                    "a rule of the route already has a condition for a name in match",
+                    where=where, why=f"its conditions would be for {', '.join(sorted(names))}",
+                    next_command="choose another header or query parameter")
+
+
+def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str],
+             record: Record | None) -> list[Json]:
+    """Return the rules with the Service in place of the Services of a split.
+
+    names has the names of the Services of the split. Without a record, or after another client has
+    added or removed rules, each weight is 1: the only backend of a rule gets all of its requests.
+    """
+    result: list[Json] = []
+    #: The last rule of the split for matching requests, which the next rule may confirm.
+    candidate: Json | None = None
+    for rule in rules:
+        backends = objects(rule, "backendRefs")
+        of_split = [backend for backend in backends if service_of(backend, namespace) in names]
+        if not of_split:
+            result.append(rule)
+            candidate = None
+            continue
+        merged = {**of_split[0], "name": service, "weight": 1}
+        whole = {**rule, "backendRefs": _with_one(backends, of_split, merged)}
+        if candidate is not None and record and _is_match_of(candidate, whole, record.match):
+            result.pop()
+        result.append(whole)
+        candidate = rule if len(backends) == 1 else None
+    weights = iter(_stored_weights(result, service, namespace, record))
+    return [{**rule, "backendRefs": [
+        {**backend, "weight": next(weights)} if service_of(backend, namespace) == service
+        else backend for backend in objects(rule, "backendRefs")]}
+        if service in services_of([rule], namespace) else rule for rule in result]
+
+
+def describe(rules: Rules, names: t.Collection[str], namespace: str) -> str:
+    """Return the weights of the Services in the rules, for a step: "shop-1 99, shop-2 1"."""
+    texts = {f"{text(backend, 'name')} {_weight(backend)}" for rule in rules
+             for backend in objects(rule, "backendRefs") if service_of(backend, namespace) in names}
+    return ", ".join(sorted(texts))
+
+
+def _weight(backend: Json) -> int:
+    return number(backend, "weight", 1)
+
+
+def _with_one(backends: t.Sequence[Json], of_split: t.Sequence[Json], merged: Json) -> list[Json]:
+    """Return the backends with one backend in place of the backends of the split."""
+    return [merged if backend is of_split[0] else backend for backend in backends
+            if backend is of_split[0] or not any(backend is removed for removed in of_split)]
+
+
+def _stored_weights(rules: Rules, service: str, namespace: str,
+                    record: Record | None) -> tuple[int, ...]:
+    """Return the weights of the record, if it has one for each rule that names the Service."""
+    current = weights_of(rules, service, namespace)
+    if record is None or len(record.weights) != len(current):
+        return current
+    return record.weights
+
+
+def _matching_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
+    """Return the rule that sends the requests of a rule that also match to a backend."""
+    matches = [_both(existing, added) for existing in objects(rule, "matches") or [{}]
+               for added in match]
+    copy = {key: value for key, value in rule.items() if key != "name"}  # a name is unique
+    return {**copy, "matches": matches, "backendRefs": [backend]}
+
+
+def _both(existing: Json, added: Json) -> Json:
+    """Return the match of the requests that match both."""
+    conditions = {part: [*objects(existing, part), *objects(added, part)] for part in CONDITIONS}
+    return {**existing, **{part: items for part, items in conditions.items() if items}}
+
+
+def _is_match_of(candidate: Json, rule: Json, match: t.Sequence[Json]) -> bool:
+    """Return whether a split has created the candidate for a rule, and no client changed it."""
+    if not match:
+        return False
+    backends = objects(candidate, "backendRefs")
+    return candidate == _matching_rule(rule, backends[0], match)

@@ -1,0 +1,221 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run a traffic split: observe, plan, apply and wait, until the end or an error."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..cluster.http import Refused
+from ..cluster.kubernetes import KubernetesGateway
+from ..explain import report
+from ..flows.flow import Flow, RolloutStatus, Rule
+from ..model.errors import RolloutError
+from ..model.fields import Json, display_text, pairs
+from ..model.identity import digest
+from ..model.observed import Pod
+from ..model.request import Request
+from ..model.steps import Action, Done, Step, Wait, Write
+from ..run.clock import Clock, SimulatedClock
+from .objects import SERVICE_NAME, Objects, SimulatedObjects
+from .observed import GROUP, Observed, Versions, find_versions
+from .planner import DRAIN, plan
+from .request import TrafficRequest
+
+#: Seconds between two observations, and between the restoration and the deletion of the Services.
+POLL_INTERVAL, DRAIN_SECONDS = 0.5, 5.0
+#: Maximum number of consecutive writes with a failed precondition.
+MAX_REJECTIONS = 10
+#: Rules for the Services of a split, and for the pods.
+_SERVICES: Rule = ("", "services", ("list", "create", "delete"))
+_PODS: Rule = ("", "pods", ("list", "patch"))
+_ENDPOINTS: Rule = ("discovery.k8s.io", "endpointslices", ("list",))
+
+
+class Cluster(t.Protocol):
+    """The objects of a split, and the writes."""
+
+    def read(self) -> Objects:
+        """Return the objects. Raises RolloutError."""
+
+    def write(self, write: Write) -> bool:
+        """Send a write; return False if a precondition fails."""
+
+    def settle(self) -> None:
+        """Do nothing, or in check mode, run the controllers."""
+
+
+class RealObjects:
+    """The objects of a split in a cluster."""
+
+    def __init__(self, request: TrafficRequest, gateway: KubernetesGateway,
+                 versions: t.Callable[[], Versions | None]) -> None:
+        self._request, self._gateway, self._versions = request, gateway, versions
+
+    def read(self) -> Objects:
+        request = self._request
+        route = self._gateway.find(request.route_kind, request.route)
+        where = f"{request.route_kind} {request.namespace}/{request.route}"
+        if route is None:
+            raise RolloutError("there is no such route, or the cluster does not serve Gateway API",
+                               where=where, next_command=f"{request.kubectl} get httproutes,"
+                                                         "grpcroutes")
+        services = self._pages("services")
+        slices = self._pages("endpointslices", SERVICE_NAME)
+        return Objects(route, services, slices, self._versions())
+
+    def write(self, write: Write) -> bool:
+        return self._gateway.write(write)
+
+    def settle(self) -> None:
+        return
+
+    def _pages(self, resource: str, selector: str = "") -> tuple[Json, ...]:
+        query = {"labelSelector": selector} if selector else {}
+        try:
+            return tuple(self._gateway.http.pages(self._gateway.collection(resource), query)[0])
+        except Refused as refused:
+            raise refused.as_error(f"namespace {self._request.namespace}") from refused
+
+
+def versions(flow: Flow, request: Request, gateway: KubernetesGateway,
+             status: RolloutStatus) -> Versions:
+    """Return the versions of the update in progress. Raises RolloutError without an update."""
+    if status.phase == "complete":
+        raise RolloutError("no update is in progress, so that there are no old and new pods",
+                           where=request.where,
+                           next_command="begin an update with pause_at, then run the same task "
+                                        "again")
+    pods: list[tuple[Pod, bool]] = []
+    fallback = ""
+    for holder in status.holders:
+        if not holder.is_known:
+            raise RolloutError("the new pods are unknown without permission to list the "
+                               "ControllerRevisions", where=request.where,
+                               next_command="see docs/reference/permissions.md")
+        controller = holder.controller
+        if holder.new_labels is None and flow.creates_successor:
+            # The pods of a controller that was never updated have no label of their version.
+            fallback = digest([controller.uid, controller.template])
+        pods += [(pod, holder.is_new(pod.labels)) for pod in gateway.live_pods(controller.selector)
+                 if pod.owner == controller.uid]
+    return find_versions(request.label_key, pods, fallback, request.where)
+
+
+@dataclasses.dataclass
+class SplitRun:
+    """The loop of one task."""
+
+    request: TrafficRequest
+    cluster: Cluster
+    clock: Clock
+    print_line: t.Callable[[str], None]
+    stop: t.Callable[[], str]
+    steps: list[Json] = dataclasses.field(default_factory=list)
+    is_drained: bool = False
+    #: The rules before the first and after the last observation.
+    rules: list[tuple[Json, ...]] = dataclasses.field(default_factory=list)
+    _rejections: int = 0
+    _has_split: bool = False
+    #: The current wait, and its start.
+    _wait: Wait | None = None
+    _wait_start: float = 0.0
+
+    def run(self) -> Json:
+        """Return the result of the task. Raises RolloutError with the applied steps."""
+        try:
+            while True:
+                observed = self.cluster.read().observed(self.is_drained)
+                self.rules = [*self.rules[:1], observed.route.rules]
+                if reason := self.stop():
+                    raise RolloutError(f"stopped ({reason})", where=observed.route.where,
+                                       next_command="run the same task again")
+                decision = plan(self.request, observed)
+                if isinstance(decision, Done):
+                    return self._result(observed, decision)
+                if isinstance(decision, Step):
+                    self._apply(observed, decision)
+                elif isinstance(decision, Wait):
+                    self._wait_for(observed, decision)
+        except RolloutError as error:
+            error.progress = {"changed": bool(self.steps), "steps": self.steps}
+            raise
+
+    def _apply(self, observed: Observed, step: Step) -> None:
+        route, self._wait = observed.route, None
+        is_split = step.action is Action.UPDATE
+        if is_split and self._has_split:
+            raise RolloutError("another client has changed the rules after this task",
+                               where=route.where,
+                               next_command=("run the same task again, or:",
+                                             self.request.restore_command))
+        if not self.cluster.write(step.write):
+            self._rejections += 1
+            if self._rejections > MAX_REJECTIONS:
+                raise RolloutError(f"the {step.write.kind} {step.name} was changed before each of "
+                                   f"{self._rejections} writes", where=route.where,
+                                   next_command="run the same task again")
+            self.clock.sleep(POLL_INTERVAL)
+            return
+        self._rejections = 0
+        self._has_split = self._has_split or is_split
+        self.steps.append(report.entry(step, self.clock.timestamp_seconds()))
+        self.print_line(_line(step))
+
+    def _wait_for(self, observed: Observed, wait: Wait) -> None:
+        now = self.clock.monotonic()
+        if wait != self._wait:
+            self._wait, self._wait_start = wait, now
+            self.print_line(f"{observed.route.name}: waiting until {wait.until}")
+        self.cluster.settle()
+        if wait == DRAIN:
+            drain = DRAIN_SECONDS if observed.route.parents else 0
+            self.is_drained = now - self._wait_start >= drain
+        elif now - self._wait_start > self.request.timeout:
+            problems = [problem for parent in observed.route.parents for problem in parent.problems]
+            raise RolloutError(f"timed out after {self.request.timeout:g} s, waiting until "
+                               f"{wait.until}", where=observed.route.where,
+                               why="\n".join(problems),
+                               next_command=("run the same task again, or:",
+                                             self.request.restore_command))
+        if not self.is_drained or wait != DRAIN:
+            self.clock.sleep(POLL_INTERVAL)
+
+    def _result(self, observed: Observed, done: Done) -> Json:
+        route, request = observed.route, self.request
+        warnings = []
+        if not route.parents and self.steps:
+            warnings.append(f"no Gateway has accepted the {route.kind} {route.name}: the rules "
+                            "have no effect yet")
+        return {"changed": bool(self.steps), "steps": self.steps, "msg": done.message,
+                "namespace": route.namespace, "route": route.name, "route_kind": route.kind,
+                "services": sorted(observed.own),
+                "weight": None if request.restores else str(request.share),
+                "diff": {"before": {"rules": list(self.rules[0])},
+                         "after": {"rules": list(route.rules)}},
+                "warnings": warnings}
+
+
+def needs(request: TrafficRequest) -> tuple[Rule, ...]:
+    """Return the required permissions, in addition to those to read the controller."""
+    route: Rule = (GROUP, f"{request.route_kind.lower()}s", ("get", "patch"))
+    return (route, _SERVICES, _ENDPOINTS, *(() if request.restores else (_PODS,)))
+
+
+def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
+        print_line: t.Callable[[str], None], stop: t.Callable[[], str]) -> Json:
+    """Return the result of the task; in check mode, of a simulation. Raises RolloutError."""
+    if check_mode:
+        simulated, clock = SimulatedObjects(cluster.read()), SimulatedClock()
+        return SplitRun(request, simulated, clock, lambda line: None, stop).run()
+    return SplitRun(request, cluster, Clock(), print_line, stop).run()
+
+
+def _line(step: Step) -> str:
+    """Return the progress line of a step."""
+    texts = [pairs(value) if isinstance(value, dict) else str(value)
+             for value in (step.before, step.after) if value]
+    return display_text(f"{step.action} {step.write.kind} {step.name}: {' -> '.join(texts)}")

@@ -1,0 +1,277 @@
+#!/usr/bin/python
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+DOCUMENTATION = r"""
+module: traffic_split
+short_description: Split the requests of an HTTPRoute between the old and the new pods of an update
+version_added: 0.1.0
+description:
+  - Sends a share of the requests, or the requests with a header, to the new pods of a paused update
+    (O(baton.kubernetes.rolling_update#module:pause_at)), independently of the number of pods.
+  - Works with each Gateway that implements Gateway API, for each kind of controller that
+    M(baton.kubernetes.rolling_update) updates. Nothing has to be installed in the cluster.
+  - Creates two Services, which select the old and the new pods by the label that distinguishes
+    them, and replaces the Service of the pods in the rules of the route by both, with weights. An
+    annotation of the route stores the previous weights.
+  - The route never names a Service without a ready endpoint. Before the two Services are deleted,
+    each Gateway has observed the restored route.
+  - The task may be killed at any moment. Run it again to resume.
+  - Changes of the route by other clients are kept. A change of the same rules by another client
+    during the task ends the task with an error.
+  - Set O(state=restored) before the update resumes. Otherwise, all requests for the old pods go to
+    fewer and fewer pods, and fail after the last old pod.
+author:
+  - baton.kubernetes contributors (@baton-kubernetes)
+extends_documentation_fragment:
+  - baton.kubernetes.connection
+  - baton.kubernetes.attributes
+  - baton.kubernetes.attributes.action_group
+attributes:
+  check_mode:
+    support: full
+    details: RV(steps) are planned by the same code, on copies of the objects of the cluster.
+  diff_mode:
+    support: full
+    details: Shows the rules of the route.
+  idempotent:
+    support: full
+options:
+  name:
+    description:
+      - Name of the controller whose update is paused.
+    type: str
+    required: true
+  namespace:
+    description:
+      - Namespace of the controller, the Service and the route.
+      - By default, the namespace of the context, or in a pod that of the pod, or else V(default),
+        as with C(kubectl).
+    type: str
+  kind:
+    description:
+      - Kind of the controller.
+      - By default, V(ReplicationController). If there is no ReplicationController of that name, the
+        kind of the only other controller with that name.
+    type: str
+  route:
+    description:
+      - Name of the route whose rules name the Service of the pods as a backend.
+    type: str
+    required: true
+  route_kind:
+    description:
+      - Kind of the route.
+    type: str
+    choices: [HTTPRoute, GRPCRoute]
+    default: HTTPRoute
+  service:
+    description:
+      - Name of the Service whose requests are split.
+      - Required only if the route names several Services that select the pods.
+    type: str
+  state:
+    description:
+      - With V(split), the rules of the route send O(weight) of the requests, and the requests of
+        O(match), to the new pods.
+      - With V(restored), the rules name the Service again, with its previous weight, and the two
+        Services are deleted. Needs no update in progress.
+    type: str
+    choices: [split, restored]
+    default: split
+  weight:
+    description:
+      - Share of the requests for the new pods in percent, with at most three decimals, such as
+        V(1), V(0.5) or V(10%).
+      - By default V(0) with O(match); otherwise required.
+    type: str
+  match:
+    description:
+      - Requests for the new pods regardless of O(weight). A request has to match one entry, and in
+        addition the rule of the route.
+      - Each rule that names the Service gets another rule before it.
+    type: list
+    elements: dict
+    suboptions:
+      headers:
+        description: Headers, all of which a request has to have.
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: Name of the header.
+            type: str
+            required: true
+          value:
+            description: Value of the header, or a regular expression.
+            type: str
+            required: true
+          type:
+            description: How the value is compared. Not every Gateway supports
+              V(RegularExpression).
+            type: str
+            choices: [Exact, RegularExpression]
+            default: Exact
+      query_params:
+        description: Query parameters, all of which a request has to have. Only for an HTTPRoute.
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: Name of the parameter.
+            type: str
+            required: true
+          value:
+            description: Value of the parameter, or a regular expression.
+            type: str
+            required: true
+          type:
+            description: How the value is compared. Not every Gateway supports
+              V(RegularExpression).
+            type: str
+            choices: [Exact, RegularExpression]
+            default: Exact
+  deployment_label_key:
+    description:
+      - Key of the label that distinguishes the old from the new pods of a ReplicationController or
+        a ReplicaSet, as in M(baton.kubernetes.rolling_update). Old pods without the label get the
+        label.
+    type: str
+    default: kubernetes.io/deployment
+  timeout:
+    description:
+      - Time to wait for a ready endpoint of each Service, and for each Gateway to observe the
+        route.
+    type: str
+    aliases: [wait_timeout]
+    default: "60"
+  progress:
+    description:
+      - Whether to show each step, and what the task is waiting for, as a line on standard error
+        while the task runs.
+    type: bool
+    default: true
+notes:
+  - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
+  - A rule with several backends, of which the Service is one, cannot be split.
+  - Policies that are attached to the Service by its name (such as a BackendTLSPolicy) do not apply
+    to the two Services.
+  - The task needs the permissions of C(docs/reference/permissions/traffic.yaml).
+seealso:
+  - module: baton.kubernetes.rolling_update
+  - module: baton.kubernetes.rollout_analysis
+"""
+
+EXAMPLES = r"""
+- name: Update one pod of a Deployment, and pause
+  baton.kubernetes.rolling_update:
+    name: shop
+    kind: Deployment
+    image: registry.example.com/shop:v2
+    pause_at: 1
+
+- name: Send 1% of the requests to the new pod
+  baton.kubernetes.traffic_split:
+    name: shop
+    kind: Deployment
+    route: shop
+    weight: 1%
+
+- name: Send only the requests of testers to the new pod
+  baton.kubernetes.traffic_split:
+    name: shop
+    kind: Deployment
+    route: shop
+    match:
+      - headers:
+          - name: x-tester
+            value: "yes"
+
+- name: Send the requests to all pods again, before the update resumes
+  baton.kubernetes.traffic_split:
+    name: shop
+    kind: Deployment
+    route: shop
+    state: restored
+"""
+
+RETURN = r"""
+msg:
+  description: The state of the split. If the task failed, also the reason, and the next command.
+  returned: always
+  type: str
+  sample: 1% of the requests for shop go to the new pods of shop
+namespace:
+  description: Namespace of the route, also without O(namespace).
+  returned: success
+  type: str
+route:
+  description: Name of the route.
+  returned: success
+  type: str
+route_kind:
+  description: Kind of the route.
+  returned: success
+  type: str
+services:
+  description: Names of the Services of the split; empty after a restoration.
+  returned: success
+  type: list
+  elements: str
+  sample: [shop-0c1d2e3f4a, shop-5b6c7d8e9f]
+weight:
+  description: Share of the requests for the new pods; V(null) with O(state=restored).
+  returned: success
+  type: str
+  sample: 1%
+steps:
+  description: The changes of this task in the cluster, in order. In check mode, the planned
+    changes.
+  returned: always, except for invalid options
+  type: list
+  elements: dict
+  contains:
+    action:
+      description: The action.
+      type: str
+      choices: [annotate, create, update, restore, delete]
+    kind:
+      description: Kind of the object.
+      type: str
+    name:
+      description: Name of the object.
+      type: str
+    from:
+      description: The weights or the selector before the step, or V(null).
+      type: raw
+    to:
+      description: The weights, the selector or the state after the step, or V(null).
+      type: raw
+    at:
+      description: Time of the step in RFC 3339, UTC.
+      type: str
+failure:
+  description: The parts of RV(msg), as M(baton.kubernetes.rolling_update) returns them.
+  returned: failure
+  type: dict
+"""
+
+import functools
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
+    floor,  # the first import, because it ends the module if Python is too old
+    task,
+)
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=task.TRAFFIC_OPTIONS, supports_check_mode=True)
+    task.end(module,
+             functools.partial(task.traffic, check_mode=module.check_mode, diff=module._diff))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,424 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Split the requests of a route on a real API server that serves Gateway API.
+
+No Gateway runs: the objects are what these tests assert. The endpoints are those of the cluster's
+own controllers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import types
+
+import gateway_api
+import pytest
+import writes
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from kubernetes.client.exceptions import ApiException
+from objects import role
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
+    SPLIT_OF,
+    TRAFFIC_SPLIT,
+)
+
+KEYS = {"Deployment": "pod-template-hash", "StatefulSet": "controller-revision-hash",
+        "DaemonSet": "controller-revision-hash"}
+TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
+#: An action of the real module that never ends without a kill.
+MAX_WRITES = 12
+
+
+class Edge:
+    """A route of a namespace, and the module traffic_split."""
+
+    def __init__(self, namespace, kind="Deployment"):
+        self.namespace, self.kind = namespace, kind
+        self.resource = "httproutes"
+
+    def create(self, *rules, annotations=None):
+        backend = {"name": "foo", "port": 80, "weight": 3}
+        self.namespace.call("POST", gateway_api.routes(self.namespace), {
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"name": "edge", "annotations": annotations or {}},
+            "spec": {"parentRefs": [{"name": "gateway"}],
+                     "rules": list(rules) or [{"backendRefs": [backend]}]}})
+
+    @property
+    def path(self):
+        return gateway_api.routes(self.namespace, "edge", self.resource)
+
+    def get(self):
+        return self.namespace.call("GET", self.path)
+
+    def rules(self):
+        return self.get()["spec"]["rules"]
+
+    def annotations(self):
+        return self.get()["metadata"].get("annotations") or {}
+
+    def annotate(self, value, key=TRAFFIC_SPLIT):
+        return self.patch({"metadata": {"annotations": {key: value}}})
+
+    def patch(self, body):
+        return self.namespace.call("PATCH", self.path, body, "application/merge-patch+json")
+
+    def services(self):
+        """Return the Services of a split by name."""
+        items = self.namespace.call("GET", self.namespace.path("services"))["items"]
+        return {item["metadata"]["name"]: item for item in items
+                if SPLIT_OF in (item["metadata"].get("annotations") or {})}
+
+    def weights(self):
+        """Return the value of the label of each backend of the rules, with its weight."""
+        services = self.services()
+        key = KEYS.get(self.kind, "kubernetes.io/deployment")
+        return [[(services[item["name"]]["spec"]["selector"][key] if item["name"] in services
+                  else item["name"], item["weight"]) for item in rule["backendRefs"]]
+                for rule in self.rules()]
+
+    def run(self, check_mode=False, **options):
+        arguments = {"name": "foo", "kind": self.kind, "route": "edge", "timeout": "60",
+                     "namespace": self.namespace.name, "kubeconfig": self.namespace.kubeconfig,
+                     **options}
+        valid = ArgumentSpecValidator(task.TRAFFIC_OPTIONS).validate(arguments)
+        assert not valid.error_messages, valid.error_messages
+        warnings = []
+        result = task.answer(
+            lambda params: task.traffic(params, check_mode=check_mode, diff=True),
+            valid.validated_parameters, warnings.append)
+        return {"failed": False, **result, "warnings": warnings}
+
+    def split(self, **options):
+        result = self.run(**{"weight": "1%", **options})
+        assert not result["failed"], result["msg"]
+        return result
+
+    def restore(self, **options):
+        result = self.run(state="restored", **options)
+        assert not result["failed"], result["msg"]
+        return result
+
+
+@pytest.fixture(autouse=True)
+def _restore_signals(monkeypatch):
+    """Keep the signal handlers of pytest: the module runs in this process."""
+    monkeypatch.setattr(task, "ParentProcess", lambda: contextlib.nullcontext(
+        types.SimpleNamespace(print_line=lambda line: None, reason_to_stop=lambda: "")))
+
+
+def service(namespace, name="foo"):
+    namespace.create("services", {"metadata": {"name": name}, "spec": {
+        "selector": {"app": "foo"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}})
+
+
+def begin(namespace, kind="Deployment", replicas=3):
+    """Create a controller, its Service and its route; pause an update at one new pod."""
+    gateway_api.install(namespace)
+    namespace.allow(role("baton-traffic"), "traffic")
+    {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set,
+     "ReplicaSet": namespace.make_replica_set,
+     "ReplicationController": namespace.make_primary}[kind](replicas)
+    service(namespace)
+    edge = Edge(namespace, kind)
+    edge.create()
+    namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
+    return edge
+
+
+def hashes(edge):
+    """Return the values of the label on the old pods and on the new pods."""
+    key = KEYS.get(edge.kind, "kubernetes.io/deployment")
+    values = [{pod["metadata"]["labels"].get(key) for pod in edge.namespace.pods()
+               if pod["spec"]["containers"][0]["image"] == image}
+              for image in ("myimage:v1", "myimage:v2")]
+    ((old,), (new,)) = values
+    return old, new
+
+
+def is_plain(edge):
+    """Return whether the route has the rules of its creation, and nothing is left of a split."""
+    (entry,) = edge.rules()
+    (backend,) = entry["backendRefs"]
+    return ((backend["name"], backend["weight"]) == ("foo", 3) and not edge.services()
+            and TRAFFIC_SPLIT not in edge.annotations())
+
+
+def endpoints(edge, name):
+    """Return the number of ready endpoints of a Service."""
+    slices = edge.namespace.call(
+        "GET", f"/apis/discovery.k8s.io/v1/namespaces/{edge.namespace.name}/endpointslices"
+               f"?labelSelector=kubernetes.io/service-name%3D{name}")["items"]
+    return sum(endpoint["conditions"]["ready"] for item in slices
+               for endpoint in item.get("endpoints") or ())
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet",
+                                  "ReplicationController"])
+def test_split_and_restoration_of_each_kind(namespace, kind):
+    edge = begin(namespace, kind)
+    planned = edge.run(check_mode=True, weight="1%")
+    assert planned["changed"] and is_plain(edge)
+
+    result = edge.split()
+    old, new = hashes(edge)
+    assert edge.weights() == [[(old, 99), (new, 1)]]
+    assert [endpoints(edge, item["name"]) for item in edge.rules()[0]["backendRefs"]] == [2, 1]
+    assert result["changed"] and sorted(result["services"]) == sorted(edge.services())
+    assert ([(step["action"], step["kind"]) for step in planned["steps"]]
+            == [(step["action"], step["kind"]) for step in result["steps"]])
+    assert result["warnings"] == ["no Gateway has accepted the HTTPRoute edge: the rules have no "
+                                  "effect yet"]
+    assert not edge.split()["changed"]
+
+    changed = edge.split(weight="12.5", match=TESTERS)
+    assert [step["action"] for step in changed["steps"]] == ["update"]
+    assert edge.weights() == [[(new, 1)], [(old, 875), (new, 125)]]
+    assert edge.rules()[0]["matches"] == [{
+        "path": {"type": "PathPrefix", "value": "/"},
+        "headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]}]
+
+    assert edge.run(check_mode=True, state="restored")["changed"] and edge.services()
+    restored = edge.restore()
+    assert is_plain(edge) and restored["services"] == []
+    assert not edge.restore()["changed"]
+    namespace.roll(kind=kind, image="myimage:v2")
+
+
+def killed_runs(edge, monkeypatch, **options):
+    """Kill the task after each of its writes in turn, and yield after each kill."""
+    gateway = task._gateway
+    for number in range(1, MAX_WRITES):
+        def broken(*arguments, number=number, **more):
+            target = gateway(*arguments, **more)
+            writes.kill_at_write(number, after=True)(target)
+            return target
+
+        monkeypatch.setattr(task, "_gateway", broken)
+        try:
+            result = edge.run(**options)
+        except writes.Killed:
+            monkeypatch.setattr(task, "_gateway", gateway)
+            yield number
+        else:
+            monkeypatch.setattr(task, "_gateway", gateway)
+            assert not result["failed"], result["msg"]
+            return
+    pytest.fail("the task does not end")
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicationController"])
+def test_task_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
+    edge = begin(namespace, kind)
+    for _number in killed_runs(edge, monkeypatch, weight="1%"):
+        for name in [item["name"] for item in edge.rules()[0]["backendRefs"]]:
+            assert endpoints(edge, name)
+        edge.restore()
+        assert is_plain(edge)
+    old, new = hashes(edge)
+    assert edge.weights() == [[(old, 99), (new, 1)]]
+    kills = 0
+    for number in killed_runs(edge, monkeypatch, state="restored"):
+        kills = number
+        for name in [item["name"] for item in edge.rules()[0]["backendRefs"]]:
+            assert endpoints(edge, name)
+        edge.split()
+        assert edge.weights() == [[(old, 99), (new, 1)]]
+    assert kills == 4 and is_plain(edge)
+
+
+def test_rules_of_other_clients_are_kept(namespace):
+    edge = begin(namespace)
+    edge.split(match=TESTERS)
+    rules = edge.rules()
+    rules[1]["timeouts"] = {"request": "10s"}
+    added = {"matches": [{"path": {"type": "PathPrefix", "value": "/other"}}],
+             "backendRefs": [{"name": "other", "port": 80}]}
+    edge.patch({"spec": {"rules": [*rules, added]}})
+    edge.annotate("argument", "example.com/other")
+
+    edge.restore()
+    plain, foreign = (rule for rule in edge.rules()
+                      if "headers" not in rule["matches"][0])
+    assert [item["name"] for item in plain["backendRefs"]] == ["foo"]
+    assert plain["timeouts"] == {"request": "10s"}
+    assert foreign["backendRefs"][0]["name"] == "other"
+    assert edge.annotations() == {"example.com/other": "argument"} and not edge.services()
+
+
+def test_change_of_the_rules_by_another_client_during_the_task_is_reported(namespace, monkeypatch):
+    edge = begin(namespace)
+    gateway = task._gateway
+
+    def interrupted(*arguments, **more):
+        target = gateway(*arguments, **more)
+
+        def act():
+            rules = edge.rules()
+            if len(rules[0]["backendRefs"]) == 2:
+                rules[0]["backendRefs"][0]["weight"] = 50
+                edge.patch({"spec": {"rules": rules}})
+
+        for number in range(1, MAX_WRITES):
+            writes.action_after_write(number, act)(target)
+        return target
+
+    monkeypatch.setattr(task, "_gateway", interrupted)
+    result = edge.run(weight="1%")
+    monkeypatch.setattr(task, "_gateway", gateway)
+    assert result["failure"]["what"] == "another client has changed the rules after this task"
+    assert [weight for _name, weight in edge.weights()[0]] == [50, 1]
+    edge.restore()
+    assert is_plain(edge)
+
+
+def test_grpc_route_is_split_by_headers(namespace):
+    edge = begin(namespace)
+    edge.resource = "grpcroutes"
+    namespace.call("POST", gateway_api.routes(namespace, resource=edge.resource), {
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GRPCRoute",
+        "metadata": {"name": "edge"},
+        "spec": {"rules": [{"backendRefs": [{"name": "foo", "port": 80}]}]}})
+    edge.split(route_kind="GRPCRoute", match=TESTERS)
+    old, new = hashes(edge)
+    assert edge.weights() == [[(new, 1)], [(old, 99), (new, 1)]]
+    assert not edge.split(route_kind="GRPCRoute", match=TESTERS)["changed"]
+    edge.restore(route_kind="GRPCRoute")
+    assert edge.weights() == [[("foo", 1)]] and not edge.services()
+
+
+def test_ad_hoc_command_splits_and_restores(namespace, ansible_environment, tmp_path):
+    edge = begin(namespace)
+
+    def adhoc(arguments, *flags):
+        done = subprocess.run(
+            ["ansible", "localhost", "-m", "baton.kubernetes.traffic_split", "-a",
+             f"name=foo route=edge namespace={namespace.name} {arguments}", *flags],
+            cwd=tmp_path, env=ansible_environment, capture_output=True, text=True, timeout=120,
+            check=True)
+        return json.loads(done.stdout[done.stdout.index("=>") + 2:]), done
+
+    planned, plan = adhoc("weight=1%", "--check", "--diff")
+    assert planned["changed"] and is_plain(edge)
+    assert re.search(r'^\+ +"weight": 99$', plan.stdout, re.MULTILINE), plan.stdout
+    result, done = adhoc("weight=1%")
+    assert [step["action"] for step in result["steps"]] == [
+        step["action"] for step in planned["steps"]] == ["annotate", "create", "create", "update"]
+    assert f"localhost | {namespace.name} | annotate HTTPRoute edge: split of foo" in done.stderr
+    assert [weight for _name, weight in edge.weights()[0]] == [99, 1]
+    assert not adhoc("weight=1%")[0]["changed"]
+    assert adhoc("state=restored")[0]["changed"] and is_plain(edge)
+
+
+def forged(edge, kind):
+    """Return forged values of the record: of another Service, invalid, and of each phase."""
+    record = {"service": "payments", "id": "1", "restoring": True, "weights": [0], "match": []}
+    return {"another Service": json.dumps(record),
+            "another phase": json.dumps({**record, "service": "foo", "weights": [7]}),
+            "unreadable": "[" * 5000, "a weight": json.dumps({**record, "weights": [10**9]}),
+            "removed": None}[kind]
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("phase", ["before", "during"])
+@pytest.mark.parametrize("kind", ["another Service", "another phase", "unreadable", "a weight",
+                                  "removed"])
+def test_forged_record_changes_no_other_object(namespace, phase, kind):
+    edge = begin(namespace, replicas=2)
+    service(namespace, "payments")
+    namespace.call("PATCH", namespace.path("services", "payments"), {"metadata": {
+        "annotations": {SPLIT_OF: "foo"}, "ownerReferences": [{
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "name": "edge",
+            "uid": edge.get()["metadata"]["uid"]}]}}, "application/merge-patch+json")
+    before = namespace.get("services", "payments")
+    if phase == "during":
+        edge.split()
+    edge.annotate(forged(edge, kind))
+
+    edge.split()
+    old, new = hashes(edge)
+    assert edge.weights()[0] == [(old, 99), (new, 1)]
+    edge.annotate(forged(edge, kind))
+    edge.restore()
+    (entry,) = edge.rules()
+    assert [item["name"] for item in entry["backendRefs"]] == ["foo"]
+    assert 0 < entry["backendRefs"][0]["weight"] <= 7
+    assert set(edge.services()) == {"payments"}
+    assert namespace.get("services", "payments") == before
+
+
+def test_route_is_unchanged_until_each_service_has_a_ready_pod(namespace):
+    edge = begin(namespace)
+    namespace.roll(kind="Deployment", state="rolled_back")
+    with contextlib.suppress(Exception):
+        namespace.roll(kind="Deployment", image="myimage:v3-unready", pause_at=1,
+                       progress_deadline=3)
+    result = edge.run(weight="1%", timeout="2")
+    assert result["failure"]["what"].startswith("timed out after 2 s, waiting until the Service ")
+    assert [item["name"] for item in edge.rules()[0]["backendRefs"]] == ["foo"]
+    (command,) = result["failure"]["commands"]
+    assert "state=restored" in command
+    edge.restore()
+    assert is_plain(edge)
+
+
+def test_deleted_service_of_a_split_is_created_again_or_restored(namespace):
+    edge = begin(namespace)
+    edge.split()
+    for name in edge.services():
+        namespace.remove(name, "services")
+        edge.split()
+        assert len(edge.services()) == 2
+    for name in edge.services():
+        namespace.remove(name, "services")
+    edge.restore()
+    assert is_plain(edge)
+
+
+def test_services_of_an_ended_update_are_replaced(namespace):
+    edge = begin(namespace)
+    edge.split()
+    earlier = set(edge.services())
+    namespace.roll(kind="Deployment", state="rolled_back")
+    namespace.roll(kind="Deployment", image="myimage:v3", pause_at=1)
+    edge.split()
+    assert len(edge.services()) == 2 and set(edge.services()) != earlier
+
+
+def test_gateway_that_refuses_the_route_is_reported_with_its_reason(namespace):
+    edge = begin(namespace)
+    condition = {"type": "Accepted", "status": "False", "reason": "NotAllowedByListeners",
+                 "message": "no listener allows this namespace",
+                 "lastTransitionTime": "2026-11-25T09:00:00Z",
+                 "observedGeneration": edge.get()["metadata"]["generation"]}
+    namespace.call("PATCH", f"{edge.path}/status", {"status": {"parents": [{
+        "parentRef": {"name": "gateway"}, "controllerName": "example.com/gateway",
+        "conditions": [condition]}]}}, "application/merge-patch+json")
+    result = edge.run(weight="1%")
+    assert result["failure"]["what"] == "a Gateway does not accept the route"
+    assert "no listener allows this namespace" in result["failure"]["why"]
+    assert is_plain(edge)
+
+
+def test_error_names_the_missing_route_the_update_or_the_service(namespace):
+    edge = begin(namespace)
+    missing = edge.run(weight="1%", route="absent")
+    assert missing["failure"]["where"] == f"HTTPRoute {namespace.name}/absent"
+    assert missing["failure"]["what"].startswith("there is no such route")
+    edge.patch({"spec": {"rules": [{"backendRefs": [{"name": "other", "port": 80}]}]}})
+    unnamed = edge.run(weight="1%")
+    assert unnamed["failure"]["why"] == "its rules name other"
+    namespace.roll(kind="Deployment", state="rolled_back")
+    idle = edge.run(weight="1%")
+    assert idle["failure"]["what"].startswith("no update is in progress")
+    with pytest.raises(ApiException):
+        edge.patch({"spec": {"rules": [{"backendRefs": [{"name": "foo"}]}] * 17}})
+    assert not edge.services() and TRAFFIC_SPLIT not in edge.annotations()

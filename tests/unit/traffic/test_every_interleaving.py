@@ -1,0 +1,147 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Explore every interleaving of tasks that split and restore a route, controllers, and a user.
+
+An observation and the write that follows are two moves, so that other clients act in between. A
+task may be killed before each of its writes; a new task of the same request begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+import pytest
+from traffic_objects import MATCHING, RESTORED, SPLIT, World, backend, rule, run
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import DRAIN, plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import TRAFFIC_SPLIT
+
+#: Limit of writes: two tasks with opposite requests may write forever, if each always acts before
+#: the other ends. A split takes 4 writes, and a restoration 4.
+MAX_WRITES = 12
+#: A change of a rule by another client, which a restoration must keep.
+EDIT = {"timeouts": {"request": "10s"}}
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task at a moment: the write that it has planned, and the kills that remain."""
+
+    request: t.Any
+    deaths: int = 1
+    pending: t.Any = None
+    is_drained: bool = False
+    is_done: bool = False
+
+    def moves(self, world):
+        """Return the states of world and task after each move of the task."""
+        if self.is_done:
+            return []
+        if self.pending is not None:
+            changed = world.copy()
+            changed.write(self.pending)
+            moves = [(changed, dataclasses.replace(self, pending=None))]
+            if self.deaths:
+                dead = dataclasses.replace(self, pending=None, is_drained=False,
+                                           deaths=self.deaths - 1)
+                moves.append((world, dead))
+            return moves
+        return [(world, self.decided(world))]
+
+    def decided(self, world):
+        try:
+            decision = plan(self.request, world.observed(self.request, self.is_drained))
+        except RolloutError:
+            return dataclasses.replace(self, is_done=True)
+        if isinstance(decision, Done):
+            return dataclasses.replace(self, is_done=True)
+        if isinstance(decision, Step):
+            return dataclasses.replace(self, pending=decision.write)
+        return dataclasses.replace(self, is_drained=self.is_drained or decision == DRAIN)
+
+    def key(self):
+        return (id(self.request), self.deaths, repr(self.pending), self.is_drained, self.is_done)
+
+
+class Explorer:
+    """Explore all states from a world, and check each state."""
+
+    def __init__(self, *requests, deaths=1, edits=0, max_writes=MAX_WRITES):
+        self._states = set()
+        self._tasks = tuple(Task(request, deaths) for request in requests)
+        self._edits, self._max_writes = edits, max_writes
+
+    def explore(self, world):
+        """Return the number of states. Raises AssertionError with the state."""
+        stack = [(world, self._tasks, self._edits)]
+        while stack:
+            world, tasks, edits = stack.pop()
+            key = hash((world.key(), *(task.key() for task in tasks), edits))
+            if key in self._states or world.writes > self._max_writes:
+                continue
+            self._states.add(key)
+            world.check()
+            if all(task.is_done for task in tasks):
+                check_ends(world, is_edited=edits < self._edits)
+            for number, task in enumerate(tasks):
+                for changed, moved in task.moves(world):
+                    stack.append((changed, (*tasks[:number], moved, *tasks[number + 1:]), edits))
+            for act in (World.become_ready, World.observe_route):
+                settled = world.copy()
+                act(settled)
+                stack.append((settled, tasks, edits))
+            if edits:
+                edited = world.copy()
+                edited.put_rules([{**entry, **EDIT} for entry in edited.rules])
+                stack.append((edited, tasks, edits - 1))
+        return len(self._states)
+
+
+def check_ends(world, is_edited):
+    """Check that a split and a restoration from the state end as from the beginning.
+
+    The change of another client is in each rule until the end.
+    """
+    edit = EDIT if is_edited else {}
+    assert all(entry == {**entry, **edit} for entry in world.rules)
+    world = world.copy()
+    run(world, SPLIT)
+    (divided,) = [entry for entry in world.rules if len(entry["backendRefs"]) == 2]
+    assert [item["weight"] for item in divided["backendRefs"]] == [99, 1]
+    assert len(world.rules) == 2 and set(world.named()) <= world.services.keys()
+    run(world, RESTORED)
+    assert world.rules == [{**entry, **edit} for entry in START]
+    assert world.services.keys() == {"foo", "bar"}
+    assert TRAFFIC_SPLIT not in world.route["metadata"].get("annotations", {})
+
+
+#: Rules of a Service with a weight of its own, and of another Service.
+START = [rule(backend("foo", 3)), rule(backend("bar"), path="/bar")]
+
+
+@pytest.mark.parametrize("requests, deaths, edits, max_writes, states", [
+    ((SPLIT,), 2, 1, MAX_WRITES, 100),
+    ((RESTORED,), 0, 0, MAX_WRITES, 2),
+    ((SPLIT, RESTORED), 0, 0, 8, 500),
+    pytest.param((SPLIT, RESTORED), 0, 0, 10, 5000, marks=pytest.mark.full),
+    ((SPLIT, MATCHING), 0, 0, MAX_WRITES, 200),
+], ids=["killed", "nothing to restore", "split and restore", "longer", "two splits"])
+def test_route_never_names_a_service_without_ready_pods(requests, deaths, edits, max_writes,
+                                                        states):
+    explorer = Explorer(*requests, deaths=deaths, edits=edits, max_writes=max_writes)
+
+    assert explorer.explore(World(*START)) >= states
+
+
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING, RESTORED],
+                         ids=["split", "match", "restored"])
+@pytest.mark.parametrize("first", [SPLIT, MATCHING], ids=["from split", "from match"])
+def test_restoration_and_another_share_after_a_split(first, request_):
+    world = World(*START)
+    run(world, first)
+    world.check()
+    Explorer(request_, RESTORED, deaths=0).explore(world)

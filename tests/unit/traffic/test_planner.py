@@ -1,0 +1,279 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Plan each row of a traffic split, and each refusal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from forged import HOSTILE, KEYS
+from traffic_objects import (
+    KEY,
+    LABELS,
+    MATCH,
+    MATCHING,
+    NAMESPACE,
+    RESTORED,
+    ROUTE_UID,
+    SPLIT,
+    VERSIONS,
+    World,
+    backend,
+    parent,
+    pod,
+    rule,
+    run,
+    service,
+)
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.observed import (
+    find_versions,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import DRAIN, plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
+    SPLIT_OF,
+    TRAFFIC_SPLIT,
+    parse_record,
+)
+
+
+def planned(world, request=SPLIT, **options):
+    return plan(request, world.observed(request, **options))
+
+
+def actions(world, request):
+    """Run a task to its end; return the steps and waits."""
+    steps = []
+    while not isinstance(decision := planned(world, request, is_drained=DRAIN.until in steps),
+                         Done):
+        if isinstance(decision, Wait):
+            steps.append(decision.until)
+            world.settle()
+        else:
+            steps.append((str(decision.action), decision.write.kind))
+            assert world.write(decision.write)
+    return steps
+
+
+def names_of(world):
+    return [name for name in world.services if name.startswith("foo-")]
+
+
+def test_steps_of_a_split_and_of_its_restoration():
+    world = World(rule(backend("foo", 3)))
+    steps = actions(world, MATCHING)
+    old, new = names_of(world)
+
+    assert steps == [
+        ("annotate", "HTTPRoute"), ("create", "Service"), ("create", "Service"),
+        f"the Service {old} of the old pods has a ready endpoint", ("update", "HTTPRoute"),
+        "each Gateway has observed the route"]
+    assert world.services[new]["spec"] == {
+        "type": "ClusterIP", "selector": {"app": "foo", KEY: "bbb"},
+        "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]}
+    assert planned(world, MATCHING) == Done(
+        "10% of the requests for foo go to the new pods of foo, and all that match")
+    record = parse_record(world.route["metadata"]["annotations"][TRAFFIC_SPLIT])
+    assert (record.service, record.weights, record.match) == ("foo", (3,), MATCH)
+
+    assert actions(world, SPLIT) == [("update", "HTTPRoute"), "each Gateway has observed the route"]
+    assert actions(world, RESTORED) == [
+        ("restore", "HTTPRoute"), "each Gateway has observed the route", DRAIN.until,
+        ("delete", "Service"), ("delete", "Service"), ("restore", "HTTPRoute")]
+    assert world.rules == [rule(backend("foo", 3))]
+    assert planned(world, RESTORED) == Done("edge has no traffic split")
+
+
+def test_old_pods_without_the_label_get_the_label():
+    lonely = (pod("foo-1", labels={"app": "foo"}), pod("foo-2", labels={"app": "foo"}))
+    world = World(versions=dataclasses.replace(VERSIONS, unlabeled=lonely))
+    world.write(planned(world).write)
+
+    write = planned(world).write
+    assert (write.kind, write.name, write.operations) == ("Pod", "foo-1", (
+        {"op": "test", "path": "/metadata/uid", "value": "uid of foo-1"},
+        {"op": "test", "path": f"/metadata/labels/{KEY}", "value": None},
+        {"op": "add", "path": f"/metadata/labels/{KEY}", "value": "aaa"}))
+
+
+def test_headless_service_has_headless_services():
+    world = World(services=[service(clusterIP="None", publishNotReadyAddresses=True)])
+    run(world, SPLIT)
+
+    for name in names_of(world):
+        spec = world.services[name]["spec"]
+        assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)
+
+
+def test_name_of_a_service_is_a_valid_label():
+    long = "f" * 63
+    world = World(rule(backend(long)), services=[service(long)])
+    run(world, SPLIT)
+
+    assert all(len(item["name"]) == 63 for item in world.rules[0]["backendRefs"])
+    assert actions(world, RESTORED)[-1] == ("restore", "HTTPRoute")
+    assert world.rules == [rule(backend(long))]
+
+
+@pytest.mark.parametrize("first", [SPLIT, MATCHING])
+def test_deleted_service_of_a_split_is_created_again(first):
+    world = World()
+    run(world, first)
+    for name in names_of(world):
+        deleted = world.copy()
+        del deleted.services[name]
+        assert actions(deleted.copy(), first)[0] == ("create", "Service")
+        assert actions(deleted, RESTORED)[0] == ("restore", "HTTPRoute")
+        assert deleted.rules == [rule(backend("foo"))]
+
+
+def test_split_of_another_update_is_restored_first():
+    world = World()
+    run(world, SPLIT)
+    world.versions = dataclasses.replace(VERSIONS, old="bbb", new="ccc", labels=(
+        LABELS[1], {**LABELS[1], KEY: "ccc"}))
+
+    assert planned(world).action == "restore"
+    run(world, SPLIT)
+    assert len(names_of(world)) == 2
+    assert {item["spec"]["selector"][KEY] for item in world.services.values()
+            if item["metadata"]["name"].startswith("foo-")} == {"bbb", "ccc"}
+
+
+def test_restoration_waits_for_the_service_or_reports_that_it_is_missing():
+    world = World()
+    run(world, SPLIT)
+    world.ready.discard("uid of foo")
+    assert planned(world, RESTORED) == Wait("the Service foo has a ready endpoint")
+    world.ready.clear()
+    assert isinstance(planned(world, RESTORED), Step)
+    del world.services["foo"]
+    with pytest.raises(RolloutError, match="the Service foo does not exist"):
+        planned(world, RESTORED)
+
+
+def test_service_of_another_client_is_never_used_or_deleted():
+    """A Service with the name, but with another selector, is not the Service of the split."""
+    world = World()
+    world.write(planned(world).write)
+    created = planned(world).write
+    name = created.name
+    foreign = {**created.manifest, "metadata": {**created.manifest["metadata"], "uid": "foreign"},
+               "spec": {**created.manifest["spec"], "selector": {"app": "payments"}}}
+    world.services[name] = foreign
+    while isinstance(decision := planned(world), Step) if len(names_of(world)) < 2 else False:
+        world.write(decision.write)
+    world.settle()
+
+    with pytest.raises(RolloutError, match=f"the Service {name} is not the Service of this split"):
+        planned(world)
+    actions(world, RESTORED)
+    assert world.services[name] == foreign
+
+
+@pytest.mark.parametrize("phase", [[], [SPLIT], [MATCHING]], ids=["plain", "split", "match"])
+def test_forged_records_lose_no_request_and_delete_no_service(phase):
+    begun = World(rule(backend("foo")), rule(backend("bar"), path="/bar"),
+                  services=[service("payments", metadata={
+                      "uid": "uid of payments", "ownerReferences": [{"uid": ROUTE_UID}],
+                      "annotations": {SPLIT_OF: "foo"}})])
+    for request in phase:
+        run(begun, request)
+    for text in (*filter(parse_record, KEYS[TRAFFIC_SPLIT]), *HOSTILE[:3]):
+        for request in (SPLIT, RESTORED):
+            world = begun.copy()
+            world.annotate({TRAFFIC_SPLIT: text, "other": text})
+            run(world, request)
+            run(world, RESTORED)
+            names = {item["backendRefs"][0]["name"] for item in world.rules}
+            assert names == {"foo", "bar"} and "payments" in world.services
+            assert len(world.services) == 3
+            assert world.route["metadata"]["annotations"]["other"] == text
+
+
+def test_forged_marks_of_a_service_are_not_believed():
+    forged = service("foo-0123456789", metadata={
+        "uid": "x", "ownerReferences": [{"uid": ROUTE_UID}], "annotations": {SPLIT_OF: "foo"}})
+    world = World(rule(backend("foo-0123456789")), services=[forged])
+    world.ready.add("x")
+    world.annotate({TRAFFIC_SPLIT: json.dumps({
+        "service": "foo", "id": "1", "restoring": True, "weights": [], "match": []})})
+
+    actions(world, RESTORED)
+    assert world.services["foo-0123456789"] == forged
+    assert world.rules == [rule(backend("foo-0123456789"))]
+
+
+@pytest.mark.parametrize("rules, services, error", [
+    ([rule(backend("bar"))], [], "no rule of the route sends requests to a Service of the old and"),
+    ([rule(backend("foo")), rule(backend("baz"))], [service("baz")],
+     "the route names several Services of the pods of foo"),
+    ([rule(backend("one"))], [service("one", {"app": "foo", KEY: "bbb"})],
+     "no rule of the route sends requests"),
+    ([rule(backend("foo"), backend("bar"))], [], "rule 1 sends requests to 2 backends"),
+])
+def test_routes_that_cannot_be_split_are_refused_before_the_first_write(rules, services, error):
+    with pytest.raises(RolloutError, match=error):
+        planned(World(*rules, services=services))
+
+
+def test_service_is_selected_by_name():
+    world = World(rule(backend("foo")), rule(backend("baz")), services=[service("baz")])
+    run(world, dataclasses.replace(SPLIT, service="baz"))
+
+    assert world.rules[0] == rule(backend("foo"))
+    assert len(world.rules[1]["backendRefs"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["Accepted", "ResolvedRefs"])
+def test_refusal_of_a_gateway_is_reported(kind):
+    world = World()
+    refusal = {"parents": [parent(1, **{kind: "False"})]}
+    world.route["status"] = refusal
+    with pytest.raises(RolloutError, match="a Gateway does not accept the route") as refused:
+        planned(world)
+    assert refused.value.why == f"gateway: {kind} is False: no such backend"
+    world.observe_route()
+    run(world, SPLIT)
+    world.route["status"] = {"parents": [parent(2, **{kind: "False"})]}
+    with pytest.raises(RolloutError, match="a Gateway does not accept the route") as refused:
+        planned(world)
+    assert any("state=restored" in line for line in refused.value.commands)
+    run(world, RESTORED)
+
+
+def test_route_that_is_being_deleted_is_refused():
+    world = World()
+    world.route["metadata"]["deletionTimestamp"] = "2026-11-25T09:00:00Z"
+    with pytest.raises(RolloutError, match="the route is being deleted"):
+        planned(world)
+
+
+OLD, NEW = pod("a"), pod("b", is_new=True)
+
+
+@pytest.mark.parametrize("pods, error", [
+    ([(NEW, True)], "there are no old pods"),
+    ([(OLD, False)], "there are no new pods"),
+    ([(OLD, False), (OLD, True)], f"the label {KEY} does not distinguish"),
+    ([(OLD, False), (pod("c", labels={KEY: "ccc"}), False), (NEW, True)], "does not distinguish"),
+    ([(OLD, False), (pod("c", labels={}), False), (NEW, True)], "does not distinguish"),
+    ([(OLD, False), (pod("c", labels={}), True)], "does not distinguish"),
+])
+def test_two_versions_are_required(pods, error):
+    with pytest.raises(RolloutError, match=error):
+        find_versions(KEY, pods, "", "the controller")
+
+
+def test_versions_of_pods_with_and_without_the_label():
+    versions = find_versions(KEY, [(OLD, False), (OLD, False), (NEW, True)], "", NAMESPACE)
+    assert versions == dataclasses.replace(VERSIONS, labels=LABELS)
+    bare = pod("c", labels={"app": "foo"})
+    versions = find_versions(KEY, [(bare, False), (NEW, True)], "fff", NAMESPACE)
+    assert (versions.old, versions.new, versions.unlabeled) == ("fff", "bbb", (bare,))
+    assert versions.labels[0] == {"app": "foo", KEY: "fff"}

@@ -1,0 +1,104 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Validate the options of the module traffic_split, and the record of a split."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from forged import KEYS
+from traffic_objects import MATCH
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
+    TRAFFIC_SPLIT,
+    Record,
+    parse_record,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
+    ARGUMENT_SPEC,
+    parse_share,
+    parse_traffic,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
+
+HEADER = {"name": "x-tester", "value": "yes"}
+
+
+def parsed(connection=None, **options):
+    valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate(
+        {"name": "foo", "route": "edge", "namespace": "shop", **options})
+    assert not valid.error_messages
+    return parse_traffic({**valid.validated_parameters, "default_namespace": "default"},
+                         connection or {})
+
+
+def test_options_become_a_request():
+    request = parsed(weight="1%", match=[{"headers": [HEADER]}], timeout="2m", service="foo")
+
+    assert request.share == Share(1, 100) and request.match == MATCH
+    assert (request.timeout, request.service, request.route_kind) == (120, "foo", "HTTPRoute")
+    assert parsed(match=[{"headers": [HEADER]}]).share == Share(0, 100)
+    restored = parsed(state="restored", weight="1", match=[{"headers": [HEADER]}])
+    assert restored.restores and restored.match == ()
+
+
+@pytest.mark.parametrize("weight, share", [
+    ("0", (0, 100)), ("1", (1, 100)), ("10%", (10, 100)), ("100 %", (100, 100)),
+    ("0.5", (5, 1000)), ("12.50%", (125, 1000)), ("0.001", (1, 100000))])
+def test_weight_is_a_percentage(weight, share):
+    assert parse_share(weight) == share
+
+
+@pytest.mark.parametrize("options, error", [
+    ({}, "nothing to split: give weight, or match, or both"),
+    ({"weight": "a"}, "weight a is not a percentage, such as 1, 0.5 or 10%"),
+    ({"weight": "-1"}, "weight -1 is not a percentage"),
+    ({"weight": "0.0001"}, "is not a percentage"),
+    ({"weight": "100.1"}, "weight 100.1 is more than 100%"),
+    ({"weight": "1", "route": "../x"}, r"route \.\./x is not a valid name"),
+    ({"weight": "1", "service": "a b"}, "service a b is not a valid name"),
+    ({"match": [{"headers": []}]}, "an entry of match has neither headers nor query_params"),
+    ({"match": [{"headers": [HEADER]}] * 65}, "match has too many entries"),
+    ({"match": [{"headers": [{**HEADER, "value": "x" * 5000}]}]}, "or a text is too long"),
+    ({"match": [{"query_params": [HEADER]}], "route_kind": "GRPCRoute"},
+     "a GRPCRoute has no query parameters"),
+    ({"weight": "1", "timeout": "soon"}, "timeout 'soon' is neither a number of seconds"),
+])
+def test_invalid_options_are_refused(options, error):
+    with pytest.raises(RolloutError, match=error):
+        parsed(**options)
+
+
+def test_command_restores_the_route_of_the_task():
+    assert parsed(weight="1", kind="Deployment", route_kind="GRPCRoute").restore_command == (
+        "ansible localhost -m baton.kubernetes.traffic_split -a 'name=foo kind=Deployment "
+        "route=edge namespace=shop route_kind=GRPCRoute state=restored'")
+    assert parsed({"kubeconfig": None}, weight="1").restore_command == (
+        "run the same task again with state=restored")
+
+
+def test_record_is_stored_and_parsed():
+    record = Record("foo", "12", True, (3, 1), MATCH)
+
+    assert parse_record(record.text) == record
+
+
+@pytest.mark.parametrize("text", [None, 1, *KEYS[TRAFFIC_SPLIT]],
+                         ids=lambda text: f"{str(text)[:20]!a}{hash(str(text))}")
+def test_forged_record_is_valid_or_missing(text):
+    record = parse_record(text)
+
+    assert record is None or parse_record(record.text) == record
+    if record:
+        assert len(record.weights) <= 16 and all(0 < item <= 10**6 for item in record.weights)
+
+
+def test_record_with_another_field_is_missing():
+    whole = json.loads(Record("foo", "1", match=MATCH).text)
+
+    assert parse_record(json.dumps(whole)) and not parse_record(json.dumps({**whole, "x": 1}))
+    assert not parse_record(json.dumps({**whole, "match": [{"path": []}]}))

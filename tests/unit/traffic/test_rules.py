@@ -1,0 +1,144 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Split the rules of a route, and restore them."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from traffic_objects import MATCH, NAMESPACE, backend, rule
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import rules
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import Record
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Pair, Share
+
+PAIR = Pair("foo-old", "foo-new")
+OTHERS = st.sampled_from(["bar", "foo-1", "foobar"])
+EXTRA = st.sampled_from([{}, {"filters": [{"type": "URLRewrite"}]}, {"timeouts": {"request": "1s"}},
+                         {"name": "main"}])
+RULES = st.lists(st.builds(
+    lambda name, weight, path, fields: rule(backend(name, weight), path=path, **fields),
+    st.one_of(st.just("foo"), OTHERS), st.integers(1, 1_000_000), st.sampled_from("ab"), EXTRA),
+    max_size=5)
+ONE_PERCENT = Share(1, 100)
+SHARES = st.builds(Share, st.integers(0, 100), st.just(100))
+MATCHES = st.lists(st.sampled_from([*MATCH, {"queryParams": [
+    {"name": "v", "type": "Exact", "value": "2"}]}]), max_size=2, unique_by=str)
+
+
+def divided(plain, share=ONE_PERCENT, match=()):
+    return rules.split(plain, "foo", NAMESPACE, PAIR, share, match)
+
+
+def record(plain, match=()):
+    return Record("foo", "1", weights=rules.weights_of(plain, "foo", NAMESPACE), match=tuple(match))
+
+
+def restored(changed, stored=None):
+    return rules.restored(changed, "foo", NAMESPACE, PAIR, stored)
+
+
+@given(RULES, SHARES, MATCHES)
+def test_restoration_returns_the_rules_before_the_split(plain, share, match):
+    before = copy.deepcopy(plain)
+    changed = divided(plain, share, match)
+
+    assert restored(changed, record(plain, match)) == plain == before
+    assert restored(plain, record(plain, match)) == plain
+    changed_again = divided(restored(changed, record(plain, match)), Share(7, 1000), match)
+    assert changed_again == divided(plain, Share(7, 1000), match)
+
+
+@given(RULES, MATCHES)
+def test_only_backends_of_the_service_change(plain, match):
+    changed = divided(plain, match=match)
+    unchanged = [entry for entry in plain if "foo" not in rules.services_of([entry], NAMESPACE)]
+
+    assert [entry for entry in changed
+            if not {*PAIR} & {*rules.services_of([entry], NAMESPACE)}] == unchanged
+    assert "foo" not in rules.services_of(changed, NAMESPACE)
+    assert all({**entry["backendRefs"][0], "name": "", "weight": 0}
+               == {**item, "name": "", "weight": 0}
+               for entry in changed for item in entry["backendRefs"])
+
+
+@given(RULES, MATCHES)
+def test_restoration_without_a_record_names_the_service_with_weight_1(plain, match):
+    names = rules.services_of(restored(divided(plain, match=match)), NAMESPACE)
+
+    assert not {*PAIR} & {*names}
+    assert set(rules.weights_of(restored(divided(plain, match=match)), "foo", NAMESPACE)) <= {1}
+
+
+def test_weights_and_matches_of_a_split():
+    (tester, share) = divided([rule(backend("foo", 3), name="main", filters=[1])],
+                              Share(125, 1000), MATCH)
+
+    assert [(item["name"], item["weight"]) for item in share["backendRefs"]] == [
+        ("foo-old", 875), ("foo-new", 125)]
+    assert share["name"] == "main" and share["filters"] == tester["filters"] == [1]
+    assert tester["matches"] == [{"path": {"type": "PathPrefix", "value": "/"}, **MATCH[0]}]
+    assert [(item["name"], item["weight"]) for item in tester["backendRefs"]] == [("foo-new", 1)]
+    assert "name" not in tester
+
+
+def test_rule_that_another_client_has_changed_is_kept():
+    plain = [rule(backend("foo", 3))]
+    changed = divided(plain, match=MATCH)
+    changed[0]["matches"][0]["path"] = {"type": "Exact", "value": "/other"}
+
+    (edited, unchanged) = restored(changed, record(plain, MATCH))
+    assert edited["matches"] == changed[0]["matches"]
+    assert edited["backendRefs"] == [backend("foo", 1)]
+    # The record has one weight for two rules.
+    assert unchanged["backendRefs"] == [backend("foo", 1)]
+
+
+def test_backend_that_another_client_has_added_is_kept():
+    plain = [rule(backend("foo", 3))]
+    changed = divided(plain)
+    changed[0]["backendRefs"].append(backend("bar", 9))
+
+    assert restored(changed, record(plain)) == [rule(backend("foo", 3), backend("bar", 9))]
+
+
+def test_services_of_other_kinds_and_namespaces_are_not_of_the_split():
+    foreign = [backend("foo", kind="Other"), backend("foo", group="x"),
+              backend("foo", namespace="other")]
+
+    assert rules.services_of([rule(*foreign)], NAMESPACE) == []
+    assert divided([rule(item) for item in foreign]) == [rule(item) for item in foreign]
+    assert rules.services_of([rule(backend("foo", namespace=NAMESPACE))], NAMESPACE) == ["foo"]
+
+
+@pytest.mark.parametrize("backends, error", [
+    ([backend("foo"), backend("bar")], "rule 2 sends requests to 2 backends"),
+    ([backend("foo", 0)], "rule 2 sends no requests to foo: its weight is 0"),
+])
+def test_rules_that_cannot_be_split_are_refused(backends, error):
+    with pytest.raises(RolloutError, match=error):
+        rules.refuse_rules([rule(backend("foo")), rule(*backends)], "foo", NAMESPACE, "the route")
+
+
+@pytest.mark.parametrize("plain, match, error", [
+    ([rule(backend("foo"), path=str(number)) for number in range(9)], MATCH,
+     "the route would have 18 rules, and Gateway API allows 16"),
+    ([{**rule(backend("foo")), "matches": [{}] * 33}], MATCH * 2,
+     "a rule would have 66 matches, and Gateway API allows 64"),
+    ([{**rule(backend("foo")), "matches": [{"headers": [{"name": "X-Tester"}]}]}], MATCH,
+     "the route already has a condition for a name in match"),
+])
+def test_limits_of_gateway_api_are_refused(plain, match, error):
+    with pytest.raises(RolloutError, match=error):
+        rules.refuse_limits(divided(plain, match=match), "the route")
+    rules.refuse_limits(divided(plain), "the route")
+
+
+def test_share_is_shown_in_percent():
+    assert list(map(str, (Share(1, 100), Share(125, 1000), Share(100, 100)))) == [
+        "1%", "12.5%", "100%"]

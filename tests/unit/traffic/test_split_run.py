@@ -1,0 +1,194 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run the loop of a traffic split: steps, waits, timeouts, check mode, and other clients."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+
+import pytest
+from builders import UPDATE, rc
+from clusters import FakeClock
+from traffic_objects import KEY, MATCHING, RESTORED, SPLIT, VERSIONS, World, backend, pod, rule
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import (
+    Holder,
+    RolloutStatus,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import split_run
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import DRAIN
+
+
+class Cluster:
+    """A cluster whose controllers act at each read, and another client after each write."""
+
+    def __init__(self, world, request, settles=True, act=lambda world, write: None):
+        self.world, self.request, self.settles, self.act = world, request, settles, act
+        self.clock, self.lines = FakeClock(), []
+
+    def read(self):
+        if self.settles:
+            self.world.settle()
+        return self.world.read(self.request.restores)
+
+    def write(self, write):
+        is_applied = self.world.write(write)
+        self.act(self.world, write)
+        return is_applied
+
+    def settle(self):
+        return
+
+    def run(self, stop=lambda: ""):
+        return split_run.SplitRun(self.request, self, self.clock, self.lines.append, stop).run()
+
+
+def test_result_of_a_split_and_of_its_restoration():
+    cluster = Cluster(World(rule(backend("foo", 3))), SPLIT)
+    result = cluster.run()
+    old, new = result["services"]
+    if cluster.world.services[old]["spec"]["selector"][KEY] != "aaa":
+        old, new = new, old
+
+    assert result["changed"] and result["weight"] == "1%"
+    assert [(step["action"], step["from"], step["to"]) for step in result["steps"]] == [
+        ("annotate", None, "split of foo"),
+        ("create", None, {"app": "foo", KEY: "aaa"}), ("create", None, {"app": "foo", KEY: "bbb"}),
+        ("update", "foo 3", ", ".join(sorted([f"{old} 99", f"{new} 1"])))]
+    assert result["diff"]["before"] == {"rules": [rule(backend("foo", 3))]}
+    assert result["diff"]["after"] == {"rules": cluster.world.rules}
+    assert cluster.lines[0] == "annotate HTTPRoute edge: split of foo"
+    assert cluster.lines[1] == f"create Service {old}: app=foo,{KEY}=aaa"
+    assert not cluster.run()["changed"]
+
+    cluster.request = RESTORED
+    start = cluster.clock.now
+    restored = cluster.run()
+    assert [step["action"] for step in restored["steps"]] == [
+        "restore", "delete", "delete", "restore"]
+    assert (restored["services"], restored["weight"]) == ([], None)
+    assert f"edge: waiting until {DRAIN.until}" in cluster.lines
+    assert cluster.clock.now - start >= split_run.DRAIN_SECONDS
+
+
+def test_restoration_without_a_gateway_does_not_wait_for_requests():
+    cluster = Cluster(World(), SPLIT, settles=False,
+                      act=lambda world, write: world.become_ready())
+    cluster.world.route["status"] = {}
+    warnings = cluster.run()["warnings"]
+    assert warnings == ["no Gateway has accepted the HTTPRoute edge: the rules have no effect yet"]
+    cluster.request, start = RESTORED, cluster.clock.now
+    cluster.run()
+    assert cluster.clock.now - start < split_run.DRAIN_SECONDS
+
+
+def test_timeout_names_the_wait_and_the_command_that_restores():
+    cluster = Cluster(World(), dataclasses.replace(SPLIT, timeout=7), settles=False)
+    with pytest.raises(RolloutError, match="timed out after 7 s, waiting until the Service foo-"
+                       ) as failed:
+        cluster.run()
+    assert len(failed.value.progress["steps"]) == 3 and failed.value.progress["changed"]
+    assert failed.value.next_command.startswith("run the same task again, or:\nansible localhost")
+
+
+def test_task_stops_with_ansible():
+    cluster = Cluster(World(), SPLIT)
+    with pytest.raises(RolloutError, match=r"stopped \(SIGTERM\)"):
+        cluster.run(lambda: "SIGTERM")
+    assert cluster.world.rules == World().rules
+
+
+def edit(world, write, weight):
+    """Change the weights of a split, as another client that fights with the task."""
+    entry = world.rules[0]
+    if len(entry["backendRefs"]) == 2:
+        old, new = entry["backendRefs"]
+        world.put_rules([{**entry, "backendRefs": [{**old, "weight": weight}, new]}])
+
+
+def test_change_of_another_client_is_kept_and_reported():
+    cluster = Cluster(World(), SPLIT, act=lambda world, write: edit(world, write, 50))
+    with pytest.raises(RolloutError, match="another client has changed the rules after this task"):
+        cluster.run()
+    assert [item["weight"] for item in cluster.world.rules[0]["backendRefs"]] == [50, 1]
+
+
+def test_writes_that_are_always_rejected_end_the_task():
+    cluster = Cluster(World(), SPLIT)
+    attempts = []
+    cluster.write = lambda write: attempts.append(write)
+    with pytest.raises(RolloutError, match="the HTTPRoute edge was changed before each of 11 wri"):
+        cluster.run()
+    assert len(attempts) == split_run.MAX_REJECTIONS + 1
+
+
+def test_split_of_another_update_is_replaced_in_one_task():
+    cluster = Cluster(World(), MATCHING)
+    first = cluster.run()["services"]
+    cluster.world.versions = dataclasses.replace(VERSIONS, new="ccc", labels=(
+        VERSIONS.labels[0], {**VERSIONS.labels[1], KEY: "ccc"}))
+    second = cluster.run()
+    assert len(second["services"]) == 2 and second["services"] != first
+
+
+@pytest.mark.parametrize("first, request_", [([], SPLIT), ([], MATCHING), ([SPLIT], RESTORED),
+                                             ([MATCHING], SPLIT)])
+def test_check_mode_plans_the_steps_of_the_task(first, request_):
+    world = World(versions=dataclasses.replace(VERSIONS, unlabeled=()))
+    for earlier in first:
+        Cluster(world, earlier).run()
+    before = world.key()
+    planned = split_run.run(request_, Cluster(world, request_, settles=False), True,
+                            lambda line: None, lambda: "")
+    assert world.key() == before
+
+    applied = Cluster(world, request_).run()
+    keys = ("action", "kind", "name", "from", "to")
+    assert ([[step[key] for key in keys] for step in planned["steps"]]
+            == [[step[key] for key in keys] for step in applied["steps"]])
+    assert planned["diff"] == applied["diff"] and planned["services"] == applied["services"]
+
+
+def test_check_mode_labels_each_old_pod_once():
+    lonely = (pod("foo-1", labels={"app": "foo"}), pod("foo-2", labels={"app": "foo"}))
+    world = World(versions=dataclasses.replace(VERSIONS, unlabeled=lonely))
+    planned = split_run.run(SPLIT, Cluster(world, SPLIT), True, lambda line: None, lambda: "")
+    assert [step["name"] for step in planned["steps"] if step["kind"] == "Pod"] == [
+        "foo-1", "foo-2"]
+
+
+def gateway(*pods):
+    return types.SimpleNamespace(live_pods=lambda selector: pods)
+
+
+def status(*holders, phase="paused"):
+    return RolloutStatus(None, phase=phase, holders=holders)
+
+
+def test_versions_come_from_the_pods_of_the_controllers():
+    primary = Controller.from_api(rc("foo"))
+    old = pod("a", labels={"app": "foo"})._replace(owner=primary.uid)
+    foreign = pod("x", labels={"app": "foo", UPDATE.label_key: "zzz"})
+    successor = Controller.from_api(rc("foo-2"))
+    new = pod("b", labels={"app": "foo", UPDATE.label_key: "bbb"})._replace(owner=successor.uid)
+    holders = (Holder(primary, None), Holder(successor, {}))
+
+    versions = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
+                               gateway(old, foreign, new), status(*holders))
+    assert versions.new == "bbb" and versions.unlabeled == (old,) and len(versions.old) == 10
+    with pytest.raises(RolloutError, match="does not distinguish the old from the new pods"):
+        split_run.versions(types.SimpleNamespace(creates_successor=False), UPDATE,
+                           gateway(old, new), status(*holders))
+
+
+def test_update_and_readable_revisions_are_required():
+    flow = types.SimpleNamespace(creates_successor=False)
+    with pytest.raises(RolloutError, match="no update is in progress"):
+        split_run.versions(flow, UPDATE, gateway(), status(phase="complete"))
+    unknown = Holder(Controller.from_api(rc("foo")), {KEY: ""})
+    with pytest.raises(RolloutError, match="the new pods are unknown without permission"):
+        split_run.versions(flow, UPDATE, gateway(), status(unknown))

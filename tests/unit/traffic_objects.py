@@ -1,0 +1,207 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Objects of a traffic split, and a model of the API server for them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+
+import pytest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import (
+    PreconditionFailed,
+    apply_patch,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Create,
+    Delete,
+    Done,
+    Patch,
+    Step,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.objects import (
+    SERVICE_NAME,
+    Objects,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.observed import Versions
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
+    TrafficRequest,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
+
+NAMESPACE, ROUTE_UID = "shop", "uid of the route"
+KEY = "pod-template-hash"
+LABELS = ({"app": "foo", KEY: "aaa"}, {"app": "foo", KEY: "bbb"})
+VERSIONS = Versions(KEY, "aaa", "bbb", (), LABELS)
+MATCH = ({"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]},)
+OPTIONS = {"name": "foo", "route": "edge"}
+SPLIT = TrafficRequest("foo", NAMESPACE, "edge", share=Share(1, 100), options=OPTIONS)
+MATCHING = dataclasses.replace(SPLIT, share=Share(10, 100), match=MATCH)
+RESTORED = dataclasses.replace(SPLIT, share=Share(0, 100), restores=True)
+
+
+def backend(name, weight=1, **fields):
+    return {"group": "", "kind": "Service", "name": name, "port": 80, "weight": weight, **fields}
+
+
+def rule(*backends, path="/", **fields):
+    return {"matches": [{"path": {"type": "PathPrefix", "value": path}}],
+            "backendRefs": list(backends), **fields}
+
+
+def route(*rules, annotations=None, **metadata):
+    return {"kind": "HTTPRoute", "metadata": {
+        "name": "edge", "namespace": NAMESPACE, "uid": ROUTE_UID, "resourceVersion": "1",
+        "generation": 1, **({"annotations": annotations} if annotations else {}), **metadata},
+        "spec": {"rules": list(rules or [rule(backend("foo"))])},
+        "status": {"parents": [parent(1)]}}
+
+
+def parent(generation, **statuses):
+    return {"parentRef": {"name": "gateway"}, "conditions": [
+        {"type": kind, "status": statuses.get(kind, "True"), "observedGeneration": generation,
+         "message": "no such backend"} for kind in ("Accepted", "ResolvedRefs")]}
+
+
+def service(name="foo", selector=None, **fields):
+    return {"kind": "Service",
+            "metadata": {"name": name, "namespace": NAMESPACE, "uid": f"uid of {name}",
+                         "resourceVersion": "1", **fields.pop("metadata", {})},
+            "spec": {"type": "ClusterIP", "clusterIP": "10.0.0.1",
+                     "selector": {"app": "foo"} if selector is None else selector,
+                     "ports": [{"name": "http", "port": 80, "protocol": "TCP",
+                                "targetPort": 8080}], **fields}}
+
+
+def pod(name, is_new=False, labels=None):
+    return Pod(name, f"uid of {name}", LABELS[is_new] if labels is None else labels, "owner")
+
+
+class World:
+    """Route and Services at an API server; controllers act only when a test calls them."""
+
+    def __init__(self, *rules, services=(), versions=VERSIONS):
+        self.route = route(*rules)
+        items = [service(), service("bar", {"app": "bar"}), *services]
+        self.services = {item["metadata"]["name"]: item for item in items}
+        #: The uids of Services with a ready endpoint.
+        self.ready = {item["metadata"]["uid"] for item in items}
+        self.versions = versions
+        #: The number of writes, for unique uids and versions.
+        self.writes = 1
+
+    def copy(self):
+        """Return a copy; no method changes an object in place."""
+        world = copy.copy(self)
+        world.services, world.ready = dict(self.services), set(self.ready)
+        return world
+
+    def key(self):
+        """Return the state as text; resourceVersions count only in the record of the route."""
+        metadata = {**self.route["metadata"], "resourceVersion": ""}
+        uids = {name: item["metadata"]["uid"] for name, item in self.services.items()}
+        return json.dumps([{**self.route, "metadata": metadata}, uids, sorted(self.ready)],
+                          sort_keys=True)
+
+    def read(self, restores=False):
+        slices = [{"metadata": {"labels": {SERVICE_NAME: name},
+                                "ownerReferences": [{"uid": item["metadata"]["uid"],
+                                                     "controller": True}]},
+                   "endpoints": [{"conditions": {
+                       "ready": item["metadata"]["uid"] in self.ready}}]}
+                  for name, item in self.services.items()]
+        return Objects(self.route, tuple(self.services.values()), tuple(slices),
+                       None if restores else self.versions)
+
+    def observed(self, request, is_drained=True):
+        return self.read(request.restores).observed(is_drained)
+
+    def write(self, write):
+        """Apply a write; return False if a precondition fails."""
+        self.writes += 1
+        is_applied = self._apply(write)
+        self.writes -= not is_applied
+        return is_applied
+
+    def _apply(self, write):
+        if isinstance(write, Create):
+            if write.name in self.services:
+                return False
+            metadata = {**write.manifest["metadata"], "uid": f"uid {self.writes}",
+                        "resourceVersion": str(self.writes)}
+            self.services[write.name] = {**write.manifest, "metadata": metadata}
+            return True
+        if isinstance(write, Delete):
+            stored = self.services.get(write.name, {"metadata": {}})["metadata"]
+            if {key: stored.get(key) for key in write.preconditions} != write.preconditions:
+                return False
+            del self.services[write.name]
+            return True
+        assert isinstance(write, Patch) and write.kind == "HTTPRoute"
+        try:
+            self.put_route(apply_patch(self.route, write))
+        except PreconditionFailed:
+            return False
+        return True
+
+    def put_route(self, item):
+        """Store the route as a write of a client: with another version, and generation."""
+        metadata = {**item["metadata"], "resourceVersion": str(self.writes)}
+        if item["spec"] != self.route["spec"]:
+            metadata["generation"] += 1
+        self.route = {**item, "metadata": metadata}
+
+    def annotate(self, annotations):
+        self.writes += 1
+        metadata = {**self.route["metadata"], "annotations": annotations}
+        self.put_route({**self.route, "metadata": metadata})
+
+    def put_rules(self, rules):
+        self.writes += 1
+        self.put_route({**self.route, "spec": {"rules": rules}})
+
+    @property
+    def rules(self):
+        return self.route["spec"]["rules"]
+
+    def become_ready(self):
+        """Let the controllers make each Service ready that selects pods."""
+        self.ready |= {item["metadata"]["uid"] for item in self.services.values()}
+
+    def observe_route(self):
+        """Let the Gateway observe the route."""
+        generation = self.route["metadata"]["generation"]
+        self.route = {**self.route, "status": {"parents": [parent(generation)]}}
+
+    def settle(self):
+        self.become_ready()
+        self.observe_route()
+
+    def named(self):
+        return [item["name"] for entry in self.rules for item in entry["backendRefs"]]
+
+    def check(self):
+        """Assert that each request reaches a ready pod, and that foreign Services are unchanged."""
+        for name in self.named():
+            assert name in self.services, f"the route names {name}, which does not exist"
+            uid = self.services[name]["metadata"]["uid"]
+            assert uid in self.ready, f"the route names {name}, which is not ready"
+        assert {"foo", "bar"} <= self.services.keys()
+
+
+def run(world, request):
+    """Run a task to its end, with controllers that act after each turn."""
+    for _turn in range(40):
+        decision = plan(request, world.observed(request))
+        if isinstance(decision, Done):
+            return
+        if isinstance(decision, Step):
+            assert world.write(decision.write)
+            world.check()
+        world.settle()
+    pytest.fail("the task does not end")

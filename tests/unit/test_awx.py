@@ -9,6 +9,8 @@ import json
 import re
 from pathlib import Path
 
+import jinja2
+import jinja2.sandbox
 import pytest
 import yaml
 
@@ -71,37 +73,96 @@ def test_the_credential_type_injects_the_options_of_the_module():
 def test_the_awx_project_imports_each_playbook():
     imported = {path.stem: yaml.safe_load(path.read_text())[0]["ansible.builtin.import_playbook"]
                 for path in EXAMPLES.glob("*.yml")
-                if not path.stem.endswith("-environment")}
+                if "ansible.builtin.import_playbook" in path.read_text()}
 
     assert imported == {path.stem: f"baton.kubernetes.{path.stem}"
                         for path in (ROOT / "playbooks").glob("*.yml")}
 
 
-def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_without_approval():
-    page = (ROOT / "docs" / "how-to" / "awx.md").read_text()
-    templates, workflow = (yaml.safe_load(block)[0]["tasks"]
-                           for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-                           if "awx.awx" in block)
-    playbooks = {node["name"]: node["playbook"] for node in templates[-1]["loop"]}
-    nodes = {node["identifier"]: node
-             for node in workflow[0]["awx.awx.workflow_job_template"]["workflow_nodes"]}
+class UnsafeLoader(yaml.SafeLoader):
+    """Loader that reads !unsafe as text, which Ansible does not evaluate."""
 
-    jobs = {name: node
-            for name, node in nodes.items()
-            if node["unified_job_template"]["type"] == "job_template"}
-    assert {name: playbooks[node["unified_job_template"]["name"]]
-            for name, node in jobs.items()} == {
-        "canary": "image_bump", "rest": "image_bump", "back": "rollback"}
+
+UnsafeLoader.add_constructor("!unsafe", UnsafeLoader.construct_scalar)
+#: Keys of the objects in the roles of infra.aap_configuration (read from the roles' tasks).
+KEYS = {
+    "controller_execution_environments": {"name", "image"},
+    "controller_projects": {"name", "organization", "scm_type", "scm_url", "scm_update_on_launch",
+                            "default_environment"},
+    "controller_inventories": {"name", "organization"},
+    "controller_hosts": {"name", "inventory", "variables"},
+    "controller_notifications": {"name", "organization", "notification_type",
+                                 "notification_configuration", "messages"},
+    "controller_templates": {"name", "organization", "project", "playbook", "inventory",
+                             "execution_environment", "credentials", "survey_enabled",
+                             "survey_spec", "notification_templates_success",
+                             "notification_templates_error"},
+    "controller_workflows": {"name", "organization", "ask_variables_on_launch",
+                             "simplified_workflow_nodes"},
+}
+
+
+@pytest.fixture
+def configuration():
+    return yaml.load((AWX / "controller.yml").read_text(), UnsafeLoader)
+
+
+def test_the_configuration_has_the_shape_of_infra_aap_configuration(configuration):
+    (credential_type,) = configuration.pop("controller_credential_types")
+
+    assert "kubeconfig.credential_type.json" in credential_type
+    assert configuration.keys() == KEYS.keys()
+    assert {kind: {key for item in items for key in item} - KEYS[kind]
+            for kind, items in configuration.items()} == {kind: set() for kind in KEYS}
+
+
+def test_the_configuration_refers_to_its_own_objects(configuration):
+    names = {kind: {item["name"] for item in items} for kind, items in configuration.items()
+             if kind != "controller_credential_types"}
+
+    for template in configuration["controller_templates"]:
+        assert (EXAMPLES / template["playbook"]).is_file()
+        (survey,) = re.findall(r"/(\w+\.survey\.json)", template["survey_spec"])
+        assert (AWX / survey).is_file() and survey.startswith(Path(template["playbook"]).stem)
+        assert template["project"] in names["controller_projects"]
+        assert template["inventory"] in names["controller_inventories"]
+        assert template["execution_environment"] in names["controller_execution_environments"]
+        assert {*template["notification_templates_success"],
+                *template["notification_templates_error"]} <= names["controller_notifications"]
+
+
+@pytest.mark.parametrize("artifacts", [{}, {"msg": 'foo: "v2" is on\nall 4 pods {{ 1 }}'}])
+@pytest.mark.parametrize("event", ["success", "error"])
+def test_a_notification_is_json_with_the_outcome(configuration, event, artifacts):
+    (notification,) = configuration["controller_notifications"]
+    job = {"name": "Image bump", "status": "successful", "job_explanation": "", "artifacts":
+           artifacts}
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined)
+
+    text = environment.from_string(notification["messages"][event]["body"]).render(
+        job=job, url="https://awx.example.com/#/jobs/1")
+
+    assert artifacts.get("msg", "") in json.loads(text)["text"]
+
+
+def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_without_approval(
+        configuration):
+    playbooks = {node["name"]: node["playbook"] for node in configuration["controller_templates"]}
+    (workflow,) = configuration["controller_workflows"]
+    nodes = {node["identifier"]: node for node in workflow["simplified_workflow_nodes"]}
+
+    jobs = {name: node for name, node in nodes.items() if "unified_job_template" in node}
+    assert {name: playbooks[node["unified_job_template"]] for name, node in jobs.items()} == {
+        "canary": "image_bump.yml", "rest": "image_bump.yml", "back": "rollback.yml"}
     questions = {question["variable"]
                  for question in json.loads((AWX / "image_bump.survey.json").read_text())["spec"]}
     assert all(node.get("extra_data", {}).keys() <= questions for node in jobs.values())
-    following = {(name, when): [target["identifier"] for target in targets]
-                 for name, node in nodes.items()
-                 for when, targets in node.get("related", {}).items()}
+    following = {(name, when): node[when] for name, node in nodes.items()
+                 for when in ("success_nodes", "failure_nodes", "always_nodes") if when in node}
     assert following == {("canary", "success_nodes"): ["approve"],
                          ("approve", "success_nodes"): ["rest"],
                          ("approve", "failure_nodes"): ["back"]}
-    assert nodes["approve"]["unified_job_template"]["timeout"] > 0
+    assert nodes["approve"]["approval_node"]["timeout"] > 0
 
 
 def test_the_execution_environment_has_the_packages_of_the_documentation():

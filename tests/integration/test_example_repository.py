@@ -1,0 +1,99 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run the repository of examples/ as a team does: with its permissions, inventory and checks."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+from objects import eventually
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RESOURCES = {"Role": "roles", "RoleBinding": "rolebindings"}
+
+
+class Shop(http.server.BaseHTTPRequestHandler):
+    """Handler of a service that is healthy at the first request only."""
+
+    requests = 0
+
+    def do_GET(self):
+        Shop.requests += 1
+        self.send_response(200 if self.path == "/health" and Shop.requests == 1 else 503)
+        self.end_headers()
+
+    def log_message(self, *_unused):
+        """Discard the log."""
+
+
+@pytest.fixture
+def shop_url():
+    """Run the service of the check, and provide its address."""
+    Shop.requests = 0
+    with http.server.HTTPServer(("127.0.0.1", 0), Shop) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def play(namespace, plain_environment, tmp_path, shop_url):
+    """Provide a function that runs a playbook of a copy of the repository, with the permissions of
+    rbac.yml alone.
+    """
+    repository = tmp_path / "rollouts"
+    shutil.copytree(EXAMPLES, repository)
+    namespace.call("DELETE", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}"
+                             "/rolebindings/baton")
+    items = list(yaml.safe_load_all((EXAMPLES / "rbac.yml").read_text()))
+    for item in items:
+        if item["kind"] != "ServiceAccount":  # which the namespace of the test already has
+            item["metadata"]["name"] = item.get("roleRef", item["metadata"])["name"] = "example"
+            namespace.call("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/"
+                                   f"{namespace.name}/{RESOURCES[item['kind']]}", item)
+    (rules,) = (item["rules"] for item in items if item["kind"] == "Role")
+    eventually(lambda: namespace.is_allowed(rules), "the permissions of rbac.yml")
+
+    def play(name, *options):
+        command = ["ansible-playbook", "-i", "inventory/one.yml", name, *options]
+        environment = {**plain_environment, "K8S_AUTH_KUBECONFIG": namespace.kubeconfig}
+        return subprocess.run(command, cwd=repository, env=environment, capture_output=True,
+                              text=True, timeout=240, check=False)
+
+    return play
+
+
+def test_a_check_of_the_repository_rolls_its_play_back(namespace, play, shop_url):
+    """The check passes at the first stage and fails at the second."""
+    namespace.make_deployment(4, name="shop")
+
+    run = play("shop.yml", "-e", "image=myimage:v2", "-e", f"shop_namespace={namespace.name}",
+               "-e", f"shop_url={shop_url}")
+
+    assert run.returncode != 0 and "smoke.yml" in run.stdout, run.stdout + run.stderr
+    assert Shop.requests == 1 + 4  # the retries of the second stage
+    assert {pod["spec"]["containers"][0]["image"]
+            for pod in namespace.pods() if "deletionTimestamp" not in pod["metadata"]} == {
+        "myimage:v1"}
+
+
+def test_the_inventory_of_many_clusters_has_regions(plain_environment):
+    output = subprocess.run(["ansible-inventory", "-i", "inventory/many.yml", "--list"],
+                            cwd=EXAMPLES, env=plain_environment, capture_output=True, text=True,
+                            check=True, timeout=60).stdout
+    inventory = json.loads(output)
+
+    assert inventory["canary"]["hosts"] == ["malmo"]
+    assert inventory["europe"]["hosts"] == ["lyon", "porto"]
+    assert {values["context"] for values in inventory["_meta"]["hostvars"].values()} == {
+        "malmo", "lyon", "porto"}

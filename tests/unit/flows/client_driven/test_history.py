@@ -138,9 +138,9 @@ def test_edited_template_has_no_author():
         rc(annotations={object_meta.LAST_ROLLOUT: record("updated", who="jane@desk")},
            creationTimestamp="2026-01-01T00:00:00Z"))
 
-    (now,) = history.revisions(primary, [], object_meta.DEPLOYMENT_LABEL)
+    (current,) = history.revisions(primary, [], object_meta.DEPLOYMENT_LABEL)
 
-    assert (now.number, now.time, now.who) == (1, "2026-01-01T00:00:00Z", "")
+    assert (current.number, current.time, current.who) == (1, "2026-01-01T00:00:00Z", "")
 
 
 def test_rollback_to_a_revision_stores_no_duplicate():
@@ -155,7 +155,7 @@ def test_rollback_to_a_revision_stores_no_duplicate():
     assert not world.run_task(**rollback_to(1))["changed"]
     assert not world.run_task(**rollback_to(4))["changed"]
     assert revision_steps(world.run_task(**update_to(2))) == ["myimage:v1 as revision 4",
-                                                                 "revision 1"]
+                                                              "revision 1"]
     assert world.history() == [(5, "myimage:v2"), (4, "myimage:v1"), (3, "myimage:v3")]
     assert len(world.cluster.stored_revisions) == 3
 

@@ -864,7 +864,7 @@ def test_definition_with_the_selector_of_foo_is_refused():
 
 def test_annotations_of_a_rollback_on_both_controllers():
     cluster = ClusterModel([rc(), new(1)])
-    for _mark in range(2):
+    for _step in range(2):
         decision = decide(ROLLBACK, *cluster.items.values())
         assert cluster.write(decision.write)
 
@@ -947,7 +947,7 @@ def test_ended_update_changed_by_admission_matches_the_request(
     assert summary(decide(request_, item, is_confirmed=True))[0] == "done"
     with contextlib.suppress(RolloutError):
         assert summary(decide(request_, item))[0] == "annotate", (
-            "an annotation says so, and nothing else")
+            "only an annotation confirms the request")
     another_request = dataclasses.replace(request_, images={"": "myimage:v3"})
     with contextlib.suppress(RolloutError):
         assert summary(decide(another_request, item))[0] == "annotate"
@@ -1046,10 +1046,10 @@ def changes_that_matter(step):
         yield lambda item: {**item,
                             "spec": {**item["spec"],
                                      "template": template(priorityClassName="another")}}
-    for mark in object_meta.UPDATE_ANNOTATIONS:
-        yield lambda item, mark=mark: with_metadata(
+    for key in object_meta.UPDATE_ANNOTATIONS:
+        yield lambda item, key=key: with_metadata(
             item,
-            annotations={**item["metadata"]["annotations"], mark: "changed by another client"})
+            annotations={**item["metadata"]["annotations"], key: "changed by another client"})
 
 
 def with_metadata(item, **fields):
@@ -1061,8 +1061,8 @@ def test_scale_tests_uid_size_and_annotations():
         "/metadata/uid": f"uid of {SUCCESSOR}",
         "/spec/replicas": 0,
         **{"/metadata/annotations/"
-           + mark.replace("/", "~1"): new()["metadata"]["annotations"].get(mark)
-           for mark in object_meta.UPDATE_ANNOTATIONS},
+           + key.replace("/", "~1"): new()["metadata"]["annotations"].get(key)
+           for key in object_meta.UPDATE_ANNOTATIONS},
     }
 
 
@@ -1159,12 +1159,13 @@ FROZEN = scaler({"behavior": None, "minReplicas": 2})
     (UPDATE, [rc(image="myimage:v2")], FROZEN, ("restore", "hpa", "does nothing", "at work")),
     (paused(Size(1)), [old(2, annotate=PAUSED_AT["1"]), new(1)], FROZEN,
      ("done", f"foo is already paused: {SUCCESSOR} has 1 of 3 replicas")),
-], ids=["no change of a size", "before the first change of a size", "once", "before the handover",
+], ids=["no change of a size", "before the first change of a size", "frozen already",
+        "before the handover",
         "restored before the annotations are removed",
         "unfrozen autoscaler at the end", "no change", "rollback", "ignored",
         "refused only if there is something to do",
         "restored although ignored", "frozen by a killed task",
-        "the same after a rollback",
+        "frozen by a killed task, after a rollback",
         "frozen by a killed task, no change", "pause"])
 def test_autoscaler_is_frozen_during_the_update(request_, items, autoscaler, expected):
     assert summary(decide(request_, *items, autoscaler=autoscaler)) == expected

@@ -400,7 +400,7 @@ def test_stored_data_of_any_type_is_refused_by_name(data):
 
 
 def forged(image="myimage:evil"):
-    """Return forged ControllerRevisions and ReplicaSets of another client that wants foo's pods."""
+    """Return a ControllerRevision and a ReplicaSet, forged by another client to get foo's pods."""
     other_world = World(rc(replicas=2, image=image))
     other_world.run_steps(2)
     return {REVISION: other_world.find(REVISION, "foo-migration"),

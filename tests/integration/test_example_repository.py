@@ -55,7 +55,7 @@ def play(namespace, plain_environment, tmp_path, shop_url):
     shutil.copytree(EXAMPLES, repository)
     namespace.call("DELETE", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}"
                              "/rolebindings/baton")
-    items = list(yaml.safe_load_all((EXAMPLES / "rbac.yml").read_text()))
+    items = yaml.safe_load((EXAMPLES / "rbac.yml").read_text())["items"]
     for item in items:
         if item["kind"] != "ServiceAccount":  # which the namespace of the test already has
             item["metadata"]["name"] = item.get("roleRef", item["metadata"])["name"] = "example"

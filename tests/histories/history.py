@@ -455,7 +455,8 @@ class History(RuleBasedStateMachine):
         if self.kind == "DaemonSet" and self.is_recreated:
             missing = max(1, missing)
         surge = max(_surge(params, self.kind, size, self.own) for size in self.sizes)
-        ceiling = max(len(self.world.pods()), max(self.sizes) + surge)
+        pods = len(self.world.pods())
+        ceiling = max(pods, max(self.sizes) + surge + pods - len(self._pods()))
         # The Deployment controller ignores terminating pods, the DaemonSet controller creates pods
         # while old pods terminate, and a killed task may have left a surge.
         surges = self.kind == "DaemonSet" and (surge or self.has_broken or self.is_unmarked)

@@ -49,9 +49,10 @@ options:
       - Label selectors in the syntax of C(kubectl -l). All controllers of O(kind) or O(kinds) that
         match all selectors are updated. A controller that an owner controls is skipped.
       - With O(image) but no O(container), a controller without an image of the same repository is
-        skipped. With O(container) or O(images), a controller without that container fails before
-        the first change. With O(state=rolled_back), a controller without an update in progress is
-        skipped.
+        skipped. With O(container) or O(images), a controller that lacks one of the containers fails
+        before the first change; with the default of O(max_failures), no controller is updated then.
+        With O(state=rolled_back), a controller without an update in progress is skipped.
+      - The task fails if no controller matches.
     type: list
     elements: str
   field_selectors:
@@ -148,7 +149,7 @@ options:
   to_revision:
     description:
       - Revision to restore with O(state=rolled_back), even after a completed update. V(previous)
-        undoes the last update; a second run changes nothing.
+        undoes the last update. If that has been rolled back already, nothing changes.
         M(baton.kubernetes.rolling_update_info) lists the revisions.
       - By default, only an update in progress is rolled back.
     type: str
@@ -253,8 +254,8 @@ options:
   on_failure:
     description: What to do if the new pods do not become available or do not pass O(soak).
       V(stop) leaves the update in progress, and the same task resumes it. V(rollback) rolls back,
-      unless the task had nothing to update or the last steps of the update have begun. The task
-      fails in either case.
+      also in a task that resumes the update, unless no update is in progress or its last steps have
+      begun. The task fails in either case.
     type: str
     choices: [stop, rollback]
     default: stop

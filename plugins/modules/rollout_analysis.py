@@ -227,6 +227,8 @@ options:
           - V(zero) uses the value 0, also for the old pods, for example for a count of errors,
             whose series do not exist before the first error. The other choices apply only to the
             new pods. Without a number for the old pods, a comparison is inconclusive.
+          - For a ratio of errors to requests, add C(or vector(0)) to the errors in the query, so
+            that only the lack of requests is empty.
         type: str
         choices: [inconclusive, pass, fail, zero]
         default: inconclusive

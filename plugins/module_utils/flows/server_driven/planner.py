@@ -60,7 +60,10 @@ class Planner(Rules[ObservedT]):
         self.refuse_paused()
         # | none | it has the desired template, and the server replaces its pods | wait |
         if has_template and self.is_replacing:
-            return dataclasses.replace(self.progress(), is_idle=True)
+            wait = self.progress()
+            # | none | the same, and `wait: false` | done, unchanged |
+            return (dataclasses.replace(wait, is_idle=True) if request.waits
+                    else Done(f"{primary.name} already has the desired template: {wait.until}"))
         # | none | else, without `rolled_back` | **update**: template, settings, record |
         return self.begin(desired, Rollout.UPDATING)
 

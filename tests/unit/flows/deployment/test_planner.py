@@ -135,6 +135,16 @@ def test_wait_false_ends_after_the_start():
     assert decide(START, model).message.startswith("the update of foo is already in progress: ")
 
 
+def test_wait_false_ends_while_pods_of_the_desired_template_are_unavailable():
+    model = cluster()
+    item = model.items["foo"]
+    item["spec"]["template"] = template("myimage:v2")
+    item["metadata"]["generation"] += 1
+
+    assert decide(UPDATE, model).is_idle
+    assert decide(START, model).message.startswith("foo already has the desired template: ")
+
+
 def test_wait_false_after_a_finished_update():
     model = cluster()
     go(START, model, until="update")

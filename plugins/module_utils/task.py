@@ -178,7 +178,7 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
               "job_template": os.environ.get(JOB_TEMPLATE)}
     many = fleet.Fleet.from_params(params)
     # Reject invalid options before the first request to the API server.
-    requests = places.probes(params, many.kinds if many else [params.get("kind")])
+    requests = places.placeholder_requests(params, many.kinds if many else [params.get("kind")])
     access, requests = places.expand(params, requests)
     watches_pods = many is None and not is_read_only
     with contextlib.ExitStack() as stack:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the base class of the action plugins, which prepares the arguments of a task.
+"""Define the base class of the action plugins: each prepares the arguments of a task.
 
 If the connection allows it, secrets among the arguments are not written to files.
 """
@@ -26,7 +26,10 @@ from . import in_process
 
 
 class ModuleAction(ActionBase):
-    """Base class of an action plugin for a module, or for the code of a module."""
+    """Base class of the action plugins.
+
+    Each runs a module, or the module's code in this process.
+    """
 
     _supports_async = True
     _supports_check_mode = True
@@ -35,14 +38,15 @@ class ModuleAction(ActionBase):
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
         """Complete and check the arguments of the task. Each action calls this method first."""
         super().run(tmp, task_vars)
-        # The roles pass all options as one template in the argument _arguments. Ansible warns of a
-        # template in place of the arguments, because facts could inject options. The options here
-        # come only from the argument_specs.yml of the role.
+        # The roles pass all options as one template in the argument _arguments. Ansible warns
+        # if a template supplies a task's whole arguments, because facts could inject options. The
+        # options here come only from the argument_specs.yml of the role.
         if isinstance(self._task.args.get("_arguments"), dict):
             self._task.args |= self._task.args.pop("_arguments")
         try:
             headers = check_type_dict(self._task.args.get("proxy_headers") or {})
-        except TypeError:  # the invocation in the result of the module would contain the value
+        except TypeError:
+            # Fail here: if the module failed, its result would show the value in `invocation`.
             raise AnsibleActionFail("proxy_headers is not a mapping") from None
         self._task.args |= {"proxy_headers": headers} if headers else {}
         self._reject_jinja_file(self._task.args.get("template"))
@@ -105,8 +109,8 @@ class ModuleAction(ActionBase):
             parts = {"path": template}
         if "path" in parts:
             raise AnsibleActionFail(
-                "template is a mapping, a part of the pod template (metadata, spec), and not the "
-                "path of a Jinja file: give the file as a whole manifest instead, as in "
+                "template must be a mapping, a part of the pod template (metadata, spec), not the "
+                "path of a Jinja file; render a whole manifest instead: "
                 "definition: \"{{ lookup('ansible.builtin.template', 'foo.yml.j2') }}\"")
 
     def _manifest(self, src: str) -> Json:

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install the software of comparisons, once, in the user's cache and not in .venv."""
+"""Install the software that the benchmarks compare with.
+
+The installation is done once, in the user's cache, not in .venv.
+"""
 
 from __future__ import annotations
 

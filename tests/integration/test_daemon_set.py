@@ -281,8 +281,8 @@ def test_max_surge_applies_to_one_update(namespace, nodes):
     assert observer.min_ready >= SIZE and result["rollout"]["ceiling"] == SIZE + 1
     namespace.patch_daemon_set({"spec": {"updateStrategy": SURGE}})
     with pytest.raises(RolloutError,
-                       match="pause_at cannot be used, because its updateStrategy allows no "
-                             "unavailable pod"):
+                       match="pause_at cannot be used, because the DaemonSet's updateStrategy "
+                             "allows no unavailable pod"):
         update(namespace, image="myimage:v3", pause_at="1")
     update(namespace, image="myimage:v3", pause_at="1", max_unavailable="1")
     assert versions(namespace) == ["v3"] + ["v2"] * 4

@@ -179,8 +179,8 @@ def test_deployment_config_with_earlier_rollouts_is_migrated_and_updated(
 
 
 def kill_and_resume(namespace, simulator, number, after):
-    """Kill a migration at a write, and rerun the task; return whether the migration has that
-    write.
+    """Kill a migration at a write, and rerun the task; return False if the migration has fewer
+    writes.
     """
     simulator.make(2)
     before = uids(namespace.pods())
@@ -198,7 +198,7 @@ def kill_and_resume(namespace, simulator, number, after):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.long  # the next test is a sample
+@pytest.mark.long  # the next test covers selected writes
 @pytest.mark.parametrize("after", [False, True])
 def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(
     project, simulator, after
@@ -296,7 +296,7 @@ def test_killed_rollback_of_a_migration_resumes(project, simulator, after):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [1, 4])
-def test_kind_is_recognized_by_the_name_before_and_during_the_migration(
+def test_kind_may_be_omitted_to_resume_a_migration(
         project, simulator, number):
     simulator.make(2)
     before = uids(project.pods())
@@ -414,7 +414,9 @@ def test_migration_resumes_after_changes_of_other_clients(
 def test_pods_survive_the_deletion_of_the_config_during_the_migration(
     project, simulator
 ):
-    """The garbage collector would delete the ReplicationController and its pods."""
+    """With the DeploymentConfig, the garbage collector deletes the ReplicationController and its
+    pods, except reparented ones.
+    """
     simulator.make(2)
     before = uids(project.pods())
     with project.observer():

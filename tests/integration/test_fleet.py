@@ -307,7 +307,8 @@ def test_check_mode_changes_nothing(namespace, ansible_environment):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("options, sentence", [
     ({"names": ["foo"], "name": "foo"},
-     "give exactly one of name, names and label_selectors (given: name and names)"),
+     "give exactly one of name, names, or selectors (label_selectors, field_selectors); given: "
+     "name and names"),
     ({"label_selectors": ["app=missing"]}, "no ReplicationController matches app=missing"),
     ({"label_selectors": ["app=missing"], "kinds": ["Deployment", "ReplicaSet"]},
      "no Deployment or ReplicaSet matches app=missing"),

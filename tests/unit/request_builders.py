@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build requests as passed to a module: a test states only the relevant options."""
+"""Build the requests that a module parses from its options.
+
+A test gives only the options it needs.
+"""
 
 from __future__ import annotations
 
@@ -44,4 +47,5 @@ def pod_template(*containers, **spec):
                                     for name, _equals, image in pairs]}}
 
 
+#: Options of a task that sets the image to v2.
 V2 = {"image": "myimage:v2"}

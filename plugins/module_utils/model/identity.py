@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Hashes of requests, and the names and label values that contain these hashes. Pure."""
+"""Names and label values: hashes, validation and suggestions. Pure."""
 
 from __future__ import annotations
 
@@ -62,13 +62,14 @@ def migration_name(name: str) -> str:
 def lease_name(kind: str, name: str) -> str:
     """Return the name of the Lease for a controller.
 
-    The dot distinguishes the name from the names of earlier versions.
+    The dot after baton-kubernetes keeps it distinct from the Lease names used by earlier
+    versions.
     """
     return _shortened(f"baton-kubernetes.{kind.lower()}.{name}", kind + name)
 
 
 def lease_name_without_kind(name: str) -> str:
-    """Return the name of the Lease in earlier versions, which did not contain the kind."""
+    """Return the Lease name used by earlier versions, which lacks the kind."""
     return _shortened(f"baton-kubernetes-{name}", name)
 
 
@@ -77,7 +78,7 @@ def _shortened(lease: str, content: str) -> str:
 
 
 def did_you_mean(name: str, names: t.Iterable[str]) -> str:
-    """Return the suggestion of a similar name for the end of an error, or ""."""
+    """Return "; did you mean NAME?" to append to an error message, or ""."""
     import difflib
 
     matches = difflib.get_close_matches(name, names, n=1, cutoff=MIN_SIMILARITY)

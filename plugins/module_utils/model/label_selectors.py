@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Label selectors in kubectl's syntax, for objects that no longer exist. Pure.
+"""Label and field selectors in kubectl's syntax, for objects that no longer exist. Pure.
 
-The API server evaluates selectors for existing objects. Source: labels.Parse of
-k8s.io/apimachinery. An invalid selector matches nothing.
+The API server evaluates selectors for existing objects. The syntax follows labels.Parse in
+k8s.io/apimachinery. A selector that cannot be parsed matches nothing; keys and values are not
+validated.
 """
 
 from __future__ import annotations

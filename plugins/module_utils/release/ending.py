@@ -213,9 +213,10 @@ class Ending:
         if self.rollback:
             return [f"{'' if self.request.name else 'Rolled back: '}{rollback}.", *not_rolled_back]
         is_awx = self.request.layer == "awx"
-        unfinished = self.history.summary.unfinished if self.request.role != "rollback" else []
+        remaining = (self.history.summary.in_progress_or_failed
+                     if self.request.role != "rollback" else [])
         if (self._is_in_progress if event.turn.purpose in ("check", "approval")
-                else is_awx and unfinished):
+                else is_awx and remaining):
             back = next_steps.roll_back(self.request)
             return ["The update is left at that stage.",
                     f"Next: {again} to resume, or {back} to roll back."]
@@ -232,7 +233,8 @@ def next_commands(ending: Ending) -> list[str]:
     """Return the next commands: none after a complete run, or for an invalid request."""
     request, history = ending.request, ending.history
     is_update = request.role == "image_bump"
-    is_resumable = is_update and bool(history.summary.in_progress or history.summary.unfinished)
+    is_resumable = is_update and bool(history.summary.in_progress
+                                      or history.summary.in_progress_or_failed)
     if ending.is_refused or not (is_resumable or history.failed):
         return []
     is_undone = bool(ending.rollback) and not ending.rollback.get("failed")

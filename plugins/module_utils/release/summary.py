@@ -4,7 +4,8 @@
 
 """The status of the controllers according to the result of a task of the module. Pure.
 
-A task file of the user can overwrite the result, so a missing key counts as an empty value.
+A task file supplied by the user (a check) may overwrite the result variable, so a missing key
+counts as an empty value.
 """
 
 from __future__ import annotations
@@ -54,22 +55,30 @@ class Summary:
 
     @property
     def stage_outcome(self) -> str:
-        """Return passed, or stopped if a controller has not reached the stage."""
+        """Return "passed", or "stopped" if a controller has not reached the stage.
+
+        Controllers that have failed or been skipped do not count.
+        """
         return "passed" if set(self.phases.values()) <= {"paused", "complete"} else "stopped"
 
     @property
     def in_progress(self) -> list[str]:
-        """Return the names of the controllers that are paused or progressing."""
+        """Return the names of the controllers that are paused or progressing, without those whose
+        task failed or was skipped.
+        """
         return [name for name, phase in self.phases.items() if phase in IN_PROGRESS]
 
     @property
-    def unfinished(self) -> list[str]:
-        """Return the names of the controllers with an update in progress, failed or not."""
+    def in_progress_or_failed(self) -> list[str]:
+        """Return the names of the controllers with an update in progress, even if the last task
+        failed or skipped them.
+        """
         return [name for name, rollout in self.rollouts.items()
                 if text(rollout, "phase") in IN_PROGRESS]
 
     @property
     def outcome(self) -> str:
+        """Return "updated", or "paused" if an update is still paused or progressing."""
         return "updated" if set(self.phases.values()) <= {"complete"} else "paused"
 
     def as_json(self) -> Json:

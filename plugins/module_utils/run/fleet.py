@@ -5,9 +5,9 @@
 """The update of several controllers by one task: selection, order, concurrency, failures.
 
 The task observes all controllers before the first update, so that a wrong name is reported before
-anything is changed. Each controller has a driver in a thread of its own: a driver that waits for a
-Lease or retries a request does not block the other drivers. All drivers of a kind in a namespace
-share a gateway with one watch.
+anything is changed. At most `concurrency` drivers run at a time, each in its own thread: a driver
+that waits for a Lease or retries a request does not block the others that are running. All drivers
+of a kind in a namespace share a gateway with one watch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=Tru
 
 
 class Group(t.NamedTuple):
-    """The flow and the gateway for the controllers of a kind."""
+    """The flow and the gateway for the controllers of one kind in one namespace."""
 
     flow: Flow
     gateway: KubernetesGateway
@@ -66,27 +66,30 @@ class Fleet:
     field_selectors: tuple[str, ...]
     #: The maximum number of simultaneous updates.
     concurrency: int
-    #: The number or percentage (rounded down) of failures after which no further update begins.
+    #: The number or percentage (rounded down) of failures that are tolerated; after one more, no
+    #: further update begins.
     max_failures: Size
     #: The kinds, in order.
     kinds: tuple[Kind, ...]
 
     @classmethod
     def from_params(cls, params: Json) -> Fleet | None:
-        """Return the fleet of a module's parameters, or None for a task with the option name.
+        """Return the fleet of a module's parameters, or None if the task gives `name` (a
+        single controller).
 
         Raises RolloutError for an invalid combination of options.
         """
         options = [option for option in ("name", "names", *SELECTORS) if params.get(option)]
         if len(options) != 1 and options != list(SELECTORS):
-            raise RolloutError("give exactly one of name, names and label_selectors (given: "
-                               f"{' and '.join(options) or 'none'})")
+            raise RolloutError("give exactly one of name, names, or selectors (label_selectors, "
+                               "field_selectors); given: "
+                               f"{' and '.join(options) or 'none'}")
         if params.get("kinds"):
             if params.get("kind"):
                 raise RolloutError("kind and kinds cannot be combined: give only one of them")
             if options[0] not in SELECTORS:
-                raise RolloutError("kinds can only be used with label_selectors: give kind with "
-                                   f"{options[0]}")
+                raise RolloutError("kinds requires label_selectors or field_selectors: give kind "
+                                   f"with {options[0]}")
         if options == ["name"]:
             return None
         for option in SINGLE_OPTIONS:
@@ -133,7 +136,7 @@ class Fleet:
         """Return the names of the controllers that match the selectors.
 
         A successor is replaced by its primary, unless the primary exists and does not match. With
-        several kinds, controllers with an owner are left out.
+        several kinds, ReplicaSets with an owner are left out: the owner updates them.
         """
         controllers = gateway.controllers()
         matching = gateway.names(self.label_selectors, self.field_selectors)
@@ -158,7 +161,7 @@ class Fleet:
     def why_skipped(self, request: Request, controller: Controller | None, is_idle: bool) -> str:
         """Return why a selected controller is skipped, or "".
 
-        Controllers with an owner are skipped, since the owner updates them. An image applies only
+        ReplicaSets with an owner are skipped, since the owner updates them. An image applies only
         to controllers that run its repository, and a rollback only to updates in progress.
         """
         if self.names or controller is None:
@@ -198,7 +201,8 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
                                               else 0).not_done:
                     fleet_run.dispatch_changes()
         finally:
-            fleet_run.end(RolloutError("stopped"))  # Wake the threads for the executor's exit.
+            # Wake the drivers, so that the executor can shut down.
+            fleet_run.end(RolloutError("stopped"))
         for future in futures:
             future.result()
     return fleet_run.result()
@@ -239,7 +243,8 @@ class _FleetRun:
                                             [request.name for request in requests
                                              if Place.of(request) == place])
                        for place, group in groups.items()}
-        #: The results by place and name, of the controllers that need no further update.
+        #: The results so far, by place and name; controllers without an entry are still to be
+        #: updated.
         self._entries: dict[tuple[Place, str], Json] = {}
         for request in requests:
             flow, gateway = groups[Place.of(request)]
@@ -265,7 +270,7 @@ class _FleetRun:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the watches of all kinds have ended."""
+        """Whether all watches have ended."""
         return all(shared.error for shared in self.shared.values())
 
     def dispatch_changes(self) -> None:
@@ -280,15 +285,13 @@ class _FleetRun:
 
     def name_in_namespace(self, request: Request) -> str:
         """Return a controller's name, with the kind where kinds may share a name."""
-        has_kinds = len({place.kind for place in self.shared}) > 1
-        return f"{request.kind} {request.name}" if has_kinds else request.name
+        return self._with_kind(request, request.name)
 
     def display_name(self, request: Request) -> str:
         """Return a controller's name in messages, with the namespace where there are several."""
-        name = self.name_in_namespace(request)
         has_namespaces = len({place.namespace for place in self.shared}) > 1
-        return name.replace(request.name, f"{request.namespace}/{request.name}"
-                            ) if has_namespaces else name
+        name = f"{request.namespace}/{request.name}" if has_namespaces else request.name
+        return self._with_kind(request, name)
 
     def begin(self, request: Request, update: t.Callable[[Request], Json]) -> None:
         """Update a controller, or skip the controller after more failures than max_failures."""
@@ -303,6 +306,10 @@ class _FleetRun:
                    for request in self.requests}
         return joint_result(entries, self._next_command(), verb)
 
+    def _with_kind(self, request: Request, name: str) -> str:
+        has_kinds = len({place.kind for place in self.shared}) > 1
+        return f"{request.kind} {name}" if has_kinds else name
+
     @property
     def _failed(self) -> list[str]:
         return [self.display_name(request) for request in self.requests
@@ -315,8 +322,9 @@ class _FleetRun:
     def _next_command(self) -> list[str]:
         """Return the next commands of the first failure.
 
-        If the first failure suggests a rollback, one command for each namespace rolls back all
-        failed controllers of that kind that suggest a rollback.
+        If the first failed controller suggests a rollback, its rollback command is replaced by one
+        per namespace (at most LISTED_LIMIT), which covers all failed controllers of the same kind
+        that suggest one.
         """
         failed = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                   for request in self.requests if self._entries[_key(request)]["failed"]]

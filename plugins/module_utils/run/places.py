@@ -52,8 +52,8 @@ def refuse_too_many(namespaces: t.Sequence[str]) -> None:
                            f"{MAX_NAMESPACES}", next_command="split the task")
 
 
-def probes(params: Json, kinds: t.Iterable[t.Any],
-           namespaces: t.Sequence[str] = ()) -> list[Request]:
+def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
+                         namespaces: t.Sequence[str] = ()) -> list[Request]:
     """Return a request for each namespace and kind, with any name where the task gives none.
 
     namespaces: by default, those of the options. Raises RolloutError for invalid options.
@@ -68,8 +68,8 @@ def probes(params: Json, kinds: t.Iterable[t.Any],
 def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
     """Return the connection that several namespaces share, and a request for each place.
 
-    requests are the result of probes(). For a task in one namespace, return None and requests.
-    Raises RolloutError.
+    requests are the result of placeholder_requests(). For a task in one namespace, return None and
+    requests. Raises RolloutError.
     """
     selectors = params.get("namespace_selectors")
     if not selectors and not params.get("namespaces"):
@@ -79,6 +79,6 @@ def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, li
         namespaces = selected_namespaces(connection, selectors)
         refuse_too_many(namespaces)
         kinds = dict.fromkeys(request.kind for request in requests)
-        requests = probes(params, kinds, namespaces)
+        requests = placeholder_requests(params, kinds, namespaces)
     connection.reserve(len(requests))
     return connection, requests

@@ -91,11 +91,13 @@ def order(cluster, **changes):
     return [request.name for request in fleet.Fleet.from_params(task).requests(task, place)]
 
 
+SELECTION = "give exactly one of name, names, or selectors (label_selectors, field_selectors)"
+
+
 @pytest.mark.parametrize("changes, sentence", {
-    "no selection": ({}, "give exactly one of name, names and label_selectors (given: none)"),
+    "no selection": ({}, f"{SELECTION}; given: none"),
     "two selections": ({"name": "foo", "names": ["foo"]},
-                       "give exactly one of name, names and label_selectors (given: name and "
-                       "names)"),
+                       f"{SELECTION}; given: name and names"),
     "negative concurrency": ({"names": ["foo"], "concurrency": -1},
                              "concurrency must be at least 1, not -1"),
     "concurrency 0": ({"names": ["foo"], "concurrency": 0},
@@ -103,7 +105,7 @@ def order(cluster, **changes):
     "kind and kinds": ({"label_selectors": ["a=b"], "kind": "Deployment", "kinds": ["StatefulSet"]},
                        "kind and kinds cannot be combined: give only one of them"),
     "kinds by name": ({"name": "foo", "kinds": ["StatefulSet"]},
-                      "kinds can only be used with label_selectors: give kind with name"),
+                      "kinds requires label_selectors or field_selectors: give kind with name"),
     "next_name": ({"names": ["foo"], "next_name": "foo-v2"},
                   "next_name can only be used with a single controller: give name"),
     "definition": ({"names": ["foo"], "definition": {"kind": "x"}},
@@ -111,8 +113,7 @@ def order(cluster, **changes):
     "wait=false": ({"names": ["foo"], "wait": False},
                    "wait=false can only be used with a single controller: give name"),
     "names and fields": ({"names": ["foo"], "field_selectors": ["metadata.name=foo"]},
-                         "give exactly one of name, names and label_selectors (given: names and "
-                         "field_selectors)"),
+                         f"{SELECTION}; given: names and field_selectors"),
     "max_failures": ({"names": ["foo"], "max_failures": "some"},
                      """max_failures 'some' is neither a number nor a percentage such as "25%\""""),
 }.values())

@@ -58,22 +58,22 @@ def test_an_invalid_combination_is_refused(changes, sentence):
     assert error.value.what == sentence
 
 
-def test_each_namespace_and_kind_has_a_probe_in_the_order_of_the_task():
+def test_each_namespace_and_kind_has_a_placeholder_request_in_the_order_of_the_task():
     task = params(namespaces=NAMESPACES, image="myimage:v2", label_selectors=["a=b"])
 
-    probes = places.probes(task, ["Deployment", "StatefulSet"])
+    requests = places.placeholder_requests(task, ["Deployment", "StatefulSet"])
 
-    assert list(map(places.Place.of, probes)) == [
+    assert list(map(places.Place.of, requests)) == [
         ("b", Kind.DEPLOYMENT), ("b", Kind.STATEFUL_SET),
         ("a", Kind.DEPLOYMENT), ("a", Kind.STATEFUL_SET)]
 
 
 def test_an_invalid_namespace_is_refused_before_any_request():
     with pytest.raises(RolloutError, match=r"'\.\./x' is not a valid namespace name"):
-        places.probes(params(namespaces=["a", "../x"], image="myimage:v2"), [None])
+        places.placeholder_requests(params(namespaces=["a", "../x"], image="myimage:v2"), [None])
 
 
-class Fleet:
+class TwoNamespaces:
     """Two namespaces with controllers of the same names."""
 
     def __init__(self, names=("foo", "bar"), **changes):
@@ -89,24 +89,24 @@ class Fleet:
         item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": name}
         return item
 
-    probe = places.probes(params(image="myimage:v2"), [None])[0]
+    placeholder = places.placeholder_requests(params(image="myimage:v2"), [None])[0]
 
     @property
     def groups(self):
-        flow = choose(self.probe)
+        flow = choose(self.placeholder)
         return {places.Place(namespace, Kind.REPLICATION_CONTROLLER): fleet.Group(flow, cluster)
                 for namespace, cluster in self.clusters.items()}
 
     @property
-    def many(self):
+    def fleet_(self):
         return fleet.Fleet.from_params(self.params)
 
     @property
     def requests(self):
-        return self.many.requests(self.params, self.groups)
+        return self.fleet_.requests(self.params, self.groups)
 
     def run(self, mode=fleet.run, *more):
-        return mode(self.many, self.requests, self.groups, Clock(), *more)
+        return mode(self.fleet_, self.requests, self.groups, Clock(), *more)
 
     def error(self):
         with pytest.raises(RolloutError) as error:
@@ -123,7 +123,7 @@ def where(entries):
 
 
 def test_controllers_of_one_name_are_updated_in_each_namespace():
-    both = Fleet()
+    both = TwoNamespaces()
 
     result = both.run(fleet.run, both.lines.append)
 
@@ -135,8 +135,24 @@ def test_controllers_of_one_name_are_updated_in_each_namespace():
     assert both.run(fleet.look)["changed"] is False
 
 
+@pytest.mark.parametrize("name", ["e", "foo", "replica"])
+def test_namespace_precedes_only_the_name_of_a_controller(name):
+    both = TwoNamespaces()
+    flow = choose(both.placeholder)
+    groups = {places.Place(namespace, kind): fleet.Group(flow, cluster)
+              for namespace, cluster in both.clusters.items()
+              for kind in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET)}
+    (request,) = places.placeholder_requests(
+        params(image="myimage:v2", name=name, namespace="b"), ["ReplicaSet"])
+
+    fleet_run = fleet._FleetRun(both.fleet_, [], groups, Clock())
+
+    assert fleet_run.display_name(request) == f"ReplicaSet b/{name}"
+    assert fleet_run.name_in_namespace(request) == f"ReplicaSet {name}"
+
+
 def test_check_mode_reports_each_namespace_and_writes_nothing():
-    both = Fleet()
+    both = TwoNamespaces()
 
     planned = both.run(fleet.simulate)
 
@@ -144,8 +160,8 @@ def test_check_mode_reports_each_namespace_and_writes_nothing():
     assert planned["changed"]
 
 
-def test_a_failure_counts_in_all_namespaces():
-    both = Fleet(concurrency=1)
+def test_a_failure_stops_updates_in_other_namespaces():
+    both = TwoNamespaces(concurrency=1)
     both.clusters["b"].refused = {"foo"}
 
     error = both.error()
@@ -156,15 +172,15 @@ def test_a_failure_counts_in_all_namespaces():
     assert entries[3]["msg"] == "not started, because 1 of the others failed (b/foo)"
 
 
-def test_failures_are_counted_against_the_limit_in_all_namespaces():
-    both = Fleet(concurrency=1, max_failures="25%")
+def test_max_failures_is_a_percentage_of_all_controllers():
+    both = TwoNamespaces(concurrency=1, max_failures="25%")
     both.clusters["b"].refused = {"foo"}
 
     assert [entry["skipped"] for entry in both.error().progress["results"]] == [False] * 4
 
 
 def test_a_rollback_of_each_namespace_is_suggested():
-    both = Fleet(max_failures="100%", progress_deadline="3")
+    both = TwoNamespaces(max_failures="100%", progress_deadline="3")
     for cluster in both.clusters.values():
         cluster.on_wait = cluster.stall
 
@@ -179,7 +195,7 @@ def test_a_rollback_of_each_namespace_is_suggested():
 
 
 def test_a_listed_namespace_without_a_match_is_an_error():
-    both = Fleet(label_selectors=["a=b"], names=())
+    both = TwoNamespaces(label_selectors=["a=b"], names=())
     both.clusters["a"].chosen = []
 
     with pytest.raises(RolloutError) as error:
@@ -189,7 +205,7 @@ def test_a_listed_namespace_without_a_match_is_an_error():
 
 
 def test_a_selected_namespace_without_a_match_is_left_out():
-    both = Fleet(label_selectors=["a=b"], names=(), namespaces=None,
+    both = TwoNamespaces(label_selectors=["a=b"], names=(), namespaces=None,
                  namespace_selectors=["team=x"])
     both.clusters["a"].chosen = []
 

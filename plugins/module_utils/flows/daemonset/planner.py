@@ -2,15 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The settings and rows of a DaemonSet. Pure.
+"""The settings of a DaemonSet, and the DaemonSet's rows of the state table. Pure.
 
+The rows are the `# | ... |` comments (see docs/concepts/server-driven.md);
 server_driven/planner.py and controller_revisions/planner.py have the common rows.
 
 A pause uses updateStrategy.type OnDelete, with which the DaemonSet controller replaces no running
 pod. The task itself deletes old pods, with preconditions on uid and resourceVersion, and the
 DaemonSet controller creates new pods on their nodes. minReadySeconds, which pauses a Deployment,
-would not pause a DaemonSet: old pods that are ready for a shorter time are unavailable, and
-unavailable old pods are replaced at once.
+would not pause a DaemonSet: a high minReadySeconds would also make the running old pods
+unavailable, and the controller replaces unavailable old pods at once.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
     def bounds(self) -> tuple[int, int]:
         """The surge and the number of unavailable pods. One of them is 0.
 
-        During a rollback at least one pod may be unavailable, even if a budget allows none.
+        A rollback without a surge may always make one pod unavailable, even if a budget or
+        maxUnavailable allows none.
         """
         numbers, size = self._numbers, self.primary.replicas
         surge = Size.from_api(numbers["maxSurge"]).resolve(size, round_up=True)
@@ -51,7 +53,9 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
     @property
     def _numbers(self) -> Json:
-        """maxSurge and maxUnavailable of the task or the DaemonSet, without a blocked surge."""
+        """maxSurge and maxUnavailable of the task or the DaemonSet; the defaults if the surge is
+        blocked.
+        """
         return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._requested_numbers
 
     @property
@@ -108,8 +112,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         request, observed, size = self.request, self.observed, self.primary.replicas
         # | any | `pause_at`, and no pod may be missing | error |
         if not max_unavailable_pods(numbers, max(1, size)):
-            raise RolloutError("pause_at cannot be used, because its updateStrategy allows no "
-                               "unavailable pod (maxUnavailable is 0), "
+            raise RolloutError("pause_at cannot be used, because the DaemonSet's updateStrategy "
+                               "allows no unavailable pod (maxUnavailable is 0), "
                                "and an old pod is deleted before its replacement is created",
                                where=request.where,
                                next_command="add max_unavailable=1 to the task")
@@ -118,8 +122,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         # | any | `pause_at`, and no pod is on the requested `nodes` | error |
         if observed.nodes is not None and observed.by_node is not None and not any(
                 pod.node in observed.nodes for pod in observed.by_node):
-            raise RolloutError("none of its pods is on a node with the labels of the option nodes "
-                               f"({request.nodes})",
+            raise RolloutError("none of its pods is on a node that matches "
+                               f"nodes={request.nodes}",
                                where=request.where, next_command=(
                                    "list the nodes:",
                                    f"{request.cluster_kubectl} get nodes --show-labels"))
@@ -134,16 +138,16 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
 
 class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
-    """The rows of a DaemonSet: the pods that the task deletes, and their nodes."""
+    """The DaemonSet's rows of the state table: the pods that the task deletes, and their nodes."""
 
     primary: DaemonSet
     settings_type = DaemonSetSettings
 
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
-        """Return the revision to which a rollback of the new update returns.
+        """Return the name of the revision that a rollback of this update restores.
 
-        This is the current revision. During an update by another client, it is the revision before
-        that update, unless the new update has the template of that revision.
+        This is the current revision or, if another client's update is in progress, the revision
+        before that update (unless this update restores that one).
         """
         before, observed = self.observed.newest_other, self.observed
         has_template = not is_back and (observed.is_rolling
@@ -163,24 +167,24 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         size = primary.replicas + primary.misscheduled
         live = [pod for pod in pods if not pod.is_going]
         new = [pod for pod in live if pod.revision == present.pods]
-        if not self._is_counted(pods, len(new), present.pods):
+        if not self._is_status_consistent(pods, len(new), present.pods):
             return self.progress()
         goal = min(primary.replicas, self.request.pause_at.resolve(primary.replicas, round_up=True))
         ready = sum(pod.is_ready for pod in live)
         unavailable = max(size - ready, primary.replicas - primary.available)
-        # | updating | `pause_at`, and fewer pods are new or expected | **delete** an old pod |
+        # | updating | new pods plus pods to be created < `pause_at` | **delete** an old pod |
         late = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
         if len(new) + max(0, size - len(live) - len(late)) < goal:
-            may_lack = unavailable < self.settings.bounds[1]
-            return self._delete(self._next(live, present.pods, may_lack), may_lack,
+            may_disrupt = unavailable < self.settings.bounds[1]
+            return self._delete(self._next(live, present.pods, may_disrupt), may_disrupt,
                                 record) or self._wait(late)
         # For a while, the status still counts the pod of a deleted node.
-        is_counted = primary.available + primary.misscheduled >= min(ready, size)
-        is_reached = sum(pod.is_ready for pod in new) >= goal and is_counted
+        has_enough_available = primary.available + primary.misscheduled >= min(ready, size)
+        is_reached = sum(pod.is_ready for pod in new) >= goal and has_enough_available
         return self.pause(record, len(new), size) if is_reached else self._wait(late)
 
-    def _is_counted(self, pods: tuple[DaemonPod, ...], new: int, revision: str) -> bool:
-        """Return whether the status counts exactly the observed new pods.
+    def _is_status_consistent(self, pods: tuple[DaemonPod, ...], new: int, revision: str) -> bool:
+        """Return whether the status agrees with the observed new pods.
 
         Otherwise the number of available pods in the status is not up to date, or another client
         has changed the label of a pod.
@@ -201,11 +205,11 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         # | any | the status counts an old pod as new | **delete** it, if one more may be missing |
         pods, primary = self.observed.miscounted, self.primary
         unavailable = primary.replicas - primary.available + sum(pod.is_going for pod in pods)
-        may_lack = unavailable < max(1, self.settings.bounds[1])
+        may_disrupt = unavailable < max(1, self.settings.bounds[1])
         remaining = [pod for pod in pods if not pod.is_going]
-        first = min(remaining, key=lambda pod: (pod.is_ready is not may_lack, pod.node, pod.name),
-                    default=None)
-        return self._delete(first, may_lack, record) or (self.progress() if pods else None)
+        first = min(remaining, default=None,
+                    key=lambda pod: (pod.is_ready is not may_disrupt, pod.node, pod.name))
+        return self._delete(first, may_disrupt, record) or (self.progress() if pods else None)
 
     def _wait(self, late: list[DaemonPod]) -> Wait:
         """Return the wait for the pods, with the names of overdue pods."""
@@ -213,23 +217,24 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                        for pod in late)
         return Wait(f"{self.progress().until}{what}")
 
-    def _next(self, live: list[DaemonPod], present: str, may_lack: bool) -> DaemonPod | None:
+    def _next(self, live: list[DaemonPod], present: str, may_disrupt: bool) -> DaemonPod | None:
         """Return the old pod to replace next; the requested nodes come first.
 
-        While one more pod may be unavailable, ready pods come first, because their nodes work. Then
-        unready pods are replaced, which does not reduce the number of available pods.
+        While one more pod may be unavailable, ready pods come first, because their nodes work.
+        Otherwise unready pods come first, since replacing them does not reduce the number of
+        available pods.
         """
         first = self.observed.nodes or ()
         old = (pod for pod in live if pod.revision != present)
-        return min(old, key=lambda pod: (pod.node not in first, pod.is_ready is not may_lack,
+        return min(old, key=lambda pod: (pod.node not in first, pod.is_ready is not may_disrupt,
                                          pod.node, pod.name), default=None)
 
-    def _delete(self, pod: DaemonPod | None, may_lack: bool, record: Rollout) -> Step | None:
+    def _delete(self, pod: DaemonPod | None, may_disrupt: bool, record: Rollout) -> Step | None:
         """Return the deletion of a pod; None if it is ready and no pod may become unavailable."""
         primary = self.primary
-        if pod is None or (pod.is_ready and not may_lack):
+        if pod is None or (pod.is_ready and not may_disrupt):
             return None
-        # | updating | `pause_at`, beyond the present pause | **pace**: record without pause |
+        # | updating | beyond the recorded pause | **pace**: remove the pause from the record |
         if primary.paused is not None:
             return Step(Action.PACE, primary.name,
                         recorded.patch(primary, record.text, primary.settings),

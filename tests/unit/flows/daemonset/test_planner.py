@@ -198,8 +198,7 @@ def test_requested_nodes_are_updated_first():
 
 def test_nodes_without_a_pod_are_refused_before_the_first_write():
     with pytest.raises(RolloutError,
-                       match=r"none of its pods is on a node with the labels of the option nodes "
-                             r"\(elsewhere\)"):
+                       match="none of its pods is on a node that matches nodes=elsewhere"):
         decide(request_for(image="myimage:v2", pause_at="2", nodes="elsewhere"), cluster())
 
 
@@ -317,8 +316,8 @@ def test_lower_pause_changes_nothing():
 
 def test_pause_requires_no_surge():
     with pytest.raises(RolloutError,
-                       match="pause_at cannot be used, because its updateStrategy allows no "
-                             "unavailable pod") as caught:
+                       match="pause_at cannot be used, because the DaemonSet's updateStrategy "
+                             "allows no unavailable pod") as caught:
         decide(CANARY, cluster(strategy=SURGE))
     assert caught.value.next_command == "add max_unavailable=1 to the task"
     model = cluster(strategy=SURGE)

@@ -72,7 +72,7 @@ class Judge(Observer):
         self._ceiling = replicas + surge + other_count
         self._versions = self._versions_of_other_controllers()
         self._expected = expected
-        with self._counts:  # the watch may still process earlier events
+        with self._lock:  # the watch may still process earlier events
             self.initial_pods = set(self.created)
             self.min_ready, self.max_pods = len(ready), len(pods)
             self.orphans.clear()

@@ -540,7 +540,7 @@ class Outcome:
     def shown_at(self, pattern: str) -> float:
         """Return the time of the first progress line with the cause."""
         times = [at
-                 for at, line in self.lines if line.startswith("waiting: ")
+                 for at, line in self.lines if line.startswith(("waiting: ", "waiting until "))
                  and re.search(pattern, line)]
         assert times, f"{pattern} in none of {[line for _at, line in self.lines]}"
         return times[0]

@@ -367,12 +367,12 @@ def test_migration_waits_for_a_rollout_that_began_before_the_pause(project, simu
 
     def say(line):
         lines.append(line)
-        if line == "waiting: the rollout foo-2 has ended":
+        if line == "waiting until the rollout foo-2 has ended":
             simulator.blocks_rollouts = False
 
     with project.observer() as observer:
         migrate(project, fault=start_rollout_before_the_first_write, say=say)
-    assert "waiting: the rollout foo-2 has ended" in lines
+    assert "waiting until the rollout foo-2 has ended" in lines
     assert (is_migrated(project, simulator) and len(project.pods()) == 2
             and observer.new_pods == uids(project.pods()))
     assert {pod["spec"]["containers"][0]["image"] for pod in project.pods()} == {"myimage:v2"}

@@ -100,7 +100,7 @@ def test_blocked_deletion_is_reported_and_a_rerun_resumes(kind, case):
     assert error.value.why == f"finalizers of {kind.name} {name}: example.com/hold"
     assert (f"patch {kind.short} {name} --type=merge -p '{{\"metadata\": {{\"finalizers\": "
             f"null}}}}'" in error.value.next_command)
-    assert (f"waiting: {name} is gone (its finalizers: example.com/hold)" in lines
+    assert (f"waiting until {name} is gone (its finalizers: example.com/hold)" in lines
             and "another client" not in str(lines))
     assert all(item["spec"]["template"]["spec"].get("priorityClassName") != CLOSED
                for key, item in controllers.items() if key != name)

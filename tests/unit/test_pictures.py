@@ -30,7 +30,7 @@ HISTORY_STEP = "keep foo-HASH: myimage:v1 as revision 1"
 def steps(lines):
     """Return the steps without durations, and with one name for every hash."""
     return {HASH.sub("foo-HASH", line) for line in lines
-            if not line.startswith(("waiting: ", "warning: "))}
+            if not line.startswith(("waiting: ", "waiting until ", "warning: "))}
 
 
 @pytest.mark.parametrize("name, drawn",

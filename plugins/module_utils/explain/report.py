@@ -153,14 +153,15 @@ def pause_commands(request: Request, status: RolloutStatus) -> Json:
             "rollback_command": request.command(State.ROLLED_BACK)}
 
 
-def waiting(until: str, namespace: str, pod: str = "", cause: str = "") -> str:
+def waiting(wait: str, namespace: str, pod: str = "", cause: str = "") -> str:
     """Return the progress line of a wait, with the cause of unavailable pods if it is known.
 
-    cause is a sentence about the pod, or about the controller if pod is "".
+    wait is the line without the cause.
+        cause is a sentence about the pod, or about the controller if pod is "".
     """
     if pod:
         cause = cause.replace(f"pod {pod}", f"pod {namespace}/{pod}", 1)
-    return "; ".join(filter(None, (f"waiting: {until}", cause)))
+    return "; ".join(filter(None, (wait, cause)))
 
 
 def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> str:

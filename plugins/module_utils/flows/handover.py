@@ -218,7 +218,8 @@ def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controlle
     has no more pods.
     """
     if not (source.is_observed and target.is_observed):
-        return Wait(f"the controller manager observes {target.name} and {source.name}")
+        return Wait(f"the controller manager observes {target.name} and {source.name}",
+                    is_condition=True)
     if pods is None:
         return Wait(f"{source.name} {source.current} pods")
     return reparent_step(pods, source.uid, source.name, target, labels)
@@ -317,7 +318,7 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
     well, the primary would have too many, and the controller manager would choose pods to delete.
     """
     if not successor.is_observed or observed.pods is None:
-        return Wait(f"the controller manager observes {successor.name}")
+        return Wait(f"the controller manager observes {successor.name}", is_condition=True)
     # | open | closed | the successor's status counts more pods than exist | wait |
     # With the pods back, an outdated status would look like a current one.
     if sum(pod.owner == successor.uid for pod in observed.pods) < successor.current:

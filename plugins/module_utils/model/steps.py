@@ -149,8 +149,10 @@ class Step:
 class Wait:
     """A wait for a change in the cluster."""
 
-    #: The expected state, as a sentence for progress lines and errors.
+    #: The sizes during the wait, or the expected state, for progress lines and errors.
     until: str
+    #: Whether `until` is the expected state, such as "foo is gone".
+    is_condition: bool = False
     #: Whether the task waits for the controller manager, and can observe less often.
     is_of_server: bool = False
     #: The terminating controller to wait for.
@@ -159,6 +161,11 @@ class Wait:
     terminating: Terminating = NONE_TERMINATING
     #: Whether no update is in progress or planned, so that the task needs no Lease.
     is_idle: bool = False
+
+    @property
+    def line(self) -> str:
+        """The progress line of the wait."""
+        return f"waiting until {self.until}" if self.is_condition else f"waiting: {self.until}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +197,7 @@ def wait_for_deletion(controller: Controller, reason: str = "") -> Wait:
     finalizers = ", ".join(controller.finalizers)
     details = "; ".join(filter(None, (reason, f"its finalizers: {finalizers}" * bool(finalizers))))
     return Wait(f"{controller.name} is gone{f' ({details})' if details else ''}",
-                deleted=controller)
+                is_condition=True, deleted=controller)
 
 
 def test(path: str, value: t.Any) -> Json:

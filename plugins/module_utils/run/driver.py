@@ -337,7 +337,7 @@ class _Run(_State):
         """Wait for a change in the cluster. Raises RolloutFailed after a deadline."""
         causes, remaining = self.deadlines.wait(
             self.request, self.status(observed), wait, self.attempts.distinct_steps)
-        self.recorder.report_wait(wait.until, causes)
+        self.recorder.report_wait(wait.line, causes)
         self.lease.renew()
         if wait.is_of_server:
             self.clock.sleep(BATCH_SECONDS)

@@ -54,16 +54,16 @@ class Recorder:
         self.steps.append(report.entry(step, self._clock.timestamp_seconds()))
         self._print_line(report.line(step))
 
-    def report_wait(self, until: str, causes: t.Sequence[Cause]) -> None:
+    def report_wait(self, wait: str, causes: t.Sequence[Cause]) -> None:
         """Print a line for each new cause of failure, and for new sizes every LINE_INTERVAL."""
         now = self._clock.monotonic()
         new = [cause for cause in causes if cause.kind not in self._reported_causes]
-        if new or (until != self._last_wait and now - self._line_time >= LINE_INTERVAL):
-            self._last_wait, self._line_time = until, now
+        if new or (wait != self._last_wait and now - self._line_time >= LINE_INTERVAL):
+            self._last_wait, self._line_time = wait, now
             if not new:
-                self._print_line(report.waiting(until, self._namespace))
+                self._print_line(report.waiting(wait, self._namespace))
             for cause in new:
-                self._print_line(report.waiting(until, self._namespace, cause.pod, cause.sentence))
+                self._print_line(report.waiting(wait, self._namespace, cause.pod, cause.sentence))
             self._reported_causes.update(cause.kind for cause in new)
 
     def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:

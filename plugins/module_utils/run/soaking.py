@@ -174,7 +174,7 @@ class Soaking:
                     start_step: Step | None) -> Step | Wait | Watch | None:
         """Return the decision to take before the soak can pass, or None for a passed soak."""
         if self._pods.ready < view.size:
-            return Wait(f"{view.size} new pods of {view.name} are ready")
+            return Wait(f"{view.size} new pods of {view.name} are ready", is_condition=True)
         if start_step:
             self._has_passed = False
             return start_step

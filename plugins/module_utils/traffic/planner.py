@@ -42,7 +42,7 @@ from .record import TRAFFIC_SPLIT, Record
 from .request import TrafficRequest
 
 #: The wait between the restoration of the rules and the deletion of the Services.
-DRAIN = Wait("requests in progress have ended")
+DRAIN = Wait("requests in progress have ended", is_condition=True)
 
 
 def plan(request: TrafficRequest, observed: Observed) -> Decision:
@@ -89,7 +89,8 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     # | splitting | a Service has no ready endpoint | wait, at most `timeout` |
     for name, title in zip(pair, ("old", "new")):
         if name not in observed.ready:
-            return Wait(f"the Service {name} of the {title} pods has a ready endpoint")
+            return Wait(f"the Service {name} of the {title} pods has a ready endpoint",
+                        is_condition=True)
     # | splitting | the rules differ from the requested rules | write the rules and the record |
     target = dataclasses.replace(
         record, weights=rules.weights_of(plain, service.name, route.namespace),
@@ -101,7 +102,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
                     after=rules.describe(divided, names, route.namespace))
     # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
-        return Wait("each Gateway has observed the route", is_of_server=True)
+        return Wait("each Gateway has observed the route", is_condition=True, is_of_server=True)
     # | splitting | a Gateway refuses the rules | error |
     _refuse_problems(request, route)
     # | splitting | else | done |
@@ -179,7 +180,7 @@ def _restore_rules(observed: Observed) -> Decision:
             next_command="create the Service, or change the rules of the route")
     # | any | the rules name a Service of a split, and the Service has no ready endpoint | wait |
     if base not in observed.ready and observed.ready & set(observed.named):
-        return Wait(f"the Service {base} has a ready endpoint")
+        return Wait(f"the Service {base} has a ready endpoint", is_condition=True)
     # | any | the rules name a Service of a split | restore the rules, with the record |
     plain = rules.restored(route.rules, base, route.namespace, observed.split_names, route.record)
     record = route.record or Record(base, route.resource_version)
@@ -210,14 +211,14 @@ def _restore(observed: Observed) -> Decision | None:
                     after="restoring")
     # | restoring | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
-        return Wait("each Gateway has observed the route", is_of_server=True)
+        return Wait("each Gateway has observed the route", is_condition=True, is_of_server=True)
     # | restoring | requests in progress may use the old rules | wait |
     if not observed.is_drained:
         return DRAIN
     # | restoring | the Service of a version exists | delete the Service |
     service = services[min(services)]
     if service.is_deleting:
-        return Wait(f"the Service {service.name} is gone")
+        return Wait(f"the Service {service.name} is gone", is_condition=True)
     preconditions = {"uid": service.uid, "resourceVersion": service.resource_version}
     return Step(Action.DELETE, service.name, Delete(service.name, preconditions, "Service"),
                 before=dict(service.selector))

@@ -169,7 +169,7 @@ class SplitRun:
         now = self.clock.monotonic()
         if wait != self._wait:
             self._wait, self._wait_start = wait, now
-            self.print_line(f"{observed.route.name}: waiting until {wait.until}")
+            self.print_line(f"{observed.route.name}: {wait.line}")
         self.cluster.settle()
         if wait == DRAIN:
             drain = DRAIN_SECONDS if observed.route.parents else 0

@@ -121,7 +121,7 @@ def test_deletion_blocked_by_finalizers_is_an_error_and_resumable(
         "let the program that set the finalizer remove it; if that program no longer runs:\n"
         f"kubectl -n default patch rc {name} --type=merge -p "
         """'{"metadata": {"finalizers": null}}'""" f"\nthen:\n{request_.command()}")
-    assert f"waiting: {name} is gone (its finalizers: example.com/a)" in cluster.lines
+    assert f"waiting until {name} is gone (its finalizers: example.com/a)" in cluster.lines
     assert cluster.controllers().keys() == before
     assert cluster.update_error(request_).what == error.what
     assert not any(handover.is_closed(controller)

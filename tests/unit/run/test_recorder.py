@@ -41,7 +41,7 @@ def test_progress_lines_of_a_wait_are_limited():
 
     cluster.run(print_line=lambda line: lines.append((cluster.clock.now, line)))
 
-    waits = [(at, line) for at, line in lines if line.startswith("waiting: ")]
+    waits = [(at, line) for at, line in lines if line.startswith("waiting")]
     assert len(waits) > 10 and len(lines) > 60
     assert all(LINE_INTERVAL <= after - before < LINE_INTERVAL + driver.POLL_INTERVAL + 0.1
                for (before, _line), (after, _later) in itertools.pairwise(waits))

@@ -62,7 +62,8 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         if (replica_set and observed.pods
                 and sum(pod.owner == replica_set.uid for pod in observed.pods)
                 > replica_set.current):
-            return Wait(f"the controller manager counts the pods of {replica_set.name}")
+            return Wait(f"the controller manager counts the pods of {replica_set.name}",
+                        is_condition=True)
         # | any | yes | closed, closed with pods | hand over: back, without the label |
         if (replica_set
                 and (decision := handover.reparent(

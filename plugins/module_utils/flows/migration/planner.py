@@ -234,7 +234,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
                     after=images(stored))
     if replica_set.owner_uid != deployment.uid or not revision_of(replica_set):
         return Wait(f"the Deployment {deployment.name} has adopted the ReplicaSet "
-                    f"{replica_set.name}")
+                    f"{replica_set.name}", is_condition=True)
     # | deleted | yes | adopted by the Deployment | unpause |
     if deployment.settings["paused"]:
         write = patch(deployment, test("/spec/paused", True),
@@ -324,10 +324,10 @@ def _pause(request: Request, observed: MigrationObserved,
                 else None)
     # | paused, not yet observed | - | any | wait |
     if not config.is_observed:
-        return Wait(f"OpenShift observes that {config.name} is paused")
+        return Wait(f"OpenShift observes that {config.name} is paused", is_condition=True)
     # | paused | - | a rollout began before the pause | wait |
     if name := rolling(config, observed.rollouts):
-        return Wait(f"the rollout {name} has ended")
+        return Wait(f"the rollout {name} has ended", is_condition=True)
     _refuse_unclear_rollout(request, observed, config)
     # | paused | - | another rollout has terminating pods | wait |
     for other_rollout in observed.rollouts:
@@ -348,7 +348,8 @@ def _delete_config(request: Request, observed: MigrationObserved,
                                              request.command()))
         # | paused | yes | a rollout without pods remains | delete the rollout |
         return (handover.delete_empty(rollout) if rollout.is_observed
-                else Wait(f"the controller manager observes {rollout.name}"))
+                else Wait(f"the controller manager observes {rollout.name}",
+                          is_condition=True))
     # | paused | yes | no rollout remains | delete the DeploymentConfig |
     if config.is_deleting:
         return wait_for_deletion(config)

@@ -118,7 +118,8 @@ class Planner(Rules[ObservedT]):
         """Return the patch of template and settings, with the record of the update."""
         request, observed, primary = self.request, self.observed, self.primary
         if not self.may_begin:
-            return Wait(f"the {primary.kind} controller has observed {primary.name}")
+            return Wait(f"the {primary.kind} controller has observed {primary.name}",
+                        is_condition=True)
         settings = self.settings.of_update(desired)
         is_back, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
         # An update without a record was begun by another client, and not with `previous`.

@@ -160,7 +160,7 @@ def test_rollout_without_an_event_is_read():
     world = World(config(latest=2, paused=True,
                          annotations={object_meta.PAUSED_FOR_MIGRATION: "true"}),
                   look_up=lambda kind, name: newest if name == "foo-2" else None)
-    assert world.decide() == Wait("the rollout foo-2 has ended")
+    assert world.decide() == Wait("the rollout foo-2 has ended", is_condition=True)
     newest["metadata"]["ownerReferences"] = []
     assert world.observe().rollouts[0].name == "foo-1"
 
@@ -169,7 +169,7 @@ def test_state_is_stored_after_openshift_observes_the_pause():
     world = World()
     world.run_steps(1)
     world.replace("DeploymentConfig", metadata={"generation": 2})
-    assert world.decide() == Wait("OpenShift observes that foo is paused")
+    assert world.decide() == Wait("OpenShift observes that foo is paused", is_condition=True)
     world.replace("DeploymentConfig", status={"observedGeneration": 2})
     assert world.run_steps(1) == ["create ControllerRevision"]
 
@@ -293,7 +293,8 @@ def test_replication_controller_is_opened_with_all_pods():
     world.run_steps(5)
     (name,) = [name for kind, name in world.cluster._items if kind == "ReplicaSet"]
     world.replace("ReplicaSet", name, status={"replicas": 1})
-    assert world.decide(ROLLBACK) == Wait(f"the controller manager counts the pods of {name}")
+    assert world.decide(ROLLBACK) == Wait(f"the controller manager counts the pods of {name}",
+                                          is_condition=True)
     world.replace("ReplicaSet", name, status={"replicas": 2})
     assert world.run_steps(1, ROLLBACK) == ["hand over Pod"]
     world.replace("ReplicaSet", name, status={"replicas": 1})

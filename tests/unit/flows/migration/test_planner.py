@@ -95,7 +95,8 @@ def test_handover_waits_for_both_statuses(side):
     world.replace(world.replica_set if side == "ReplicaSet" else world.find(side),
                   observedGeneration=-1)
     assert world.decide() == Wait(
-        f"the controller manager observes {world.replica_set['metadata']['name']} and foo")
+        f"the controller manager observes {world.replica_set['metadata']['name']} and foo",
+        is_condition=True)
 
 
 def test_controller_is_deleted_without_pods():
@@ -237,7 +238,7 @@ def test_later_finalizer_does_not_keep_a_template_closed(number):
     item = world.find("ReplicationController")
     world.replace({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
     assert world.run_steps() == ALL_STEPS[number:6]
-    assert world.decide() == Wait("foo is gone (its finalizers: example.com/a)",
+    assert world.decide() == Wait("foo is gone (its finalizers: example.com/a)", is_condition=True,
                                   deleted=world.cluster.controllers()["foo"])
     assert CLOSED not in str(world.replica_set)
     world.cluster.settle()

@@ -134,7 +134,8 @@ class Variables:
             cluster["kubeconfig"] = None
         inventory = list(context.CLIARGS.get("inventory") or ())
         is_repeatable = (self.layer == "playbook" and extra <= {*names, *cluster, *options}
-                    and inventory in ([], list(C.DEFAULT_HOST_LIST)) and not self.own("analysis"))
+                         and inventory in ([], list(C.DEFAULT_HOST_LIST))
+                         and not self.own("analysis"))
         values = {_short(name, self.role): self.own(_short(name, self.role))
                   for name in options} | values
         values = {option: value for option, value in values.items() if not is_empty(value)

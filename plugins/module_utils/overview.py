@@ -27,7 +27,7 @@ if t.TYPE_CHECKING:
 
 
 def read_status(flow: Flow, request: Request,
-            gateway: KubernetesGateway) -> tuple[Request, Observed, RolloutStatus]:
+                gateway: KubernetesGateway) -> tuple[Request, Observed, RolloutStatus]:
     """Return the request for the primary, the observation and the status. Raises RolloutError."""
     request = dataclasses.replace(request, name=primary_name(gateway.controllers(), request.name))
     controller = gateway.controllers().get(request.name)

@@ -752,7 +752,7 @@ def write(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
     for row, outcome in outcomes.items():
         cause = outcome.cause(row.kind)
         shown_after, failed_after = (f"{max(0, at - outcome.visible_at):.1f} s"
-                               for at in (outcome.shown_at(row.reported), outcome.ended_at))
+                                     for at in (outcome.shown_at(row.reported), outcome.ended_at))
         sentence = Cause(**{key: value for key, value in cause.items() if key != "log"}).sentence
         advice = re.sub(r"(?<!:)\n", "; ", cause["suggestion"]).replace("\n", " ")
         cells = [row.cause, shown_after,

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from objects import eventually
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = "kindest/node:v1.36.1@sha256:" + "a" * 64
@@ -171,8 +172,9 @@ def test_a_hanging_command_is_ended_with_all_children(runner, monkeypatch, tmp_p
 
     assert "stopped after 0.01 minutes: bash hang" in capsys.readouterr().out
     child = int((tmp_path / "child").read_text("utf-8"))
-    assert (not Path(f"/proc/{child}").exists()
-            or Path(f"/proc/{child}/stat").read_text("utf-8").split()[2] == "Z")
+    eventually(lambda: not Path(f"/proc/{child}").exists()
+               or Path(f"/proc/{child}/stat").read_text("utf-8").split()[2] == "Z",
+               "the end of the child", seconds=30)
 
 
 #: A failing tier that prints the hash seed of the processes.

@@ -429,7 +429,8 @@ def _refuse_unproven(request: Request, primary: Controller, successor: Controlle
     # A user can create a closed controller that names the primary. If the primary is open, has no
     # annotation, and creates pods with the same label, the primary's pods must not be reparented.
     takes_foreign_pods = (not is_closed(primary) and not primary.has_takeover
-                    and deployment_label(request, primary) == deployment_label(request, successor))
+                          and (deployment_label(request, primary)
+                               == deployment_label(request, successor)))
     is_ours = (successor.is_named_for(primary.name)
                and (successor.partner == primary.name or is_twin))
     if successor.owner or takes_foreign_pods or not is_ours:

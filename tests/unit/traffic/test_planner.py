@@ -150,7 +150,7 @@ def test_restoration_waits_for_the_service_or_reports_that_it_is_missing():
     run(world, SPLIT)
     world.ready.discard("uid of foo")
     assert planned(world, RESTORED) == Wait("the Service foo has a ready endpoint",
-                                              is_condition=True)
+                                            is_condition=True)
     world.ready.clear()
     assert isinstance(planned(world, RESTORED), Step)
     del world.services["foo"]

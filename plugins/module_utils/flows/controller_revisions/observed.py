@@ -103,8 +103,8 @@ class RevisionsObserved(ServerDrivenObserved):
         if primary is None or record is None:
             return False
         has_overridden = any(are_equal(primary.settings[field], value)
-                        and value != record.original[field]
-                        for field, value in record.overrides.items())
+                             and value != record.original[field]
+                             for field, value in record.overrides.items())
         return has_overridden or not self.is_all_new
 
     @property

@@ -96,7 +96,7 @@ def parse_stored(request: Request, revision: Json) -> StoredRevision:
     if stored and _may_have_stored(request, stored):
         return stored
     config_request = dataclasses.replace(request, kind=Kind.DEPLOYMENT_CONFIG,
-                                    label_key=Kind.DEPLOYMENT_CONFIG.server_label)
+                                         label_key=Kind.DEPLOYMENT_CONFIG.server_label)
     if stored and _may_have_stored(config_request, stored):
         error = NoSuchController(f"there is no such {request.kind}", where=request.where,
                                  why=f"the {config_request.kind} {request.name} is being migrated")

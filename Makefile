@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint workflows unit-sample browser sanity-sample packaging integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample versions-sample events node-sample molecule kind
+TIERS := sanity-sample versions-sample lint workflows packaging molecule unit-sample browser integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample events node-sample kind
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible

@@ -203,7 +203,7 @@ TIERS = {
                        "--seeds 1-32",
                        "python tests/histories --kinds Fleet --seeds 1-10"],
                       minutes=120),
-    "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-8"]),
+    "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-6"]),
     "releases": Tier([BUILD, "python tests/releases --seeds 1-160",
                       f"env RELEASES=334 {LONG} -o timeout=3600 tests/unit/release"],
                      minutes=120),
@@ -228,10 +228,10 @@ TIERS = {
         files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
 }
 #: The tiers of `make test`, in this order.
-CHANGE = ("lint", "workflows", "unit-sample", "browser", "sanity-sample", "packaging",
-          "integration-sample", "cluster", "demo", "faults-sample",
-          "manifests-sample", "histories-sample", "releases-sample", "versions-sample",
-          "events", "node-sample", "molecule", "kind")
+CHANGE = ("sanity-sample", "versions-sample", "lint", "workflows", "packaging", "molecule",
+          "unit-sample", "browser", "integration-sample", "cluster", "demo", "faults-sample",
+          "manifests-sample", "histories-sample", "releases-sample", "events", "node-sample",
+          "kind")
 #: The tiers of `make test-all`: the full tier instead of each sample, and mutants of the latest
 #: changes.
 ALL = (*(name.removesuffix("-sample") for name in CHANGE), "mutation")

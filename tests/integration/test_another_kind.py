@@ -9,6 +9,7 @@ import building
 import pytest
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes(
     "the simulated controller creates pods faster than a kubelet starts containers"
 )

@@ -69,6 +69,7 @@ def commands(output):
     return re.findall(r"To (?:resume|roll back): (ansible .*?)\"", output.replace('\\"', "'"))
 
 
+@pytest.mark.full
 def test_another_client_resumes_the_update(namespace, playbooks, ansible_environment):
     """The other client executes the command in the output of the playbook."""
     namespace.make_primary(2)

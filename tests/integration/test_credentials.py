@@ -308,6 +308,7 @@ def test_secret_option_is_in_no_file_without_pipelining(
     assert scanner.findings == set() and remaining_files(tmp_path) == []
 
 
+@pytest.mark.full
 def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
         namespace, ansible_environment, tmp_path):
     """A relative path is searched for in the same folders as with kubernetes.core. No file and no

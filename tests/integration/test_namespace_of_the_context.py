@@ -49,6 +49,7 @@ def test_modules_use_the_namespace_of_the_context_and_name_it(namespace, environ
     assert namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v2"
 
 
+@pytest.mark.full
 def test_playbooks_use_the_namespace_of_the_context(namespace, environment):
     namespace.make_primary(2)
 

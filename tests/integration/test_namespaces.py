@@ -143,6 +143,7 @@ def test_namespaces_are_selected_by_label(
     assert images(namespace, second) == {"myimage:v2"}
 
 
+@pytest.mark.full
 def test_each_namespace_has_a_separate_lease(namespace, second, ansible_environment):
     """The task waits only in the namespace in which another task holds the Lease."""
     for place in (namespace, second):

@@ -45,6 +45,7 @@ def error_of(output):
     return output.partition("Fail with the reason")[2]
 
 
+@pytest.mark.full
 def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_server):
     namespace.make_primary(REPLICAS)
 
@@ -549,6 +550,7 @@ def test_failure_rolls_back_each_controller_or_names_the_controller(
             in " ".join(error_of(output).split()))
 
 
+@pytest.mark.full
 def test_rollback_with_the_artifacts_of_a_job_undoes_the_job(namespace, playbooks):
     for name, image in (("foo", "myimage:v1"), ("fox", "myimage:v2"), ("fum", "myimage:v1")):
         namespace.make_primary(1, image, name)

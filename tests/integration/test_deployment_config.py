@@ -414,7 +414,7 @@ def test_migration_resumes_after_changes_of_other_clients(
 def test_pods_survive_the_deletion_of_the_config_during_the_migration(
     project, simulator
 ):
-    """With the DeploymentConfig, the garbage collector deletes the ReplicationController and its
+    """The garbage collector deletes the ReplicationController and its
     pods, except reparented ones.
     """
     simulator.make(2)

@@ -455,8 +455,10 @@ class History(RuleBasedStateMachine):
         if self.kind == "DaemonSet" and self.is_recreated:
             missing = max(1, missing)
         surge = max(_surge(params, self.kind, size, self.own) for size in self.sizes)
-        pods = len(self.world.pods())
-        ceiling = max(pods, max(self.sizes) + surge + pods - len(self._pods()))
+        # After a recreation, the successor of the earlier controller has pods of its own.
+        pods = self.world.pods()
+        foreign = len(pods) - len(self._of_update(pods)) if self.is_recreated else 0
+        ceiling = max(len(pods), max(self.sizes) + surge + foreign)
         # The Deployment controller ignores terminating pods, the DaemonSet controller creates pods
         # while old pods terminate, and a killed task may have left a surge.
         surges = self.kind == "DaemonSet" and (surge or self.has_broken or self.is_unmarked)
@@ -571,7 +573,7 @@ class History(RuleBasedStateMachine):
                 self.never_worked = self.never_worked and image == BROKEN
                 # A recreated controller may have adopted pods of another template.
                 is_mixed = self.is_applied and params.get("state") == "rolled_back"
-                remaining = [pod for pod in self._pods()
+                remaining = [pod for pod in self._of_update(self.world.pods())
                              if pod[0] != self.name or (pod[1] != image and not is_mixed)]
                 assert not remaining, f"{self.name} has {image}, but these pods exist: {remaining}"
         elif ended.how == "killed":
@@ -617,12 +619,10 @@ class History(RuleBasedStateMachine):
         assert not again.result["changed"], "a rerun of the last task has changed something"
         self._assert_requested_state("myimage:last")
 
-    def _pods(self) -> list[tuple[str, str, bool]]:
-        """Return the pods of the update, without pods of controllers whose annotations were
-        removed.
-        """
+    def _of_update(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
+        """Return the pods without those of controllers whose annotations were removed."""
         ignored = set(self.world.names(self.kind)) - {self.name} if self.is_unmarked else set()
-        return [pod for pod in self.world.pods() if pod[0] not in ignored]
+        return [pod for pod in pods if pod[0] not in ignored]
 
     def _assert_requested_state(self, image: str) -> None:
         controllers = {kind: names for kind in KINDS if (names := self.world.names(kind))}
@@ -645,7 +645,7 @@ class History(RuleBasedStateMachine):
         assert annotations <= {"baton.kubernetes/last-rollout",
                                "deployment.kubernetes.io/revision"}, (
             f"annotations of the update remain: {annotations}")
-        assert sorted(self._pods()) == [(self.name, image, True)] * size
+        assert sorted(self._of_update(self.world.pods())) == [(self.name, image, True)] * size
         assert self.scaler is None or self.world.autoscaler() in (self.scaler, None), (
             "the autoscaler has changed")
         assert not self.world.leftovers()

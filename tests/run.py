@@ -264,11 +264,11 @@ def is_unchanged(name: str) -> bool:
 
 
 def passed_before() -> Path:
-    """Return the file with the time of each tier that has passed with the files of the repository,
+    """Return the folder with a file for each tier that has passed with the files of the repository,
     except prose.
     """
     everything = Tier([], files=(".", ":!*.md", ":!changelogs", f":!{VERIFIED.relative_to(ROOT)}"))
-    return workspace.cache() / "passed" / f"{digest(everything)}.json"
+    return workspace.cache() / "passed" / digest(everything)
 
 
 def record(name: str) -> None:
@@ -278,14 +278,6 @@ def record(name: str) -> None:
         VERIFIED.write_text(json.dumps(digests, indent=2, sort_keys=True) + "\n", "utf-8")
         print(f"== {name}: passed with changed files; commit {VERIFIED.relative_to(ROOT)}",
               flush=True)
-
-
-def remember(name: str, file: Path) -> None:
-    """Store the time at which a tier has passed, for `make test-all`."""
-    with PRINTING:
-        times = json.loads(file.read_text("utf-8")) if file.exists() else {}
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({**times, name: time.strftime("%F %H:%M")}), "utf-8")
 
 
 def run(name: str, output: IO[str] | None = None) -> Result:
@@ -302,7 +294,8 @@ def run(name: str, output: IO[str] | None = None) -> Result:
     failed = [command for command in tier.commands if not succeeds(command, tier.minutes, output)]
     if not failed:
         record(name)
-        remember(name, before)
+        before.mkdir(parents=True, exist_ok=True)
+        (before / name).touch()
     return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
 
 
@@ -394,11 +387,11 @@ def main(names: list[str]) -> int:
     is_change, is_all = names == ["--change"], names == ["--all"]
     names = list(CHANGE if is_change else ALL if is_all else names)
     unchanged = list(filter(is_unchanged, names)) if is_change else []
-    before = passed_before() if is_all and not os.environ.get("FRESH") else None
-    times = json.loads(before.read_text("utf-8")) if before and before.exists() else {}
+    is_resumed = is_all and not os.environ.get("FRESH")
+    before = {file.name: file for file in passed_before().glob("*")} if is_resumed else {}
     seed = os.environ["PYTHONHASHSEED"] = hash_seed()  # for all processes of all tiers
     print(f"== PYTHONHASHSEED={seed}", flush=True)
-    results = run_each([name for name in names if name not in unchanged and name not in times])
+    results = run_each([name for name in names if name not in unchanged and name not in before])
 
     print(f"\n{'tier':17}{'result':9}{'seconds':>7}")
     for name, result in results.items():
@@ -410,8 +403,9 @@ def main(names: list[str]) -> int:
         print(f"{name:17}NOT RUN          its files have not changed since it last passed; `make "
               f"test-{name}` runs it")
     for name in names:
-        if name in times:
-            print(f"{name:17}PASSED BEFORE    {times[name]}, with the same files; FRESH=1 runs it")
+        if name in before:
+            passed = time.strftime("%F %H:%M", time.localtime(before[name].stat().st_mtime))
+            print(f"{name:17}PASSED BEFORE    {passed}, with the same files; FRESH=1 runs it")
     if is_change:
         rest = [name.removesuffix("-sample") for name in names if name.endswith("-sample")]
         print(f"NOT RUN: most of {', '.join(rest)}, which ran as a sample; `make test-all` runs "

@@ -29,7 +29,7 @@ from .cluster.kubernetes import KubernetesGateway
 from .explain import permissions
 from .flows import refusals
 from .flows.choice import choose
-from .flows.flow import Flow
+from .flows.flow import Flow, Rule, own_live_pods
 from .model import options
 from .model.errors import InternalError, NoSuchController, RolloutError
 from .model.fields import Json, escape_unprintable, map_texts
@@ -256,12 +256,7 @@ def _rollouts(flow: Flow, request: Request, gateway: KubernetesGateway,
 def analysis(params: Json) -> Json:
     """Run the module rollout_analysis. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
-    try:
-        return _analysis(params)
-    except NoSuchController:
-        if (kind := _only_kind(params)) is None:
-            raise
-        return _analysis({**params, "kind": kind})
+    return _with_found_kind(_analysis, params)
 
 
 def _analysis(params: Json) -> Json:
@@ -272,10 +267,7 @@ def _analysis(params: Json) -> Json:
     closing = contextlib.closing(_gateway(params, request, flow))
     with closing as gateway, ParentProcess() as parent:
         if any(metric.lines for metric in spec.metrics):
-            rules = gateway.rules()
-            if rules is not None:
-                permissions.refuse_missing(rules, [permissions.LOG_RULE],
-                                           dataclasses.replace(request, lock=False))
+            _refuse_missing_permissions([permissions.LOG_RULE], request, gateway)
         stop = parent.reason_to_stop
         logs = Logs(gateway.http, request.namespace, queries.seconds(spec.window),
                     gateway.server_time, stop)
@@ -307,9 +299,8 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
     for holder in status.holders:
         if not holder.is_known:
             raise refusals.unreadable_history(request)
-        for pod in gateway.live_pods(holder.controller.selector):
-            if pod.owner == holder.controller.uid:
-                names[holder.is_new(pod.labels)].append(pod.name)
+        for pod in own_live_pods(gateway, holder.controller):
+            names[holder.is_new(pod.labels)].append(pod.name)
     return Subject(request.where, tuple(sorted(names[True])), tuple(sorted(names[False])),
                    flow.commands(request, observed)[1], status.phase != "complete",
                    str(request.kind))
@@ -318,12 +309,8 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
 def traffic(params: Json, check_mode: bool = False, diff: bool = False) -> Json:
     """Run the module traffic_split. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
-    try:
-        return _traffic(params, check_mode, diff)
-    except NoSuchController:
-        if (kind := _only_kind(params)) is None:
-            raise
-        return _traffic({**params, "kind": kind}, check_mode, diff)
+    return _with_found_kind(
+        lambda options_of_kind: _traffic(options_of_kind, check_mode, diff), params)
 
 
 def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
@@ -332,10 +319,7 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     flow = choose(request)
     closing = contextlib.closing(_gateway(params, request, flow))
     with closing as gateway, ParentProcess() as parent:
-        rules = gateway.rules()
-        if rules is not None:
-            permissions.refuse_missing(rules, split_run.needs(split),
-                                       dataclasses.replace(request, lock=False))
+        _refuse_missing_permissions(split_run.needs(split), request, gateway)
 
         def versions() -> Versions | None:
             if split.restores:
@@ -349,6 +333,24 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     if not diff:
         del result["diff"]
     return result
+
+
+def _with_found_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
+    """Return the result for the task's kind; without a kind, for the only kind with the name."""
+    try:
+        return work(params)
+    except NoSuchController:
+        if (kind := _only_kind(params)) is None:
+            raise
+        return work({**params, "kind": kind})
+
+
+def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
+                                gateway: KubernetesGateway) -> None:
+    """Raise RolloutError if a task without a Lease lacks permissions, as far as they are known."""
+    rules = gateway.rules()
+    if rules is not None:
+        permissions.refuse_missing(rules, needs, dataclasses.replace(request, lock=False))
 
 
 def _look_only(params: Json) -> Request:

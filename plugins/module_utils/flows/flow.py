@@ -217,6 +217,11 @@ class Side:
                    controller.images)
 
 
+def own_live_pods(cluster: Cluster, controller: Controller) -> list[Pod]:
+    """Return the live pods of a controller, read from the API server. Raises RolloutError."""
+    return [pod for pod in cluster.live_pods(controller.selector) if pod.owner == controller.uid]
+
+
 class Holder(t.NamedTuple):
     """A controller with pods, and the labels that distinguish new pods from old pods.
 

@@ -18,7 +18,7 @@ from ..cluster.gateway import Gateway
 from ..explain import pod_health
 from ..flows import soak
 from ..flows.decision import decide
-from ..flows.flow import Flow, RolloutStatus
+from ..flows.flow import Flow, RolloutStatus, own_live_pods
 from ..model import object_meta
 from ..model.fields import Json, seconds
 from ..model.observed import Controller, Observed
@@ -303,6 +303,5 @@ def _old_pods(gateway: Gateway, status: RolloutStatus) -> set[str]:
     """
     in_progress = status.phase != "complete"
     return {pod.uid for holder in status.holders if holder.is_known
-            for pod in gateway.live_pods(holder.controller.selector)
-            if pod.owner == holder.controller.uid
-            and not (in_progress and holder.is_new(pod.labels))}
+            for pod in own_live_pods(gateway, holder.controller)
+            if not (in_progress and holder.is_new(pod.labels))}

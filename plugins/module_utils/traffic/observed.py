@@ -147,12 +147,6 @@ class Route:
                 and service.name == split_name(self, service.base, service.selector,
                                                service.ports))
 
-    def is_name_of(self, name: str, base: str) -> bool:
-        """Return whether a split of a Service gives names of this form."""
-        prefix, hyphen, suffix = name.rpartition("-")
-        return (bool(hyphen) and prefix == base[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip("-")
-                and len(suffix) == HASH_LENGTH and set(suffix) <= set("0123456789abcdef"))
-
 
 @dataclasses.dataclass(frozen=True)
 class Versions:
@@ -197,7 +191,7 @@ class Observed:
         deleted = {name for name in self.route.services
                    if name not in self.services and record
                    and record.service in self.services
-                   and self.route.is_name_of(name, record.service)}
+                   and is_split_name(name, record.service)}
         return frozenset(self.own) | deleted
 
     @property
@@ -217,7 +211,18 @@ class Observed:
 def split_name(route: Route, base: str, selector: Json, ports: t.Sequence[Json]) -> str:
     """Return the name of the Service of a split, which proves its content."""
     suffix = digest([base, route.uid, selector, list(ports)])
-    return f"{base[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip('-')}-{suffix}"
+    return f"{_prefix(base)}-{suffix}"
+
+
+def is_split_name(name: str, base: str) -> bool:
+    """Return whether a split of a Service gives names of this form."""
+    prefix, hyphen, suffix = name.rpartition("-")
+    return (bool(hyphen) and prefix == _prefix(base) and len(suffix) == HASH_LENGTH
+            and set(suffix) <= set("0123456789abcdef"))
+
+
+def _prefix(base: str) -> str:
+    return base[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip("-")
 
 
 def manifest(route: Route, service: Service, key: str, value: str) -> Json:

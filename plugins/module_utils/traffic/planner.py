@@ -41,6 +41,8 @@ from .observed import Observed, Route, Service, Versions, pair_of
 from .record import TRAFFIC_SPLIT, Record
 from .request import TrafficRequest
 
+#: The wait for the Gateways after a change of the rules.
+GATEWAYS = Wait("each Gateway has observed the route", is_condition=True, is_of_server=True)
 #: The wait between the restoration of the rules and the deletion of the Services.
 DRAIN = Wait("requests in progress have ended", is_condition=True)
 
@@ -102,7 +104,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
                     after=rules.describe(divided, names, route.namespace))
     # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
-        return Wait("each Gateway has observed the route", is_condition=True, is_of_server=True)
+        return GATEWAYS
     # | splitting | a Gateway refuses the rules | error |
     _refuse_problems(request, route)
     # | splitting | else | done |
@@ -211,7 +213,7 @@ def _restore(observed: Observed) -> Decision | None:
                     after="restoring")
     # | restoring | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
-        return Wait("each Gateway has observed the route", is_condition=True, is_of_server=True)
+        return GATEWAYS
     # | restoring | requests in progress may use the old rules | wait |
     if not observed.is_drained:
         return DRAIN

@@ -57,7 +57,7 @@ def parse_record(text: t.Any) -> Record | None:
     if stored.keys() != {"service", "id", "restoring", "weights", "match"}:
         return None
     weights, match = stored["weights"], stored["match"]
-    is_valid = (is_name(stored["service"]) if isinstance(stored["service"], str) else False,
+    is_valid = (isinstance(stored["service"], str) and is_name(stored["service"]),
                 isinstance(stored["id"], str) and len(stored["id"]) <= 64,
                 isinstance(stored["restoring"], bool),
                 isinstance(weights, list) and len(weights) <= MAX_RULES

@@ -12,7 +12,7 @@ import typing as t
 from ..cluster.http import Refused
 from ..cluster.kubernetes import KubernetesGateway
 from ..explain import report
-from ..flows.flow import Flow, RolloutStatus, Rule
+from ..flows.flow import Flow, RolloutStatus, Rule, own_live_pods
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, pairs
 from ..model.identity import digest
@@ -100,8 +100,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway,
         if holder.new_labels is None and flow.creates_successor:
             # The pods of a controller that was never updated have no label of their version.
             fallback = digest([controller.uid, controller.template])
-        pods += [(pod, holder.is_new(pod.labels)) for pod in gateway.live_pods(controller.selector)
-                 if pod.owner == controller.uid]
+        pods += [(pod, holder.is_new(pod.labels)) for pod in own_live_pods(gateway, controller)]
     return find_versions(request.label_key, pods, fallback, request.where)
 
 
@@ -171,18 +170,18 @@ class SplitRun:
             self._wait, self._wait_start = wait, now
             self.print_line(f"{observed.route.name}: {wait.line}")
         self.cluster.settle()
-        if wait == DRAIN:
-            drain = DRAIN_SECONDS if observed.route.parents else 0
-            self.is_drained = now - self._wait_start >= drain
-        elif now - self._wait_start > self.request.timeout:
+        waited = now - self._wait_start
+        if wait == DRAIN and waited >= (DRAIN_SECONDS if observed.route.parents else 0):
+            self.is_drained = True
+            return
+        if wait != DRAIN and waited > self.request.timeout:
             problems = [problem for parent in observed.route.parents for problem in parent.problems]
             raise RolloutError(f"timed out after {self.request.timeout:g} s, waiting until "
                                f"{wait.until}", where=observed.route.where,
                                why="\n".join(problems),
                                next_command=("run the same task again, or:",
                                              self.request.restore_command))
-        if not self.is_drained or wait != DRAIN:
-            self.clock.sleep(POLL_INTERVAL)
+        self.clock.sleep(POLL_INTERVAL)
 
     def _result(self, observed: Observed, done: Done) -> Json:
         route, request = observed.route, self.request

@@ -18,7 +18,7 @@ from ...model.request import Request
 from ...model.server_driven import DaemonSet, RevisionDriven
 from ...model.steps import Step
 from ..controller_revisions.flow import HISTORY, RevisionsCaches, RevisionsFlow, readiness_warnings
-from ..flow import Cluster, Memory, Model, RealCluster, Rule
+from ..flow import Cluster, Memory, Model, RealCluster, Rule, own_live_pods
 from ..provenance import Match
 from ..server_driven import recorded
 from .observed import DaemonPod, DaemonSetObserved, find, max_unavailable_pods, miscounted
@@ -155,7 +155,7 @@ def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
     is_back = observed.record and observed.record.is_back
     if len(observed.other_revisions) < 2 or observed.before is None or is_back:
         return observed
-    labels = (pod.labels for pod in cluster.live_pods(primary.selector) if pod.owner == primary.uid)
+    labels = (pod.labels for pod in own_live_pods(cluster, primary))
     return dataclasses.replace(observed, in_use=frozenset(map(object_meta.pod_revision, labels)))
 
 

@@ -15,7 +15,7 @@ from ...model.observed import Controller, own_pods
 from ...model.request import Request
 from ...model.server_driven import StatefulSet, pod_ordinal
 from ..controller_revisions.flow import HISTORY, RevisionsFlow, readiness_warnings
-from ..flow import Cluster, Memory, Model, RealCluster, Rule
+from ..flow import Cluster, Memory, Model, RealCluster, Rule, own_live_pods
 from .observed import StatefulSetObserved, StatefulSetPod, find
 from .planner import StatefulSetPlanner
 
@@ -53,8 +53,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
                                        troubled=tuple(sorted(pods, key=lambda pod: pod.ordinal)))
         if not observed.stuck:
             return observed
-        live = frozenset(pod_ordinal(pod.name)
-                         for pod in cluster.live_pods(primary.selector) if pod.owner == primary.uid)
+        live = frozenset(pod_ordinal(pod.name) for pod in own_live_pods(cluster, primary))
         return dataclasses.replace(observed, live=live)
 
     def model(self, real: RealCluster) -> Model:

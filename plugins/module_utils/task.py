@@ -82,9 +82,11 @@ def answer(work: t.Callable[[Json], Json | None], params: Json,
         return None
     # remove_values() also replaces booleans, so restore them, as AnsibleModule does.
     booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
-    # Texts from the cluster are already escaped, except in data such as templates.
-    visible_result: Json = map_texts(remove_values(result, _secrets(params)),
-                                     lambda text: escape_unprintable(text, but="\n\t")) | booleans
+    # Texts from the cluster are already escaped, except in data such as templates. str() turns a
+    # Kind into a plain string: Ansible warns of other types in a registered result.
+    visible_result: Json = map_texts(
+        remove_values(result, _secrets(params)),
+        lambda text: escape_unprintable(str(text), but="\n\t")) | booleans
     for warning in visible_result.pop("warnings", ()):
         warn(warning)
     return visible_result

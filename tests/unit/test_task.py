@@ -31,6 +31,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update_info
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
 
 pytestmark = pytest.mark.usefixtures("handlers")
 
@@ -428,6 +429,25 @@ def test_the_answer_in_process_equals_that_of_the_module(cluster, runner, argume
     assert answer == runner.module(**arguments) == runner.module(check_mode=True, **arguments)
     assert (not any(gateway.attempts for gateway in gateways)
             and all(gateway.is_closed for gateway in gateways))
+
+
+def types_in(value):
+    """Return the types of a value, and of its keys and items at any depth."""
+    items = [*value, *value.values()] if isinstance(value, dict) else value
+    parts = items if isinstance(value, (dict, list, tuple)) else []
+    return {type(value)}.union(*map(types_in, parts))
+
+
+@pytest.mark.parametrize("arguments", [{"name": "foo"}, {"names": ["foo", "bar"]}])
+def test_planned_result_has_only_types_of_json(cluster, arguments):
+    """Ansible warns of other types in a registered result, such as an enumeration of strings."""
+    cluster(rc(), other())
+    params = in_process.parameters("update", {**arguments, "image": "myimage:v2"}, ".")
+
+    result = in_process.read("update", params, ".", {}, diff=True, check_mode=True)
+
+    assert result["changed"]
+    assert types_in(result) <= {dict, list, str, int, float, bool, type(None)}
 
 
 @pytest.mark.parametrize("arguments",

@@ -56,7 +56,8 @@ INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
 INFO_EXCLUSIVE = [("name", "names", selectors) for selectors in fleet.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
-#: The variable by which an action plugin passes the job template of a job in AWX (Request).
+#: The environment variable in which an action plugin passes the name of the job template in AWX
+#: (Request.job_template).
 JOB_TEMPLATE = "BATON_JOB_TEMPLATE"
 TRAFFIC_OPTIONS: Json = connection.ARGUMENT_SPEC | traffic_request.ARGUMENT_SPEC
 #: The options of each entry point of this module.
@@ -64,14 +65,14 @@ OPTIONS = {"update": UPDATE_OPTIONS, "migrate": MIGRATION_OPTIONS, "info": INFO_
            "analysis": ANALYSIS_OPTIONS, "traffic": TRAFFIC_OPTIONS}
 
 
-def answer(work: t.Callable[[Json], Json | None], params: Json,
-           warn: t.Callable[[str], None]) -> Json | None:
-    """Return the result or the error of an entry point, without secrets.
+def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
+                    warn: t.Callable[[str], None]) -> Json | None:
+    """Return the result of an entry point, or its error as a failed result, without secrets.
 
     Calls warn for each warning. Returns None if the entry point returns None.
     """
     try:
-        result = work(params)
+        result = entry_point(params)
     except RolloutError as error:
         result = error.as_result() | {"failed": True}
     except ImportError as error:
@@ -109,11 +110,11 @@ def _not_installed(missing: ImportError) -> RolloutError:
                         why=str(missing), next_command=install)
 
 
-def end(module: t.Any, work: t.Callable[[Json], Json | None]) -> None:
-    """Run an entry point, and end the module (an AnsibleModule) with its result."""
+def run_module(module: t.Any, entry_point: t.Callable[[Json], Json | None]) -> None:
+    """Run an entry point, and exit the module (an AnsibleModule) with its result."""
     # With no_log, Ansible counts every string in a kubeconfig as a secret.
     module.no_log_values = _secrets(module.params)
-    result = answer(work, module.params, module.warn) or {}
+    result = result_or_error(entry_point, module.params, module.warn) or {}
     exit_module = module.fail_json if result.get("failed") else module.exit_json
     exit_module(**result, invocation=invocation(module.params))
 
@@ -142,12 +143,12 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
 
 def migrate(params: Json, check_mode: bool = False, diff: bool = False,
             is_read_only: bool = False) -> Json | None:
-    """Run the module migrate_to_deployment, as update() does."""
+    """Run the module migrate_to_deployment. The other parameters are those of update()."""
     return update({**params, "module": str(Module.MIGRATION)}, check_mode, diff, is_read_only)
 
 
 def _with_namespace(params: Json) -> Json:
-    """Return the parameters with namespace, and with the default of namespace."""
+    """Return the parameters with the namespace of the task and the default namespace."""
     places.refuse_namespaces(params)
     default = connection.default_namespace(params, os.environ)
     return {**params, "namespace": params.get("namespace") or default,
@@ -161,7 +162,11 @@ def _entry(params: Json, result: Json) -> Json:
 
 
 def _update_of_kind(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
-    """Update a controller. If the task has no kind, the only kind with this name is used."""
+    """Update one or several controllers.
+
+    Without the option kind, a name that no ReplicationController has may be that of a controller
+    of another kind, if exactly one exists.
+    """
     try:
         return _update(params, check_mode, diff, is_read_only)
     except NoSuchController as error:
@@ -178,19 +183,21 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
               # The action plugin sets the variable for a task of a role that writes a report.
               "return_sizes": "BATON_SIZES" in os.environ,
               "job_template": os.environ.get(JOB_TEMPLATE)}
-    many = fleet.Fleet.from_params(params)
+    selected_fleet = fleet.Fleet.from_params(params)
+    kinds = selected_fleet.kinds if selected_fleet else [params.get("kind")]
     # Reject invalid options before the first request to the API server.
-    requests = places.placeholder_requests(params, many.kinds if many else [params.get("kind")])
+    requests = places.placeholder_requests(params, kinds)
     access, requests = places.expand(params, requests)
-    watches_pods = many is None and not is_read_only
+    watches_pods = selected_fleet is None and not is_read_only
     with contextlib.ExitStack() as stack:
         groups = {places.Place.of(request): _group(params, request, stack, watches_pods, access)
                   for request in requests}
-        if many:
-            result = _roll_many(many, groups, params, check_mode, is_read_only)
+        if selected_fleet:
+            result = _update_fleet(selected_fleet, groups, params, check_mode, is_read_only)
         else:
             request = requests[0]
-            result = _roll(request, *groups[places.Place.of(request)], check_mode, is_read_only)
+            result = _update_one(request, *groups[places.Place.of(request)], check_mode,
+                                 is_read_only)
             if result:
                 result["results"] = [_entry(params, result)]
     if result and not diff:
@@ -198,8 +205,8 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
     return result
 
 
-def _roll(request: Request, flow: Flow, gateway: KubernetesGateway, check_mode: bool,
-          is_read_only: bool) -> Json | None:
+def _update_one(request: Request, flow: Flow, gateway: KubernetesGateway, check_mode: bool,
+                is_read_only: bool) -> Json | None:
     if is_read_only:
         return driver.look(flow, request, gateway, Clock())
     if check_mode:
@@ -210,15 +217,16 @@ def _roll(request: Request, flow: Flow, gateway: KubernetesGateway, check_mode: 
                           parent.reason_to_stop)
 
 
-def _roll_many(many: fleet.Fleet, groups: fleet.Groups, params: Json, check_mode: bool,
-               is_read_only: bool) -> Json | None:
-    requests = many.requests(params, groups)
+def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Json,
+                  check_mode: bool, is_read_only: bool) -> Json | None:
+    requests = selected_fleet.requests(params, groups)
     if is_read_only:
-        return fleet.look(many, requests, groups, Clock())
+        return fleet.look(selected_fleet, requests, groups, Clock())
     if check_mode:
-        return fleet.simulate(many, requests, groups, Clock())
+        return fleet.simulate(selected_fleet, requests, groups, Clock())
     with ParentProcess() as parent:
-        return fleet.run(many, requests, groups, Clock(), parent.print_line, parent.reason_to_stop)
+        return fleet.run(selected_fleet, requests, groups, Clock(), parent.print_line,
+                         parent.reason_to_stop)
 
 
 def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_pods: bool,
@@ -244,7 +252,7 @@ def info(params: Json) -> Json:
 
 
 def _info(params: Json) -> list[Json]:
-    request = _look_only(params)
+    request = _read_only_request(params)
     flow = choose(request)
     with contextlib.closing(_gateway(params, request, flow)) as gateway:
         return _rollouts(flow, request, gateway, params)
@@ -258,12 +266,12 @@ def _rollouts(flow: Flow, request: Request, gateway: KubernetesGateway,
 def analysis(params: Json) -> Json:
     """Run the module rollout_analysis. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
-    return _with_found_kind(_analysis, params)
+    return _call_with_kind(_analysis, params)
 
 
 def _analysis(params: Json) -> Json:
     # Reject invalid options before the first request.
-    spec, request = analyses.parse_analysis(params), _look_only(params)
+    spec, request = analyses.parse_analysis(params), _read_only_request(params)
     query = _query_source(spec, params)
     flow = choose(request)
     closing = contextlib.closing(_gateway(params, request, flow))
@@ -282,12 +290,15 @@ def _analysis(params: Json) -> Json:
 
 def _query_source(spec: analyses.Analysis,
                   params: Json) -> t.Callable[[str, t.Callable[[], str]], Reading]:
-    """Return the function that queries Prometheus. Raises RolloutError without an address."""
-    metric = next((metric.name for metric in spec.metrics if not metric.lines), "")
-    if not metric:
+    """Return the function that queries Prometheus.
+
+    Raises RolloutError if a metric has a query, and prometheus_url is not set.
+    """
+    names = [metric.name for metric in spec.metrics if not metric.lines]
+    if not names:
         return lambda query, stop: Reading(None, "no metric has a query", is_answer=False)
     if not params.get("prometheus_url"):
-        raise RolloutError(f"metric {metric} needs prometheus_url")
+        raise RolloutError(f"metric {names[0]} needs prometheus_url")
     return prometheus.Prometheus(params).query
 
 
@@ -297,13 +308,14 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
     Raises RolloutError.
     """
     request, observed, status = read_status(flow, request, gateway)
-    names: dict[bool, list[str]] = {True: [], False: []}
+    new_pods: list[str] = []
+    old_pods: list[str] = []
     for holder in status.holders:
         if not holder.is_known:
             raise refusals.unreadable_history(request)
         for pod in own_live_pods(gateway, holder.controller):
-            names[holder.is_new(pod.labels)].append(pod.name)
-    return Subject(request.where, tuple(sorted(names[True])), tuple(sorted(names[False])),
+            (new_pods if holder.is_new(pod.labels) else old_pods).append(pod.name)
+    return Subject(request.where, tuple(sorted(new_pods)), tuple(sorted(old_pods)),
                    flow.commands(request, observed)[1], status.phase != "complete",
                    str(request.kind))
 
@@ -311,12 +323,12 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
 def traffic(params: Json, check_mode: bool = False, diff: bool = False) -> Json:
     """Run the module traffic_split. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
-    return _with_found_kind(
+    return _call_with_kind(
         lambda options_of_kind: _traffic(options_of_kind, check_mode, diff), params)
 
 
 def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
-    request = _look_only(params)
+    request = _read_only_request(params)
     split = traffic_request.parse_traffic(params, request.connection)
     flow = choose(request)
     closing = contextlib.closing(_gateway(params, request, flow))
@@ -337,8 +349,12 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     return result
 
 
-def _with_found_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
-    """Return the result for the task's kind; without a kind, for the only kind with the name."""
+def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
+    """Call work with the parameters of the task.
+
+    Without the option kind, a name that no ReplicationController has may be that of a controller
+    of another kind, if exactly one exists; then call work again with this kind.
+    """
     try:
         return work(params)
     except NoSuchController:
@@ -349,13 +365,16 @@ def _with_found_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
 
 def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
                                 gateway: KubernetesGateway) -> None:
-    """Raise RolloutError if a task without a Lease lacks permissions, as far as they are known."""
+    """Raise RolloutError if the user lacks a permission, for a task that takes no Lease.
+
+    Without a complete list of the user's permissions, do nothing.
+    """
     rules = gateway.rules()
     if rules is not None:
         permissions.refuse_missing(rules, needs, dataclasses.replace(request, lock=False))
 
 
-def _look_only(params: Json) -> Request:
+def _read_only_request(params: Json) -> Request:
     """Return a request that changes nothing, for one controller or for all controllers."""
     return parse_request({"name": params.get("name") or "any",
                           "module": module_of_kind(params.get("kind") or Request.kind),
@@ -366,13 +385,14 @@ def _look_only(params: Json) -> Request:
 
 
 def _only_kind(params: Json) -> str | None:
-    """Return the kind of the only controller with the task's name, whatever its kind.
+    """Return the kind of the controller named in the option name, if exactly one exists.
 
-    Returns None if the task has a kind, and for several controllers or none. Raises RolloutError.
+    Returns None if the option kind is set, and for several controllers or none. Raises
+    RolloutError.
     """
     if params.get("kind") or not params.get("name"):
         return None
-    request = _look_only(params)
+    request = _read_only_request(params)
     with contextlib.closing(_gateway(params, request, choose(request))) as gateway:
         kinds = gateway.other_kinds(params["name"])
     return kinds[0] if len(kinds) == 1 and kinds[0] in KINDS else None

@@ -671,8 +671,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa:
 
 def main() -> None:
     module = AnsibleModule(argument_spec=task.UPDATE_OPTIONS, supports_check_mode=True)
-    task.end(module,
-             functools.partial(task.update, check_mode=module.check_mode, diff=module._diff))
+    task.run_module(
+        module, functools.partial(task.update, check_mode=module.check_mode, diff=module._diff))
 
 
 if __name__ == "__main__":

@@ -221,7 +221,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa:
 def main() -> None:
     module = AnsibleModule(argument_spec=task.INFO_OPTIONS, supports_check_mode=True,
                            mutually_exclusive=task.INFO_EXCLUSIVE)
-    task.end(module, task.info)
+    task.run_module(module, task.info)
 
 
 if __name__ == "__main__":

@@ -472,7 +472,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa:
 
 def main() -> None:
     module = AnsibleModule(argument_spec=task.ANALYSIS_OPTIONS, supports_check_mode=True)
-    task.end(module, task.analysis)
+    task.run_module(module, task.analysis)
 
 
 if __name__ == "__main__":

@@ -113,8 +113,8 @@ class Process:
 def _result(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
     warnings: list[str] = []
     with _silence():
-        result = task.answer(lambda arguments: _call(function, arguments, flags), params,
-                             warnings.append)
+        result = task.result_or_error(lambda arguments: _call(function, arguments, flags), params,
+                                      warnings.append)
     if not result:
         return result
     return {**result, "invocation": task.invocation(params),

@@ -150,7 +150,7 @@ def run_analysis(namespace: Namespace, *metrics: Json, **options: t.Any) -> Json
     handlers = {number: signal.getsignal(number)
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
-        return t.cast(Json, task.answer(task.analysis, params, warn))
+        return t.cast(Json, task.result_or_error(task.analysis, params, warn))
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

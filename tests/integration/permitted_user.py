@@ -71,7 +71,8 @@ class User:
              **options})
         assert not valid.error_messages, valid.error_messages
         warnings: list[str] = []
-        result = task.answer(task_function, valid.validated_parameters, warnings.append) or {}
+        result = task.result_or_error(task_function, valid.validated_parameters,
+                                      warnings.append) or {}
         return {"failed": False, **result, "warnings": sorted(warnings)}
 
     def update(self, kind: str, **options: t.Any) -> Json:

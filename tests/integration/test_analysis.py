@@ -80,7 +80,7 @@ def run_analysis(namespace, prometheus):
         params = {**defaults, "name": "foo", "namespace": namespace.name,
                   "kubeconfig": namespace.kubeconfig, "metrics": metrics,
                   "prometheus_url": prometheus.url, "window": WINDOW, "interval": 0.2, **options}
-        return task.answer(task.analysis, params, pytest.fail)
+        return task.result_or_error(task.analysis, params, pytest.fail)
 
     return run_analysis
 

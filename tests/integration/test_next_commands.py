@@ -61,7 +61,7 @@ class Terminal:
 
     @staticmethod
     def _answer(options):
-        return task.answer(task.update, validated(options), lambda warning: None)
+        return task.result_or_error(task.update, validated(options), lambda warning: None)
 
 
 @pytest.fixture

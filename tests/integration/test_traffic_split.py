@@ -90,7 +90,7 @@ class Edge:
         valid = ArgumentSpecValidator(task.TRAFFIC_OPTIONS).validate(arguments)
         assert not valid.error_messages, valid.error_messages
         warnings = []
-        result = task.answer(
+        result = task.result_or_error(
             lambda params: task.traffic(params, check_mode=check_mode, diff=True),
             valid.validated_parameters, warnings.append)
         return {"failed": False, **result, "warnings": warnings}

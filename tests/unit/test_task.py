@@ -119,7 +119,7 @@ def test_the_default_kind_is_that_of_the_only_object_with_the_name(
 def test_the_result_has_the_kind_of_the_controller(cluster, image, fails):
     cluster(rc())
 
-    result = task.answer(task.update, params(image=image), lambda warning: None)
+    result = task.result_or_error(task.update, params(image=image), lambda warning: None)
 
     assert (result.get("kind"),
             result.get("failed", False)) == ((None, True) if fails
@@ -133,8 +133,8 @@ def test_a_failure_during_the_update_has_the_kind_of_the_controller(cluster):
 
     cluster(rc(), of=Refusing)
 
-    assert task.answer(task.update, params(image="myimage:v2"),
-                       lambda warning: None)["kind"] == "ReplicationController"
+    assert task.result_or_error(task.update, params(image="myimage:v2"),
+                                lambda warning: None)["kind"] == "ReplicationController"
 
 
 def test_a_controller_deleted_during_the_update_is_not_replaced_by_another_kind(cluster):
@@ -246,7 +246,7 @@ def test_text_of_the_cluster_is_escaped_for_terminals(cluster):
     item["spec"]["template"]["spec"]["containers"][0]["command"] = [f"{HOSTILE}\n"]
     (gateways, arguments) = (cluster(item), params(image="myimage:v2"))
 
-    result = task.answer(functools.partial(task.update, diff=True), arguments, print)
+    result = task.result_or_error(functools.partial(task.update, diff=True), arguments, print)
 
     texts = []
     map_texts(result, lambda text: texts.append(text) or text)
@@ -354,7 +354,7 @@ def test_an_analysis_of_logs_needs_permission_to_read_logs_but_no_prometheus(
     metric |= {"type": "error_lines", "query": None}
     params = analysis(prometheus_url=None, metrics=[metric], initial_delay=0 if reads else 99)
 
-    result = task.answer(task.analysis, params, pytest.fail)
+    result = task.result_or_error(task.analysis, params, pytest.fail)
 
     assert readings == ([[f"{SUCCESSOR}-0"], ["foo-0", "foo-1"]] if reads else [])
     assert reads or result["failure"]["why"] == "not allowed: get on pods/log"
@@ -368,7 +368,7 @@ def test_an_analysis_of_logs_needs_permission_to_read_logs_but_no_prometheus(
 def test_an_analysis_reveals_no_part_of_a_password(scheme, password):
     params = analysis(prometheus_url=f"{scheme}u:{password}@prom:9090")
 
-    result = task.answer(task.analysis, params, pytest.fail)
+    result = task.result_or_error(task.analysis, params, pytest.fail)
 
     assert result["failed"] and "is not a valid address" in result["msg"]
     assert "s3cret" not in str(result) + str(task.invocation(params))

@@ -30,7 +30,8 @@ attributes:
     support: full
   idempotent:
     support: partial
-    details: O(state=restarted) replaces all pods each time.
+    details: O(state=restarted) replaces all pods each time; only a restart that has not ended is
+      resumed.
 options:
   # What to change
   name:
@@ -100,13 +101,14 @@ options:
       - V(rolled_back) rolls back the update in progress; with O(to_revision), also a completed
         update. Options for the desired pods are ignored, so the same task can be repeated with only
         O(state) changed.
-      - V(restarted) replaces all pods with new pods of the same template.
+      - V(restarted) replaces all pods with new pods of the same template, as C(kubectl rollout
+        restart) does. A restart that has not ended is resumed.
     type: str
     choices: [updated, rolled_back, restarted]
     default: updated
   image:
     description: The new image. At most one of O(image), O(images), O(template), O(definition) and
-      O(src) is allowed; without O(roll_on), one is required.
+      O(src) is allowed. With O(state=updated), one of them or O(roll_on) is required.
     type: str
   container:
     description: Name of the container for O(image). By default, the only container with an image of
@@ -207,11 +209,12 @@ options:
     type: str
   soak:
     description:
-      - How long to watch the new pods, at each pause and once all pods are new. The task fails, and
-        O(on_failure) applies, if a new pod restarts, becomes unready, is evicted or deleted, or has
-        more warnings than the old pods. By default, new pods are not watched.
-      - A soak that has passed is not repeated by the same task, and a task that was killed resumes
-        it. Not for rollbacks. Needs list and watch on pods.
+      - How long to watch the new pods at the pause of O(pause_at), or without it, once all pods are
+        new. The task fails, and O(on_failure) applies, if a new pod restarts, becomes unready, is
+        evicted or deleted, or has more warning Events than the old pods have on average. By
+        default, new pods are not watched, except for pods that do not become available.
+      - If the task runs again with the same options, it resumes a soak that was interrupted, and
+        does not repeat a soak that has passed. Not for rollbacks. Needs list and watch on pods.
     type: str
   nodes:
     description: Label selector of the nodes on which O(pause_at) replaces the pods of a DaemonSet
@@ -238,7 +241,9 @@ options:
     default: true
   progress_deadline:
     description: Seconds without progress, such as another available pod, after which the task
-      fails, and O(on_failure) applies. A O(soak) does not count.
+      fails, and O(on_failure) applies. A O(soak) does not count. During the update, it replaces
+      C(spec.progressDeadlineSeconds) of a Deployment. A cause that waiting cannot solve ends the
+      task earlier (O(failure_grace)).
     type: str
     default: "600"
   timeout:
@@ -247,27 +252,33 @@ options:
     type: str
     aliases: [wait_timeout]
   failure_grace:
-    description: Seconds that a cause which waiting cannot solve, such as a missing image or a
-      crashing container, must last before the task fails, and O(on_failure) applies.
+    description: Seconds for which a pod must show a cause that waiting cannot solve, such as
+      C(ImagePullBackOff) or C(CrashLoopBackOff), before the task fails, and O(on_failure) applies.
     type: str
     default: "10"
   on_failure:
-    description: What to do if the new pods do not become available or do not pass O(soak).
-      V(stop) leaves the update in progress, and the same task resumes it. V(rollback) rolls back,
-      also in a task that resumes the update, unless no update is in progress or its last steps have
-      begun. The task fails in either case.
+    description:
+      - What to do if the new pods do not become available or do not pass O(soak). The task fails in
+        either case.
+      - V(stop) leaves the update in progress, and the same task resumes it. Until then, the cluster
+        replaces further pods of a Deployment, StatefulSet or DaemonSet only if the new pods become
+        available after all.
+      - V(rollback) rolls back to the template before the update, also in a task that resumes the
+        update after a pause. After the last O(soak), when the old pods are gone and the last steps
+        have begun, nothing is rolled back.
     type: str
     choices: [stop, rollback]
     default: stop
   # Several controllers
   concurrency:
-    description: Maximum number of controllers that are updated at the same time.
+    description: Maximum number of controllers that are updated at the same time, in all namespaces
+      together.
     type: int
     default: 5
   max_failures:
     description: Number or percentage of controllers that may fail before no further controller is
-      started. By default, none is started after the first failure. The task fails if any controller
-      fails.
+      started, counted over all namespaces. By default, none is started after the first failure. The
+      task fails if any controller fails.
     type: str
     default: "0"
   # Advanced

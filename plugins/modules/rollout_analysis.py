@@ -155,8 +155,8 @@ options:
         default: pod
       namespace_label:
         description:
-          - Label that contains the namespace of the pod, for the built-in types. Empty for series
-            without such a label.
+          - Label that contains the namespace of the pod, for the built-in types. V("") for series
+            without such a label, which the queries would otherwise not find.
         type: str
         default: namespace
       labels:
@@ -206,7 +206,8 @@ options:
       max_decrease:
         description:
           - Maximum difference by which the value of the new pods may be less than the value of the
-            old pods.
+            old pods. With V(0.01) and O(metrics[].type=success_rate), the error rate may increase
+            by one percentage point.
         type: float
       max_increase:
         description:
@@ -227,7 +228,7 @@ options:
           - V(zero) uses the value 0, also for the old pods, for example for a count of errors,
             whose series do not exist before the first error. The other choices apply only to the
             new pods. Without a number for the old pods, a comparison is inconclusive.
-          - For a ratio of errors to requests, add C(or vector(0)) to the errors in the query, so
+          - For a ratio of errors to requests, add V(or vector(0\)) to the errors in the query, so
             that only the lack of requests is empty.
         type: str
         choices: [inconclusive, pass, fail, zero]

@@ -84,7 +84,17 @@ options:
     description:
       - Share of the requests for the new pods in percent, with at most three decimals, such as
         V(1), V(0.5) or V(10%).
-      - By default V(0) with O(match); otherwise required.
+      - By default V(0) with O(match) or O(mirror); otherwise required.
+    type: str
+  mirror:
+    description:
+      - Share of the requests in percent, as O(weight), that the Gateway copies to the new pods. It
+        discards the answers of the new pods to these copies. V(0) copies no requests.
+      - The copies have the same effects as other requests, so mirror only requests that are safe to
+        repeat, or new pods with data of their own.
+      - Requests of O(match) are not copied.
+      - Only for an HTTPRoute. A share below 100% needs Gateway API v1.3 or newer. Not every Gateway
+        mirrors requests.
     type: str
   match:
     description:
@@ -154,7 +164,8 @@ options:
     default: true
 notes:
   - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
-  - A rule with several backends, of which the Service is one, cannot be split.
+  - A rule with several backends, of which the Service is one, cannot be split. A rule that mirrors
+    requests to the Service cannot also have O(mirror).
   - Policies that are attached to the Service by its name (such as a BackendTLSPolicy) do not apply
     to the two Services.
   - The task needs the permissions of C(docs/reference/permissions/traffic.yaml).
@@ -187,6 +198,13 @@ EXAMPLES = r"""
       - headers:
           - name: x-tester
             value: "yes"
+
+- name: Copy 10% of the requests to the new pod, whose answers are discarded
+  baton.kubernetes.traffic_split:
+    name: shop
+    kind: Deployment
+    route: shop
+    mirror: 10%
 
 - name: Send the requests to all pods again, before the update resumes
   baton.kubernetes.traffic_split:
@@ -225,6 +243,11 @@ weight:
   returned: success
   type: str
   sample: 1%
+mirror:
+  description: Share of the requests that are copied to the new pods; V(null) without O(mirror).
+  returned: success
+  type: str
+  sample: 10%
 steps:
   description: The changes of this task in the cluster, in order. In check mode, the planned
     changes.

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import json
 import subprocess
+import typing as t
 from pathlib import Path
 
 import go_toolchain
@@ -39,6 +41,38 @@ def install(namespace: Namespace) -> None:
         with contextlib.suppress(ApiException):  # already exists
             namespace.call("POST", DEFINITIONS, yaml.safe_load(path.read_text("utf-8")))
     eventually(lambda: is_served(namespace), "the kinds of Gateway API")
+
+
+@contextlib.contextmanager
+def without_shares_of_mirrors(namespace: Namespace) -> t.Iterator[None]:
+    """Serve an HTTPRoute without the fields percent and fraction, as before v1.3, in the block."""
+    path = f"{DEFINITIONS}/httproutes.gateway.networking.k8s.io"
+    replacement = {"path": "/spec/versions", "op": "replace"}
+    versions = namespace.call("GET", path)["spec"]["versions"]
+    older = copy.deepcopy(versions)
+    for version in older:
+        _remove_shares(version)
+
+    def serve(value: t.Any) -> None:
+        namespace.call("PATCH", path, [{**replacement, "value": value}],
+                       "application/json-patch+json")
+
+    serve(older)
+    try:
+        yield
+    finally:
+        serve(versions)
+
+
+def _remove_shares(schema: t.Any) -> None:
+    """Remove the fields for the share of a mirror, and the rule about both, from a schema."""
+    for child in schema.values() if isinstance(schema, dict) else ():
+        for item in child if isinstance(child, list) else [child]:
+            _remove_shares(item)
+    if isinstance(schema, dict) and {"percent", "fraction"} <= (schema.get("properties")
+                                                                or {}).keys():
+        del schema["properties"]["percent"], schema["properties"]["fraction"]
+        schema.pop("x-kubernetes-validations", None)
 
 
 def is_served(namespace: Namespace) -> bool:

@@ -20,7 +20,7 @@ import pytest
 import writes
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from kubernetes.client.exceptions import ApiException
-from objects import role
+from objects import eventually, role
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
@@ -190,6 +190,69 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
     assert is_plain(edge) and restored["services"] == []
     assert not edge.restore()["changed"]
     namespace.roll(kind=kind, image="myimage:v2")
+
+
+#: A filter of the user that mirrors to another Service, and the fields that the server adds.
+FOREIGN_MIRROR = {"type": "RequestMirror", "requestMirror": {
+    "backendRef": {"group": "", "kind": "Service", "name": "other", "port": 80}}}
+
+
+def create_mirrored(edge):
+    """Replace the route by one whose rules have a filter, and no filter."""
+    edge.patch({"spec": {"rules": [
+        {"matches": [{"path": {"type": "PathPrefix", "value": f"/{number}"}}],
+         "backendRefs": [{"name": "foo", "port": 80, "weight": 3}], **filters}
+        for number, filters in enumerate(({"filters": [FOREIGN_MIRROR]}, {}))]}})
+    return edge.rules()
+
+
+@pytest.mark.parametrize("share, fields", [
+    ("10%", {"percent": 10}), ("0.5", {"fraction": {"numerator": 5, "denominator": 1000}}),
+    pytest.param("100%", {}, marks=pytest.mark.full)])
+def test_mirror_is_written_and_restored_exactly(namespace, share, fields):
+    edge = begin(namespace)
+    before = create_mirrored(edge)
+    planned = edge.run(check_mode=True, mirror=share)
+    assert edge.rules() == before and planned["changed"]
+
+    result = edge.split(weight=None, mirror=share)
+    old, new = hashes(edge)
+    assert edge.weights() == [[(old, 100), (new, 0)]] * 2
+    assert (result["weight"], result["mirror"]) == ("0%", f"{share.rstrip('%')}%")
+    added = {"type": "RequestMirror", "requestMirror": {
+        "backendRef": {"group": "", "kind": "Service", "port": 80,
+                       "name": edge.rules()[0]["backendRefs"][1]["name"]}, **fields}}
+    assert [rule["filters"] for rule in edge.rules()] == [[FOREIGN_MIRROR, added], [added]]
+    assert not edge.split(weight=None, mirror=share)["changed"]
+    assert [step["action"] for step in edge.split(mirror="20%")["steps"]] == ["update"]
+
+    edge.restore()
+    assert edge.rules() == before and not edge.services()
+
+
+def test_killed_mirror_is_completed_or_restored(namespace, monkeypatch):
+    edge = begin(namespace)
+    before = create_mirrored(edge)
+    for _number in killed_runs(edge, monkeypatch, mirror="10%"):
+        edge.restore()
+        assert edge.rules() == before and not edge.services()
+    for _number in killed_runs(edge, monkeypatch, state="restored"):
+        edge.split(mirror="10%", weight=None)
+    assert edge.rules() == before and not edge.services() and not edge.annotations()
+
+
+def test_share_of_a_mirror_that_the_api_server_does_not_store_is_refused(namespace):
+    edge = begin(namespace)
+    with gateway_api.without_shares_of_mirrors(namespace):
+        eventually(lambda: edge.run(check_mode=True, mirror="10%")["failed"], "the older schema")
+        refused = edge.run(mirror="10%")
+        assert refused["failure"]["what"] == ("the cluster cannot mirror 10% of the requests, but "
+                                              "only all")
+        assert is_plain(edge)
+        edge.split(mirror="100%")
+        edge.restore()
+    eventually(lambda: not edge.run(check_mode=True, mirror="10%")["failed"], "the newer schema")
+    assert is_plain(edge)
 
 
 def killed_runs(edge, monkeypatch, **options):

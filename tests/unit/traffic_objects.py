@@ -42,6 +42,7 @@ MATCH = ({"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]},)
 OPTIONS = {"name": "foo", "route": "edge"}
 SPLIT = TrafficRequest("foo", NAMESPACE, "edge", share=Share(1, 100), options=OPTIONS)
 MATCHING = dataclasses.replace(SPLIT, share=Share(10, 100), match=MATCH)
+MIRRORING = dataclasses.replace(SPLIT, share=Share(0, 100), mirror=Share(10, 100))
 RESTORED = dataclasses.replace(SPLIT, share=Share(0, 100), restores=True)
 
 
@@ -92,6 +93,8 @@ class World:
         #: The uids of Services with a ready endpoint.
         self.ready = {item["metadata"]["uid"] for item in items}
         self.versions = versions
+        #: Whether the API server stores the share of a mirror.
+        self.stores_mirror = True
         #: The number of writes, for unique uids and versions.
         self.writes = 1
 
@@ -116,7 +119,7 @@ class World:
                        "ready": item["metadata"]["uid"] in self.ready}}]}
                   for name, item in self.services.items()]
         return Objects(self.route, tuple(self.services.values()), tuple(slices),
-                       None if restores else self.versions)
+                       None if restores else self.versions, self.stores_mirror)
 
     def observed(self, request, is_drained=True):
         return self.read(request.restores).observed(is_drained)
@@ -183,7 +186,11 @@ class World:
         self.observe_route()
 
     def named(self):
-        return [item["name"] for entry in self.rules for item in entry["backendRefs"]]
+        """Return the names of the Services that the rules name, also in mirrors."""
+        return [item["name"] for entry in self.rules for item in (
+            *entry["backendRefs"], *(part["requestMirror"]["backendRef"]
+                                     for part in entry.get("filters", ())
+                                     if "requestMirror" in part))]
 
     def check(self):
         """Assert that each request reaches a ready pod, and that foreign Services are unchanged."""

@@ -26,13 +26,16 @@ class Objects(t.NamedTuple):
     services: tuple[Json, ...]
     slices: tuple[Json, ...]
     versions: Versions | None
+    #: Whether the API server stores the requested share of mirrored requests.
+    stores_mirror: bool = True
 
     def observed(self, is_drained: bool) -> Observed:
         services = {service.name: service for service in map(Service.from_api, self.services)}
         ready = frozenset(
             name for name in services
             if any(is_ready_for(services[name], endpoint_slice) for endpoint_slice in self.slices))
-        return Observed(Route.from_api(self.route), services, ready, self.versions, is_drained)
+        return Observed(Route.from_api(self.route), services, ready, self.versions, is_drained,
+                        self.stores_mirror)
 
 
 def is_ready_for(service: Service, endpoint_slice: Json) -> bool:
@@ -50,12 +53,13 @@ class SimulatedObjects:
     def __init__(self, start: Objects) -> None:
         self._route = start.route
         self._versions = start.versions
+        self._stores_mirror = start.stores_mirror
         self._services = {item["metadata"]["name"]: item for item in start.services}
         self._slices = list(start.slices)
 
     def read(self) -> Objects:
         return Objects(self._route, tuple(self._services.values()), tuple(self._slices),
-                       self._versions)
+                       self._versions, self._stores_mirror)
 
     def write(self, write: Write) -> bool:
         """Apply a write; return False if a precondition fails."""

@@ -137,6 +137,11 @@ class Route:
         return rules.services_of(self.rules, self.namespace)
 
     @property
+    def targets(self) -> list[str]:
+        """The names of the Services that the rules name, also as targets of mirrored requests."""
+        return [*self.services, *rules.mirrored_services(self.rules, self.namespace)]
+
+    @property
     def is_current(self) -> bool:
         """Whether each Gateway has observed the route since its last change."""
         return all(parent.is_current for parent in self.parents)
@@ -174,6 +179,8 @@ class Observed:
     versions: Versions | None = None
     #: Whether the requests in progress at the time of a restoration have had time to end.
     is_drained: bool = False
+    #: Whether the API server stores the requested share of mirrored requests.
+    stores_mirror: bool = True
 
     @property
     def own(self) -> dict[str, Service]:
@@ -188,7 +195,7 @@ class Observed:
         Without the Service, only the form of the name and the record of the route are evidence.
         """
         record = self.route.record
-        deleted = {name for name in self.route.services
+        deleted = {name for name in self.route.targets
                    if name not in self.services and record
                    and record.service in self.services
                    and is_split_name(name, record.service)}
@@ -197,7 +204,7 @@ class Observed:
     @property
     def named(self) -> list[str]:
         """The names of Services of a split in the rules of the route."""
-        return [name for name in self.route.services if name in self.split_names]
+        return [name for name in self.route.targets if name in self.split_names]
 
     @property
     def base(self) -> str:

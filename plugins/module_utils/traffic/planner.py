@@ -69,9 +69,8 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     if is_other and (restoration := _restore(observed)):
         return restoration
     plain = rules.restored(route.rules, service.name, route.namespace, observed.split_names, record)
-    rules.refuse_rules(plain, service.name, route.namespace, route.where)
-    divided = rules.split(plain, service.name, route.namespace, pair, request.share, request.match)
-    rules.refuse_limits(divided, route.where)
+    # | any | the API server does not store the share of `mirror` | error |
+    divided = _divided(request, observed, plain, service.name, pair)
     if record is None or record.service != service.name:
         # | none | a Gateway refuses the route | error |
         _refuse_problems(request, route)
@@ -109,7 +108,28 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     _refuse_problems(request, route)
     # | splitting | else | done |
     return Done(f"{request.share} of the requests for {service.name} go to the new pods of "
-                f"{request.name}{', and all that match' if request.match else ''}")
+                f"{request.name}{', and all that match' if request.match else ''}"
+                f"{f', and copies of {request.mirror}' if request.mirror else ''}")
+
+
+def _divided(request: TrafficRequest, observed: Observed, plain: t.Sequence[Json], service: str,
+             pair: rules.Pair) -> list[Json]:
+    """Return the requested rules. Raises RolloutError for rules that cannot be split."""
+    namespace, where = observed.route.namespace, observed.route.where
+    rules.refuse_rules(plain, service, namespace, where)
+    if request.mirror:
+        rules.refuse_mirrors(plain, service, namespace, where)
+        if not observed.stores_mirror:
+            raise RolloutError(
+                f"the cluster cannot mirror {request.mirror} of the requests, but only all",
+                where=where, why="the API server does not store the fields percent and fraction "
+                "of the filter RequestMirror, which Gateway API has since v1.3",
+                next_command="update the CustomResourceDefinitions of Gateway API, or give "
+                             "mirror=100%")
+    divided = rules.split(plain, service, namespace, pair, request.share, request.match,
+                          request.mirror)
+    rules.refuse_limits(divided, where)
+    return divided
 
 
 def _refuse_problems(request: TrafficRequest, route: Route) -> None:

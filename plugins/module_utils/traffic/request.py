@@ -39,6 +39,7 @@ ARGUMENT_SPEC: Json = dict(
     service=dict(type="str"),
     state=dict(type="str", choices=[SPLIT, RESTORED], default=SPLIT),
     weight=dict(type="str"),
+    mirror=dict(type="str"),
     match=dict(type="list", elements="dict", options=dict(
         headers=dict(type="list", elements="dict", options=_CONDITION),
         query_params=dict(type="list", elements="dict", options=_CONDITION))),
@@ -64,6 +65,8 @@ class TrafficRequest:
     share: Share = NO_SHARE
     #: The matches, in the fields of Gateway API.
     match: tuple[Json, ...] = ()
+    #: The share of the requests that are copied to the new pods, or None.
+    mirror: Share | None = None
     #: Seconds to wait for ready endpoints, and for the Gateways.
     timeout: float = TIMEOUT
     #: The options of the task that a command repeats; None for a value that cannot be typed.
@@ -89,8 +92,9 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None]) -> Traff
         if params.get(option) and not is_name(params[option]):
             raise RolloutError(f"{option} {params[option]} is not a valid name")
     restores, weight, match = params["state"] == RESTORED, params.get("weight"), _match(params)
-    if not restores and weight in (None, "") and not match:
-        raise RolloutError("nothing to split: give weight, or match, or both")
+    mirror = _mirror(params)
+    if not restores and weight in (None, "") and not match and not mirror:
+        raise RolloutError("nothing to split: give weight, match or mirror")
     options = {option: params[option] for option in ("name", "kind", "route", "service")
                if params.get(option)}
     if params["namespace"] != params["default_namespace"]:
@@ -101,20 +105,30 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None]) -> Traff
         params["name"], params["namespace"], params["route"], params["route_kind"],
         params.get("service") or "", restores,
         NO_SHARE if restores or weight in (None, "") else parse_share(weight),
-        () if restores else match, duration("timeout", params["timeout"]),
-        {**connection, **options}, connection)
+        () if restores else match, None if restores else mirror,
+        duration("timeout", params["timeout"]), {**connection, **options}, connection)
 
 
-def parse_share(weight: t.Any) -> Share:
+def parse_share(value: t.Any, option: str = "weight") -> Share:
     """Return the share in a percentage with at most three decimals. Raises RolloutError."""
-    parts = _WEIGHT.fullmatch(str(weight).strip())
+    parts = _WEIGHT.fullmatch(str(value).strip())
     if parts is None:
-        raise RolloutError(f"weight {weight} is not a percentage, such as 1, 0.5 or 10%")
+        raise RolloutError(f"{option} {value} is not a percentage, such as 1, 0.5 or 10%")
     decimals = (parts[2] or "").rstrip("0")
     share = Share(int(parts[1] + decimals), 100 * 10 ** len(decimals))
     if share.new > share.total:
-        raise RolloutError(f"weight {weight} is more than 100%")
+        raise RolloutError(f"{option} {value} is more than 100%")
     return share
+
+
+def _mirror(params: Json) -> Share | None:
+    """Return the share of the requests to copy, or None. Raises RolloutError."""
+    if params.get("mirror") in (None, ""):
+        return None
+    share = parse_share(params["mirror"], "mirror")
+    if params["route_kind"] != ROUTE_KINDS[0]:
+        raise RolloutError("only an HTTPRoute mirrors requests: split without mirror")
+    return share if share.new else None
 
 
 def _match(params: Json) -> tuple[Json, ...]:

@@ -13,8 +13,15 @@ from __future__ import annotations
 import typing as t
 
 from ..model.errors import RolloutError
-from ..model.fields import Json, number, objects, text
+from ..model.fields import Json, mapping, number, objects, text
 from .record import CONDITIONS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
+
+#: Maximum number of filters of a rule (Gateway API).
+MAX_FILTERS = 16
+#: The type of the filter that sends copies of requests to another backend.
+MIRROR = "RequestMirror"
+#: The fields of a backend that the backend of a mirror has, too.
+_REFERENCE = ("group", "kind", "namespace", "port")
 
 Rules: t.TypeAlias = "t.Sequence[Json]"
 
@@ -51,6 +58,13 @@ def services_of(rules: Rules, namespace: str) -> list[str]:
     return [name for name in dict.fromkeys(names) if name]
 
 
+def mirrored_services(rules: Rules, namespace: str) -> list[str]:
+    """Return the names of the Services in the namespace to which filters mirror requests."""
+    names = (service_of(_mirror_backend(item), namespace)
+             for rule in rules for item in objects(rule, "filters"))
+    return [name for name in dict.fromkeys(names) if name]
+
+
 def weights_of(rules: Rules, service: str, namespace: str) -> tuple[int, ...]:
     """Return the weight of the Service in each rule that names the Service, in order."""
     return tuple(_weight(backend) for rule in rules for backend in objects(rule, "backendRefs")
@@ -73,12 +87,23 @@ def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None
                                where=where, next_command="give the backend a weight of 1")
 
 
+def refuse_mirrors(rules: Rules, service: str, namespace: str, where: str) -> None:
+    """Raise RolloutError for rules whose requests cannot be mirrored to the new pods."""
+    for position, rule in enumerate(rules, 1):
+        if (service in services_of([rule], namespace)
+                and service in mirrored_services([rule], namespace)):
+            raise RolloutError(f"rule {position} already mirrors requests to {service}, so that "
+                               "the new pods would get some of them twice", where=where,
+                               next_command="split without mirror, or remove that filter")
+
+
 def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
-          match: t.Sequence[Json]) -> list[Json]:
+          match: t.Sequence[Json], mirror: Share | None = None) -> list[Json]:
     """Return the rules with the requests for a Service split between the Services of a pair.
 
     Each rule that names the Service gets both Services with their weights. With a match, another
-    rule before that rule sends the matching requests to the new pods.
+    rule before that rule sends the matching requests to the new pods. With a mirror, a filter of
+    the rule copies that share of the requests to the new pods.
     """
     result = []
     for rule in rules:
@@ -90,9 +115,27 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
         if match:
             result.append(_matching_rule(rule, {**backend, "name": pair.new, "weight": 1}, match))
         weights = {pair.old: share.total - share.new, pair.new: share.new}
-        result.append({**rule, "backendRefs": [
-            {**backend, "name": name, "weight": weight} for name, weight in weights.items()]})
+        divided = {**rule, "backendRefs": [
+            {**backend, "name": name, "weight": weight} for name, weight in weights.items()]}
+        result.append(_mirroring(divided, backend, pair.new, mirror) if mirror else divided)
     return result
+
+
+def with_mirror(rules: Rules, mirror: Share) -> list[Json]:
+    """Return the rules with a mirror in the first rule that has a backend."""
+    result = list(rules)
+    for position, rule in enumerate(rules):
+        if backends := objects(rule, "backendRefs"):
+            result[position] = _mirroring(rule, backends[0], text(backends[0], "name"), mirror)
+            break
+    return result
+
+
+def has_share(rules: Rules, mirror: Share) -> bool:
+    """Return whether the rules have a filter that mirrors this share of the requests."""
+    return any(_fraction(mirror).items() <= mapping(item, "requestMirror").items()
+               for rule in rules for item in objects(rule, "filters")
+               if text(item, "type") == MIRROR)
 
 
 def refuse_limits(rules: Rules, where: str) -> None:
@@ -101,7 +144,10 @@ def refuse_limits(rules: Rules, where: str) -> None:
         raise RolloutError(f"the route would have {len(rules)} rules, and Gateway API allows "
                            f"{MAX_RULES}", where=where, next_command="split without match")
     for rule in rules:
-        matches = objects(rule, "matches")
+        filters, matches = objects(rule, "filters"), objects(rule, "matches")
+        if len(filters) > MAX_FILTERS:
+            raise RolloutError(f"a rule would have {len(filters)} filters, and Gateway API allows "
+                               f"{MAX_FILTERS}", where=where, next_command="split without mirror")
         if len(matches) > MAX_MATCHES:
             raise RolloutError(f"a rule would have {len(matches)} matches, and Gateway API allows "
                                f"{MAX_MATCHES}", where=where, next_command="give fewer matches")
@@ -124,7 +170,7 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
     result: list[Json] = []
     #: The last rule of the split for matching requests, which the next rule may confirm.
     candidate: Json | None = None
-    for rule in rules:
+    for rule in (_without_mirrors(rule, names, namespace) for rule in rules):
         backends = objects(rule, "backendRefs")
         of_split = [backend for backend in backends if service_of(backend, namespace) in names]
         if not of_split:
@@ -145,10 +191,16 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
 
 
 def describe(rules: Rules, names: t.Collection[str], namespace: str) -> str:
-    """Return the weights of the Services in the rules, for a step: "shop-1 99, shop-2 1"."""
+    """Return the weights of the Services in the rules, for a step: "shop-1 99, shop-2 1".
+
+    The share of a mirror has the form "mirror shop-2 10%".
+    """
     texts = {f"{text(backend, 'name')} {_weight(backend)}" for rule in rules
              for backend in objects(rule, "backendRefs") if service_of(backend, namespace) in names}
-    return ", ".join(sorted(texts))
+    mirrors = {f"mirror {name} {_mirrored_share(item)}" for rule in rules
+               for item in objects(rule, "filters")
+               if (name := service_of(_mirror_backend(item), namespace)) in names}
+    return ", ".join([*sorted(texts), *sorted(mirrors)])
 
 
 def _weight(backend: Json) -> int:
@@ -159,6 +211,50 @@ def _with_one(backends: t.Sequence[Json], of_split: t.Sequence[Json], merged: Js
     """Return the backends with one backend in place of the backends of the split."""
     return [merged if backend is of_split[0] else backend for backend in backends
             if backend is of_split[0] or not any(backend is removed for removed in of_split)]
+
+
+def _mirroring(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
+    """Return the rule with a filter that copies a share of its requests to a Service."""
+    reference = {key: backend[key] for key in _REFERENCE if key in backend}
+    added = {"type": MIRROR, "requestMirror": {"backendRef": {**reference, "name": name},
+                                               **_fraction(mirror)}}
+    return {**rule, "filters": [*objects(rule, "filters"), added]}
+
+
+def _fraction(mirror: Share) -> Json:
+    """Return the fields of a mirror for a share.
+
+    Without a field, a mirror copies all requests; Gateway API has the fields since v1.3.
+    """
+    percent, rest = divmod(mirror.new * 100, mirror.total)
+    if rest:
+        return {"fraction": {"numerator": mirror.new, "denominator": mirror.total}}
+    return {} if percent == 100 else {"percent": percent}
+
+
+def _mirrored_share(item: Json) -> Share:
+    """Return the share of the requests that a filter mirrors."""
+    fields = mapping(item, "requestMirror")
+    fraction = mapping(fields, "fraction")
+    if fraction:
+        return Share(number(fraction, "numerator"), number(fraction, "denominator") or 100)
+    return Share(number(fields, "percent", 100), 100)
+
+
+def _mirror_backend(item: Json) -> Json:
+    """Return the backend of a filter that mirrors requests; an empty mapping for other filters."""
+    return mapping(item, "requestMirror", "backendRef")
+
+
+def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Json:
+    """Return the rule without the filters that mirror requests to Services of a split."""
+    filters = objects(rule, "filters")
+    remaining = [item for item in filters
+                 if service_of(_mirror_backend(item), namespace) not in names]
+    if len(remaining) == len(filters):
+        return rule
+    return {**{key: value for key, value in rule.items() if key != "filters"},
+            **({"filters": remaining} if remaining else {})}
 
 
 def _stored_weights(rules: Rules, service: str, namespace: str,

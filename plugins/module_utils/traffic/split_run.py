@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..cluster.http import Refused
+from ..cluster.http import JSON_PATCH, Refused, quoted
 from ..cluster.kubernetes import KubernetesGateway
 from ..explain import report
 from ..flows.flow import Flow, RolloutStatus, Rule, own_live_pods
@@ -18,10 +18,11 @@ from ..model.fields import Json, display_text, pairs
 from ..model.identity import digest
 from ..model.observed import Pod
 from ..model.request import Request
-from ..model.steps import Action, Done, Step, Wait, Write
+from ..model.steps import Action, Done, Step, Wait, Write, put
 from ..run.clock import Clock, SimulatedClock
+from . import rules
 from .objects import SERVICE_NAME, Objects, SimulatedObjects
-from .observed import GROUP, Observed, Versions, find_versions
+from .observed import GROUP, Observed, Route, Versions, find_versions
 from .planner import DRAIN, plan
 from .request import TrafficRequest
 
@@ -54,6 +55,8 @@ class RealObjects:
     def __init__(self, request: TrafficRequest, gateway: KubernetesGateway,
                  versions: t.Callable[[], Versions | None]) -> None:
         self._request, self._gateway, self._versions = request, gateway, versions
+        #: Whether the API server stores the share of a mirror; None before the first observation.
+        self._stores_mirror: bool | None = None
 
     def read(self) -> Objects:
         request = self._request
@@ -65,13 +68,40 @@ class RealObjects:
                                                          "grpcroutes")
         services = self._pages("services")
         slices = self._pages("endpointslices", SERVICE_NAME)
-        return Objects(route, services, slices, self._versions())
+        return Objects(route, services, slices, self._versions(), self._has_mirror(route))
 
     def write(self, write: Write) -> bool:
         return self._gateway.write(write)
 
     def settle(self) -> None:
         return
+
+    def _has_mirror(self, route: Json) -> bool:
+        """Return whether the API server stores the share of a mirror, by a dry run.
+
+        An API server with older CustomResourceDefinitions removes the fields of the share, and
+        would mirror all requests.
+        """
+        mirror = self._request.mirror
+        if mirror is None or mirror.new == mirror.total:
+            return True
+        if self._stores_mirror is None:
+            stored = self._dry_run(rules.with_mirror(Route.from_api(route).rules, mirror))
+            self._stores_mirror = rules.has_share(stored, mirror)
+        return self._stores_mirror
+
+    def _dry_run(self, changed: t.Sequence[Json]) -> tuple[Json, ...]:
+        """Return the rules that the API server would store. Raises RolloutError."""
+        request = self._request
+        path = (f"{self._gateway.collection(f'{request.route_kind.lower()}s')}/"
+                f"{quoted(request.route)}?dryRun=All")
+        try:
+            response = self._gateway.http.send("PATCH", path, [put("/spec/rules", list(changed))],
+                                               JSON_PATCH, is_write=False)
+        except Refused as refused:
+            where = f"{request.route_kind} {request.namespace}/{request.route}"
+            raise refused.as_error(where, "a mirror in the rules is refused") from refused
+        return Route.from_api(response).rules
 
     def _pages(self, resource: str, selector: str = "") -> tuple[Json, ...]:
         query = {"labelSelector": selector} if selector else {}
@@ -193,6 +223,7 @@ class SplitRun:
                 "namespace": route.namespace, "route": route.name, "route_kind": route.kind,
                 "services": sorted(observed.own),
                 "weight": None if request.restores else str(request.share),
+                "mirror": str(request.mirror) if request.mirror else None,
                 "diff": {"before": {"rules": list(self.rules[0])},
                          "after": {"rules": list(route.rules)}},
                 "warnings": warnings}

@@ -13,7 +13,7 @@ import dataclasses
 import typing as t
 
 import pytest
-from traffic_objects import MATCHING, RESTORED, SPLIT, World, backend, rule, run
+from traffic_objects import MATCHING, MIRRORING, RESTORED, SPLIT, World, backend, rule, run
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step
@@ -113,6 +113,7 @@ def check_ends(world, is_edited):
     (divided,) = [entry for entry in world.rules if len(entry["backendRefs"]) == 2]
     assert [item["weight"] for item in divided["backendRefs"]] == [99, 1]
     assert len(world.rules) == 2 and set(world.named()) <= world.services.keys()
+    assert not any("filters" in entry for entry in world.rules)
     run(world, RESTORED)
     assert world.rules == [{**entry, **edit} for entry in START]
     assert world.services.keys() == {"foo", "bar"}
@@ -129,7 +130,10 @@ START = [rule(backend("foo", 3)), rule(backend("bar"), path="/bar")]
     ((SPLIT, RESTORED), 0, 0, 8, 500),
     pytest.param((SPLIT, RESTORED), 0, 0, 10, 5000, marks=pytest.mark.full),
     ((SPLIT, MATCHING), 0, 0, MAX_WRITES, 200),
-], ids=["killed", "nothing to restore", "split and restore", "longer", "two splits"])
+    ((MIRRORING,), 2, 1, MAX_WRITES, 100),
+    ((MIRRORING, RESTORED), 0, 0, 8, 500),
+], ids=["killed", "nothing to restore", "split and restore", "longer", "two splits",
+        "killed mirror", "mirror and restore"])
 def test_route_never_names_a_service_without_ready_pods(requests, deaths, edits, max_writes,
                                                         states):
     explorer = Explorer(*requests, deaths=deaths, edits=edits, max_writes=max_writes)
@@ -137,9 +141,10 @@ def test_route_never_names_a_service_without_ready_pods(requests, deaths, edits,
     assert explorer.explore(World(*START)) >= states
 
 
-@pytest.mark.parametrize("request_", [SPLIT, MATCHING, RESTORED],
-                         ids=["split", "match", "restored"])
-@pytest.mark.parametrize("first", [SPLIT, MATCHING], ids=["from split", "from match"])
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, RESTORED],
+                         ids=["split", "match", "mirror", "restored"])
+@pytest.mark.parametrize("first", [SPLIT, MATCHING, MIRRORING],
+                         ids=["from split", "from match", "from mirror"])
 def test_restoration_and_another_share_after_a_split(first, request_):
     world = World(*START)
     run(world, first)

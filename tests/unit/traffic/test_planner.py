@@ -15,6 +15,7 @@ from traffic_objects import (
     LABELS,
     MATCH,
     MATCHING,
+    MIRRORING,
     NAMESPACE,
     RESTORED,
     ROUTE_UID,
@@ -40,6 +41,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     TRAFFIC_SPLIT,
     parse_record,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
 
 def planned(world, request=SPLIT, **options):
@@ -87,6 +89,43 @@ def test_steps_of_a_split_and_of_its_restoration():
         ("delete", "Service"), ("delete", "Service"), ("restore", "HTTPRoute")]
     assert world.rules == [rule(backend("foo", 3))]
     assert planned(world, RESTORED) == Done("edge has no traffic split")
+
+
+def test_mirror_is_added_changed_and_removed():
+    plain = rule(backend("foo", 3), filters=[{"type": "URLRewrite"}])
+    world = World(plain)
+    run(world, MIRRORING)
+    old, new = (item["name"] for item in world.rules[0]["backendRefs"])
+    assert [item["weight"] for item in world.rules[0]["backendRefs"]] == [100, 0]
+    assert planned(world, MIRRORING) == Done(
+        "0% of the requests for foo go to the new pods of foo, and copies of 10%")
+    step = planned(world, dataclasses.replace(MIRRORING, mirror=Share(1, 1000)))
+    assert (step.before, step.after) == tuple(
+        f"{', '.join(sorted([f'{old} 100', f'{new} 0']))}, mirror {new} {share}"
+        for share in ("10%", "0.1%"))
+    run(world, SPLIT)
+    assert world.rules[0]["filters"] == [{"type": "URLRewrite"}]
+    run(world, MIRRORING)
+    run(world, RESTORED)
+    assert world.rules == [plain] and len(names_of(world)) == 0
+
+
+def test_share_of_a_mirror_that_is_not_stored_is_refused_before_the_first_write():
+    world = World()
+    world.stores_mirror = False
+    with pytest.raises(RolloutError, match="the cluster cannot mirror 10% of the requests, but on"):
+        planned(world, MIRRORING)
+    assert isinstance(planned(world, SPLIT), Step)
+
+
+def test_mirror_without_a_backend_of_the_split_is_removed():
+    """Another client has restored the backend, but not the filter."""
+    world = World()
+    run(world, MIRRORING)
+    world.put_rules([{**world.rules[0], "backendRefs": [backend("foo")]}])
+
+    assert actions(world, RESTORED)[0] == ("restore", "HTTPRoute")
+    assert world.rules == [rule(backend("foo"))] and len(names_of(world)) == 0
 
 
 def test_old_pods_without_the_label_get_the_label():

@@ -42,8 +42,11 @@ def test_options_become_a_request():
     assert request.share == Share(1, 100) and request.match == MATCH
     assert (request.timeout, request.service, request.route_kind) == (120, "foo", "HTTPRoute")
     assert parsed(match=[{"headers": [HEADER]}]).share == Share(0, 100)
-    restored = parsed(state="restored", weight="1", match=[{"headers": [HEADER]}])
-    assert restored.restores and restored.match == ()
+    mirroring = parsed(mirror="0.5%")
+    assert (mirroring.share, mirroring.mirror) == (Share(0, 100), Share(5, 1000))
+    assert parsed(weight="1", mirror="0").mirror is None
+    restored = parsed(state="restored", weight="1", match=[{"headers": [HEADER]}], mirror="1")
+    assert restored.restores and restored.match == () and restored.mirror is None
 
 
 @pytest.mark.parametrize("weight, share", [
@@ -54,7 +57,11 @@ def test_weight_is_a_percentage(weight, share):
 
 
 @pytest.mark.parametrize("options, error", [
-    ({}, "nothing to split: give weight, or match, or both"),
+    ({}, "nothing to split: give weight, match or mirror"),
+    ({"mirror": "0"}, "nothing to split: give weight, match or mirror"),
+    ({"mirror": "half"}, "mirror half is not a percentage, such as 1, 0.5 or 10%"),
+    ({"mirror": "101"}, "mirror 101 is more than 100%"),
+    ({"mirror": "1", "route_kind": "GRPCRoute"}, "only an HTTPRoute mirrors requests"),
     ({"weight": "a"}, "weight a is not a percentage, such as 1, 0.5 or 10%"),
     ({"weight": "-1"}, "weight -1 is not a percentage"),
     ({"weight": "0.0001"}, "is not a percentage"),

@@ -19,20 +19,24 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules imp
 
 PAIR = Pair("foo-old", "foo-new")
 OTHERS = st.sampled_from(["bar", "foo-1", "foobar"])
-EXTRA = st.sampled_from([{}, {"filters": [{"type": "URLRewrite"}]}, {"timeouts": {"request": "1s"}},
-                         {"name": "main"}])
+#: A filter of the user that mirrors to another Service.
+FOREIGN_MIRROR = {"type": "RequestMirror", "requestMirror": {
+    "backendRef": {"group": "", "kind": "Service", "name": "bar", "port": 80}, "percent": 10}}
+EXTRA = st.sampled_from([{}, {"filters": [{"type": "URLRewrite"}]}, {"filters": [FOREIGN_MIRROR]},
+                         {"timeouts": {"request": "1s"}}, {"name": "main"}])
 RULES = st.lists(st.builds(
     lambda name, weight, path, fields: rule(backend(name, weight), path=path, **fields),
     st.one_of(st.just("foo"), OTHERS), st.integers(1, 1_000_000), st.sampled_from("ab"), EXTRA),
     max_size=5)
 ONE_PERCENT = Share(1, 100)
 SHARES = st.builds(Share, st.integers(0, 100), st.just(100))
+MIRRORS = st.one_of(st.none(), st.builds(Share, st.integers(1, 1000), st.just(1000)))
 MATCHES = st.lists(st.sampled_from([*MATCH, {"queryParams": [
     {"name": "v", "type": "Exact", "value": "2"}]}]), max_size=2, unique_by=str)
 
 
-def divided(plain, share=ONE_PERCENT, match=()):
-    return rules.split(plain, "foo", NAMESPACE, PAIR, share, match)
+def divided(plain, share=ONE_PERCENT, match=(), mirror=None):
+    return rules.split(plain, "foo", NAMESPACE, PAIR, share, match, mirror)
 
 
 def record(plain, match=()):
@@ -43,10 +47,10 @@ def restored(changed, stored=None):
     return rules.restored(changed, "foo", NAMESPACE, PAIR, stored)
 
 
-@given(RULES, SHARES, MATCHES)
-def test_restoration_returns_the_rules_before_the_split(plain, share, match):
+@given(RULES, SHARES, MATCHES, MIRRORS)
+def test_restoration_returns_the_rules_before_the_split(plain, share, match, mirror):
     before = copy.deepcopy(plain)
-    changed = divided(plain, share, match)
+    changed = divided(plain, share, match, mirror)
 
     assert restored(changed, record(plain, match)) == plain == before
     assert restored(plain, record(plain, match)) == plain
@@ -85,6 +89,39 @@ def test_weights_and_matches_of_a_split():
     assert tester["matches"] == [{"path": {"type": "PathPrefix", "value": "/"}, **MATCH[0]}]
     assert [(item["name"], item["weight"]) for item in tester["backendRefs"]] == [("foo-new", 1)]
     assert "name" not in tester
+
+
+@pytest.mark.parametrize("mirror, fields", [
+    (Share(10, 100), {"percent": 10}), (Share(100, 1000), {"percent": 10}), (Share(100, 100), {}),
+    (Share(5, 1000), {"fraction": {"numerator": 5, "denominator": 1000}}),
+])
+def test_mirror_copies_a_share_to_the_new_pods(mirror, fields):
+    plain = [rule(backend("foo", 3), filters=[FOREIGN_MIRROR]), rule(backend("bar"))]
+    tester, share, other = divided(plain, match=MATCH, mirror=mirror)
+
+    assert share["filters"] == [FOREIGN_MIRROR, {"type": "RequestMirror", "requestMirror": {
+        "backendRef": {"group": "", "kind": "Service", "name": "foo-new", "port": 80}, **fields}}]
+    assert tester["filters"] == [FOREIGN_MIRROR] and "filters" not in other
+    assert rules.describe([share], PAIR, NAMESPACE) == (
+        f"foo-new 1, foo-old 99, mirror foo-new {mirror}")
+    assert rules.has_share([share], mirror) and restored([share], record(plain)) == plain[:1]
+
+
+def test_share_of_a_mirror_that_the_server_does_not_store():
+    mirror = Share(20, 100)
+    (tried, other) = rules.with_mirror([rule(backend("foo")), rule(backend("bar"))], mirror)
+    assert rules.has_share([tried], mirror) and "filters" not in other
+    del tried["filters"][0]["requestMirror"]["percent"]
+    assert not rules.has_share([tried], mirror)
+
+
+def test_mirror_of_another_client_to_a_service_of_the_split_is_removed():
+    """The Service will be deleted, and a filter for a missing Service is an error of the route."""
+    added = {**FOREIGN_MIRROR, "requestMirror": {"backendRef": backend("foo-new")}}
+    plain = [rule(backend("bar"), filters=[FOREIGN_MIRROR])]
+
+    assert restored([{**plain[0], "filters": [FOREIGN_MIRROR, added]}]) == plain
+    assert rules.mirrored_services([{**plain[0], "filters": [added]}], NAMESPACE) == ["foo-new"]
 
 
 def test_rule_that_another_client_has_changed_is_kept():
@@ -137,6 +174,18 @@ def test_limits_of_gateway_api_are_refused(plain, match, error):
     with pytest.raises(RolloutError, match=error):
         rules.refuse_limits(divided(plain, match=match), "the route")
     rules.refuse_limits(divided(plain), "the route")
+
+
+def test_rules_that_cannot_be_mirrored_are_refused():
+    to_foo = {**FOREIGN_MIRROR, "requestMirror": {"backendRef": backend("foo")}}
+    plain = [rule(backend("bar"), filters=[to_foo]), rule(backend("foo"), filters=[FOREIGN_MIRROR])]
+    rules.refuse_mirrors(plain, "foo", NAMESPACE, "the route")
+    with pytest.raises(RolloutError, match="rule 2 already mirrors requests to foo"):
+        rules.refuse_mirrors([plain[0], rule(backend("foo"), filters=[to_foo])], "foo", NAMESPACE,
+                             "the route")
+    full = divided([rule(backend("foo"), filters=[FOREIGN_MIRROR] * 16)], mirror=ONE_PERCENT)
+    with pytest.raises(RolloutError, match="a rule would have 17 filters, and Gateway API allows"):
+        rules.refuse_limits(full, "the route")
 
 
 def test_share_is_shown_in_percent():

@@ -44,6 +44,7 @@ from .run.parent_process import ParentProcess
 from .traffic import request as traffic_request
 from .traffic import split_run
 from .traffic.observed import Versions
+from .traffic.reader import ClusterReader
 
 #: The options of each module.
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
@@ -343,7 +344,7 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
 
         result = split_run.run(split, split_run.RealObjects(split, gateway, versions), check_mode,
                                lambda line: parent.print_line(f"{request.namespace} | {line}"),
-                               parent.reason_to_stop)
+                               parent.reason_to_stop, ClusterReader(gateway, request.namespace))
     if not diff:
         del result["diff"]
     return result

@@ -167,8 +167,10 @@ notes:
   - A rule with several backends, of which the Service is one, cannot be split. A rule that mirrors
     requests to the Service cannot also have O(mirror).
   - Policies that are attached to the Service by its name (such as a BackendTLSPolicy) do not apply
-    to the two Services.
-  - The task needs the permissions of C(docs/reference/permissions/traffic.yaml).
+    to the two Services. Before its first change, the task warns of such policies, and of requests
+    that the split does not reach, as far as it may read them.
+  - The task needs the permissions of C(docs/reference/permissions/traffic.yaml); warnings and
+    causes also those of C(docs/reference/permissions/traffic-warnings.yaml).
 seealso:
   - module: baton.kubernetes.rolling_update
   - module: baton.kubernetes.rollout_analysis

@@ -19,6 +19,8 @@ from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import eventually
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import related
+
 MODULE = "sigs.k8s.io/gateway-api@v1.3.0"
 GROUP = "/apis/gateway.networking.k8s.io/v1"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -41,6 +43,31 @@ def install(namespace: Namespace) -> None:
         with contextlib.suppress(ApiException):  # already exists
             namespace.call("POST", DEFINITIONS, yaml.safe_load(path.read_text("utf-8")))
     eventually(lambda: is_served(namespace), "the kinds of Gateway API")
+
+
+def serve_other_kinds(namespace: Namespace) -> None:
+    """Serve the kinds of meshes and policies that a task reads, with any content."""
+    schema = {"openAPIV3Schema": {"type": "object",
+                                  "x-kubernetes-preserve-unknown-fields": True}}
+    for resource in related.RESOURCES:
+        if served_version(resource) == "v1":
+            continue
+        with contextlib.suppress(ApiException):  # already exists
+            namespace.call("POST", DEFINITIONS, {
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"{resource.resource}.{resource.group}", "annotations": {
+                    "api-approved.kubernetes.io": "unapproved, for a test"}},
+                "spec": {"group": resource.group, "scope": "Namespaced",
+                         "names": {"plural": resource.resource, "kind": resource.kind,
+                                   "singular": resource.kind.lower()},
+                         "versions": [{"name": "v1alpha3", "served": True, "storage": True,
+                                       "schema": schema}]}})
+
+
+def served_version(resource: related.Resource) -> str:
+    """Return the version of a resource after serve_other_kinds()."""
+    is_real = resource.resource in RESOURCES or resource.group == "networking.k8s.io"
+    return "v1" if is_real else "v1alpha3"
 
 
 @contextlib.contextmanager

@@ -24,6 +24,13 @@ from namespace import RBAC
 from objects import Json, eventually, manifest
 from permitted_user import FEATURES, VERSIONS, User, assert_each_permission_is_needed, summary
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
+    GATEWAY_API,
+    RESOURCES,
+    Resource,
+)
+
 #: Features of `make test`; `make test-all` uses all.
 SAMPLE = ("update-deployment", "soak", "info")
 #: Features with a test of their own.
@@ -242,10 +249,10 @@ def analysis_scenario(namespace) -> Use:
     return use
 
 
-def traffic_scenario(namespace) -> Use:
+def traffic_scenario(namespace, updated: t.Iterable[Kind] = features.UPDATED) -> Use:
     """Return the scenario of a paused update of each kind, each with a Service and a route."""
     gateway_api.install(namespace)
-    kinds = list(map(str, features.UPDATED))
+    kinds = list(map(str, updated))
     namespace.add_nodes(2)
     for name, kind in ((kind.lower(), kind) for kind in kinds):
         make(namespace, kind, name)
@@ -255,7 +262,8 @@ def traffic_scenario(namespace) -> Use:
             namespace.call("POST", gateway_api.routes(namespace, resource=resource), {
                 "apiVersion": "gateway.networking.k8s.io/v1", "kind": route,
                 "metadata": {"name": name},
-                "spec": {"rules": [{"backendRefs": [{"name": name, "port": 80}]}]}})
+                "spec": {"parentRefs": [{"name": "gateway"}],
+                         "rules": [{"backendRefs": [{"name": name, "port": 80}]}]}})
         with namespace.as_administrator():
             namespace.roll(name=name, kind=kind, image="myimage:v2", pause_at=1)
 
@@ -265,6 +273,51 @@ def traffic_scenario(namespace) -> Use:
                                         route=kind.lower(), route_kind=route_kind)
                                for route_kind in ("HTTPRoute", "GRPCRoute"))]
     return use
+
+
+#: The spec of an object of each kind that names the Service deployment.
+NAMING = {
+    "HTTPRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
+    "GRPCRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
+    "Ingress": {"defaultBackend": {"service": {"name": "deployment", "port": {"number": 80}}}},
+    "HTTPProxy": {"routes": [{"services": [{"name": "deployment", "port": 80}]}]},
+    "BackendTLSPolicy": {"targetRefs": [{"kind": "Service", "name": "deployment"}]},
+    "DestinationRule": {"host": "deployment"},
+    "VirtualService": {"http": [{"route": [{"destination": {"host": "deployment"}}]}]},
+}
+
+
+def traffic_warnings_scenario(namespace) -> Use:
+    """Return the scenario of a split with an object of each kind that names the Service."""
+    gateway_api.serve_other_kinds(namespace)
+    traffic_scenario(namespace, [Kind.DEPLOYMENT])
+    for resource in RESOURCES:
+        eventually(lambda resource=resource: create_naming(namespace, resource),
+                   f"the kind {resource.kind}")
+    namespace.call("POST", f"{gateway_api.GROUP}/namespaces/{namespace.name}/gateways", {
+        "apiVersion": f"{GATEWAY_API}/v1", "kind": "Gateway", "metadata": {"name": "gateway"},
+        "spec": {"gatewayClassName": "none",
+                 "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}})
+
+    def use(user: User) -> t.Any:
+        return summary(user.run("traffic", name="deployment", kind="Deployment", weight="1",
+                                route="deployment"))
+    return use
+
+
+def create_naming(namespace, resource: Resource) -> bool:
+    """Create an object that names the Service; return False if the kind is not served yet."""
+    version = f"{resource.group}/{gateway_api.served_version(resource)}"
+    path = f"/apis/{version}/namespaces/{namespace.name}/{resource.resource}"
+    try:
+        namespace.call("POST", path, {"apiVersion": version, "kind": resource.kind,
+                                      "metadata": {"name": "other"},
+                                      "spec": NAMING[resource.kind]})
+    except ApiException as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
 
 
 SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
@@ -286,6 +339,7 @@ SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
     "info": ("", info_scenario),
     "analysis": ("", analysis_scenario),
     "traffic": ("", traffic_scenario),
+    "traffic-warnings": ("traffic", traffic_warnings_scenario),
 }
 
 

@@ -426,9 +426,9 @@ def test_route_is_unchanged_until_each_service_has_a_ready_pod(namespace):
                        progress_deadline=3)
     result = edge.run(weight="1%", timeout="2")
     assert result["failure"]["what"].startswith("timed out after 2 s, waiting until the Service ")
+    assert "pod foo-" in result["failure"]["why"], result["failure"]
     assert [item["name"] for item in edge.rules()[0]["backendRefs"]] == ["foo"]
-    (command,) = result["failure"]["commands"]
-    assert "state=restored" in command
+    assert "state=restored" in result["failure"]["commands"][-1]
     edge.restore()
     assert is_plain(edge)
 
@@ -454,6 +454,43 @@ def test_services_of_an_ended_update_are_replaced(namespace):
     namespace.roll(kind="Deployment", image="myimage:v3", pause_at=1)
     edge.split()
     assert len(edge.services()) == 2 and set(edge.services()) != earlier
+
+
+def create_gateway(namespace, **condition):
+    """Create the Gateway of the route, with a condition in its status."""
+    path = f"{gateway_api.GROUP}/namespaces/{namespace.name}/gateways"
+    namespace.call("POST", path, {
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+        "metadata": {"name": "gateway"}, "spec": {"gatewayClassName": "none", "listeners": [
+            {"name": "http", "port": 80, "protocol": "HTTP"}]}})
+    namespace.call("PATCH", f"{path}/gateway/status", {"status": {"conditions": [{
+        "reason": "Invalid", "lastTransitionTime": "2026-11-25T09:00:00Z",
+        "observedGeneration": 1, **condition}]}}, "application/merge-patch+json")
+
+
+def test_warnings_and_causes_of_a_split(namespace):
+    edge = begin(namespace)
+    namespace.allow(role("baton-traffic-warnings"), "traffic-warnings")
+    namespace.call("POST", f"/apis/networking.k8s.io/v1/namespaces/{namespace.name}/ingresses", {
+        "metadata": {"name": "web"}, "spec": {"defaultBackend": {
+            "service": {"name": "foo", "port": {"number": 80}}}}})
+    edge.patch({"metadata": {"labels": {"kustomize.toolkit.fluxcd.io/name": "apps",
+                                        "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}}})
+    shared, flux = (
+        "the Ingress web also sends requests to foo: these are not split, and reach all pods",
+        "Flux (Kustomization flux-system/apps) manages the HTTPRoute edge: at its next "
+        "reconciliation, within minutes, it resets the rules to those of the manifest.")
+    before, silent = f"{namespace.name}/gateway", ("no Gateway has accepted the HTTPRoute edge: "
+                                                   "the rules have no effect yet")
+
+    missing = edge.run(check_mode=True, weight="1%")["warnings"]
+    assert [missing[0], missing[1][:len(flux)], *missing[2:]] == [
+        shared, flux, f"there is no Gateway {before}, which the HTTPRoute edge names", silent]
+    create_gateway(namespace, type="Programmed", status="False", message="no address")
+    warned = edge.split()["warnings"]
+    assert [warned[0], warned[1][:len(flux)], *warned[2:]] == [
+        shared, flux, silent, f"Gateway {before}: Programmed is False: no address"]
+    assert edge.split()["warnings"] == []
 
 
 def test_gateway_that_refuses_the_route_is_reported_with_its_reason(namespace):

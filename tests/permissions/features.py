@@ -23,7 +23,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
-from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import split_run
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import (
+    reader,
+    split_run,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
     ROUTE_KINDS,
     TrafficRequest,
@@ -54,6 +57,8 @@ class Feature:
     rules: tuple[Rule, ...]
     #: Whether the rules are sufficient without those of an update.
     is_whole: bool = True
+    #: The file to which the rules are an addition.
+    base: str = "the file for the update of the kind"
     #: Whether the rules are about cluster-scoped objects.
     is_cluster_wide: bool = False
 
@@ -85,7 +90,7 @@ class Feature:
     def text(self) -> str:
         """Return the content of the file."""
         alone = ("Sufficient alone." if self.is_whole
-                 else "In addition to the file for the update of the kind.")
+                 else f"In addition to {self.base}.")
         header = HEADER.format(title=self.title, alone=alone, name=self.name)
         header += IN_CLUSTER if self.is_cluster_wide else ""
         return f"{header}---\n{as_yaml(self.manifest)}"
@@ -187,4 +192,7 @@ def features() -> list[Feature]:
                 (*listed(*UPDATED), *revisions,
                  *(rule for kind in ROUTE_KINDS
                    for rule in split_run.needs(TrafficRequest("any", "any", "any", kind))))),
+        Feature("traffic-warnings",
+                "Warn of requests that a split does not reach, and report the Gateways.",
+                reader.OPTIONAL_PERMISSIONS, is_whole=False, base="traffic.yaml"),
     ]

@@ -24,6 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
     with_kinds,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import Fleet
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import causes, warnings
 
 ROOT = Path(__file__).parents[2]
 ERRORS = ROOT / "docs" / "reference" / "errors.md"
@@ -115,6 +116,22 @@ def test_rows_of_a_traffic_split_are_documented():
     documented = [line for line in row.findall(section) if line != head]
 
     assert documented == row.findall(planner) and len(documented) > 15
+
+
+def test_warnings_and_causes_of_a_traffic_split_are_documented():
+    page = (ROOT / "docs/how-to/traffic-split.md").read_text(encoding="utf-8")
+
+    def shown(text):
+        text = re.sub(r"\{(\w+_)?(kubectl|cluster)\}", "kubectl", text)
+        return re.sub(r"\{(\w+)\}", lambda match: match[1].upper(), text)
+
+    for title, rows in (
+            ("Warnings", [(row.case, row.sentence) for row in warnings.ROWS]),
+            ("When requests do not arrive",
+             [(row.case, row.sentence, f"`{row.command}`") for row in causes.ROWS])):
+        section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+        documented = [[cell.strip("| ") for cell in row] for row in lines_of(section)]
+        assert documented == [list(map(shown, row)) for row in rows] and len(rows) > 7
 
 
 @pytest.mark.parametrize("decision, page", [

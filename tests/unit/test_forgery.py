@@ -112,7 +112,8 @@ OWN_KEYS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind
             "annotations", "labels", "namespace",
             "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers",
             "pods",
-            "gitVersion", "columnDefinitions", "rows", "cells", "images"}
+            "gitVersion", "columnDefinitions", "rows", "cells", "images",
+            "groups", "versions", "version"}
 #: Functions of model/fields that read a field, under any imported name.
 _READING = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list", "_text",
             "_number"}

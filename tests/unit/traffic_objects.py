@@ -59,7 +59,8 @@ def route(*rules, annotations=None, **metadata):
     return {"kind": "HTTPRoute", "metadata": {
         "name": "edge", "namespace": NAMESPACE, "uid": ROUTE_UID, "resourceVersion": "1",
         "generation": 1, **({"annotations": annotations} if annotations else {}), **metadata},
-        "spec": {"rules": list(rules or [rule(backend("foo"))])},
+        "spec": {"parentRefs": [{"name": "gateway"}],
+                 "rules": list(rules or [rule(backend("foo"))])},
         "status": {"parents": [parent(1)]}}
 
 
@@ -166,7 +167,7 @@ class World:
 
     def put_rules(self, rules):
         self.writes += 1
-        self.put_route({**self.route, "spec": {"rules": rules}})
+        self.put_route({**self.route, "spec": {**self.route["spec"], "rules": rules}})
 
     @property
     def rules(self):

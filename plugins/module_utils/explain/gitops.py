@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn that Argo CD, Flux or Helm will restore the manifest of a controller. Pure.
+"""Warn that Argo CD, Flux or Helm will restore the manifest of an object. Pure.
 
-Labels, annotations and managedFields of the controller identify the tool that manages it. Any user
-who may change the controller can forge them. They therefore only cause warnings, which contain no
+Labels, annotations and managedFields of the object identify the tool that manages it. Any user who
+may change the object can forge them. They therefore only cause warnings, which contain no
 value that is not a valid name.
 """
 
@@ -15,6 +15,7 @@ import typing as t
 
 from ..flows.flow import Flow
 from ..model import shell
+from ..model.fields import text
 from ..model.identity import is_name
 from ..model.observed import Controller
 from ..model.request import Request
@@ -36,16 +37,31 @@ HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
 #: Arguments of kubectl patch that suspend a Kustomization or a HelmRelease.
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
+#: Values of the connection options for kubectl.
+Connection: t.TypeAlias = "t.Mapping[str, str | None]"
 
 
-class _Manager(t.NamedTuple):
-    """A tool that applies a manifest of the controller."""
+class Managed(t.NamedTuple):
+    """The metadata of an object that may have a manifest elsewhere."""
+
+    name: str
+    labels: t.Mapping[str, t.Any]
+    annotations: t.Mapping[str, t.Any]
+    #: The field managers in metadata.managedFields.
+    managers: frozenset[str]
+
+
+class Manager(t.NamedTuple):
+    """A tool that applies a manifest of the object."""
 
     name: str
     #: When the tool applies the manifest again.
     when: str
-    #: Where to make the same change, or how to suspend the tool.
-    advice: str
+    #: How to suspend the tool: "stop automatic syncs", and the command.
+    suspend: str = ""
+    command: str = ""
+    #: Advice instead of the command.
+    advice: str = ""
 
 
 def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
@@ -53,10 +69,32 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     effect = _effect(flow, request)
     if not effect:
         return []
-    managers = [_argo(flow, request, primary),
-                *(find(request, primary) for find in (_flux_kustomization, _flux_release, _helm))]
-    return [f"{manager.name} manages {primary.name}: {manager.when} it {effect}. {manager.advice}"
-            for manager in managers if manager]
+    managed = Managed(primary.name, primary.labels, primary.annotations, primary.managers)
+    managers = [_argo(managed), *(find(request.connection, managed)
+                                  for find in (_flux_kustomization, _flux_release, _helm))]
+    # The successor inherits the label, so Argo CD manages the successor, too. As the successor is
+    # in no manifest, Argo CD prunes it.
+    is_pruned = flow.creates_successor and not _is_tracked(managed)
+    pruning = ("With automatic pruning, Argo CD deletes the successor during the update. "
+               if is_pruned else "")
+    return [f"{manager.name} manages {primary.name}: {manager.when} it {effect}. "
+            f"{pruning if manager is managers[0] else ''}"
+            f"{manager.advice or _same_change(manager)}" for manager in managers if manager]
+
+
+def continuous_managers(connection: Connection, managed: Managed) -> list[Manager]:
+    """Return the tools that undo a change of the object at their next reconciliation.
+
+    Helm is no such tool: it applies what differs between two versions of a chart.
+    """
+    managers = [_argo(managed), *(find(connection, managed)
+                                  for find in (_flux_kustomization, _flux_release))]
+    return [manager for manager in managers if manager]
+
+
+def _same_change(manager: Manager) -> str:
+    return (f"Make the same change in git, or {manager.suspend} before the update: "
+            f"{manager.command}")
 
 
 def _effect(flow: Flow, request: Request) -> str:
@@ -75,70 +113,71 @@ def _effect(flow: Flow, request: Request) -> str:
             "have the template of the manifest, and existing pods stay")
 
 
-def _argo(flow: Flow, request: Request, primary: Controller) -> _Manager | None:
-    tracked, _separator, target = primary.annotations.get(ARGO_TRACKING, "").partition(":")
-    # Like Argo CD, ignore an annotation that was copied from another object.
-    is_tracked = target.rpartition("/")[2] == primary.name
-    is_managed = bool(ARGO_MANAGERS & primary.managers)
-    if not (is_tracked or is_managed or ARGO_LABEL in primary.labels):
+def _is_tracked(managed: Managed) -> bool:
+    """Return whether Argo CD tracks the object by its annotation.
+
+    Like Argo CD, ignore an annotation that was copied from another object.
+    """
+    target = text(managed.annotations, ARGO_TRACKING).partition(":")[2]
+    return target.rpartition("/")[2] == managed.name
+
+
+def _argo(managed: Managed) -> Manager | None:
+    is_tracked, is_managed = _is_tracked(managed), bool(ARGO_MANAGERS & managed.managers)
+    if not (is_tracked or is_managed or ARGO_LABEL in managed.labels):
         return None
+    tracked = text(managed.annotations, ARGO_TRACKING).partition(":")[0]
     # The tracking id of an application outside the namespace of Argo CD has the form
     # namespace_name.
     names = (tracked.split("_") if is_tracked
-             else [primary.labels.get(ARGO_LABEL) or primary.labels.get(INSTANCE, "")])
+             else [text(managed.labels, ARGO_LABEL) or text(managed.labels, INSTANCE)])
     application = "/".join(names) if len(names) <= 2 and all(map(is_name, names)) else ""
-    advice = (f"Make the same change in git, or stop automatic syncs before the update: "
-              f"argocd app set {application or 'APPLICATION'} --sync-policy none")
-    if flow.creates_successor and not is_tracked:
-        # The successor inherits the label, so Argo CD manages the successor, too. As the successor
-        # is in no manifest, Argo CD prunes it.
-        advice = ("With automatic pruning, Argo CD deletes the successor during the update. "
-                  f"{advice}")
-    return _Manager(f"Argo CD{_in_parentheses('application', application)}",
-                    "at its next sync (with self-heal, within seconds)", advice)
+    return Manager(f"Argo CD{_in_parentheses('application', application)}",
+                    "at its next sync (with self-heal, within seconds)", "stop automatic syncs",
+                    f"argocd app set {application or 'APPLICATION'} --sync-policy none")
 
 
-def _flux_kustomization(request: Request, primary: Controller) -> _Manager | None:
-    return _flux(request, primary, "Kustomization", "kustomizations.kustomize.toolkit.fluxcd.io",
+def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | None:
+    return _flux(connection, managed, "Kustomization", "kustomizations.kustomize.toolkit.fluxcd.io",
                  FLUX_KUSTOMIZATION,
                  "kustomize-controller",
                  "at its next reconciliation, within minutes,")
 
 
-def _flux_release(request: Request, primary: Controller) -> _Manager | None:
-    return _flux(request, primary, "HelmRelease", "helmreleases.helm.toolkit.fluxcd.io",
+def _flux_release(connection: Connection, managed: Managed) -> Manager | None:
+    return _flux(connection, managed, "HelmRelease", "helmreleases.helm.toolkit.fluxcd.io",
                  FLUX_RELEASE,
                  "helm-controller",
                  "at the release's next upgrade (with drift detection, within minutes)")
 
 
-def _flux(request: Request, primary: Controller, kind: str, resource: str, keys: tuple[str, str],
-          manager: str, when: str) -> _Manager | None:
-    if keys[0] not in primary.labels and manager not in primary.managers:
+def _flux(connection: Connection, managed: Managed, kind: str, resource: str,
+          keys: tuple[str, str], manager: str, when: str) -> Manager | None:
+    if keys[0] not in managed.labels and manager not in managed.managers:
         return None
-    name, namespace = _valid_names(primary.labels, keys)
-    command = (f"{shell.kubectl(request.connection, namespace or 'NAMESPACE')} patch {resource} "
+    name, namespace = _valid_names(managed.labels, keys)
+    command = (f"{shell.kubectl(connection, namespace or 'NAMESPACE')} patch {resource} "
                f"{name or 'NAME'} {_SUSPEND_PATCH}")
-    return _Manager(f"Flux{_in_parentheses(kind, f'{namespace}/{name}' if name else '')}", when,
-                    f"Make the same change in git, or suspend it before the update: {command}")
+    return Manager(f"Flux{_in_parentheses(kind, f'{namespace}/{name}' if name else '')}", when,
+                    "suspend it", command)
 
 
-def _helm(request: Request, primary: Controller) -> _Manager | None:
-    has_release = (primary.labels.get(MANAGED_BY) == "Helm"
-                   and HELM_RELEASE[0] in primary.annotations)
-    if not has_release or FLUX_RELEASE[0] in primary.labels:  # then _flux_release() warns
+def _helm(connection: Connection, managed: Managed) -> Manager | None:
+    has_release = (managed.labels.get(MANAGED_BY) == "Helm"
+                   and HELM_RELEASE[0] in managed.annotations)
+    if not has_release or FLUX_RELEASE[0] in managed.labels:  # then _flux_release() warns
         return None
-    name, namespace = _valid_names(primary.annotations, HELM_RELEASE)
-    return _Manager(f"Helm{_in_parentheses('release', name)}",
+    name, namespace = _valid_names(managed.annotations, HELM_RELEASE)
+    return Manager(f"Helm{_in_parentheses('release', name)}",
                     "at the release's next upgrade or rollback",
-                    f"Make the same change in the values of the release. To show them: "
-                    f"{shell.helm(request.connection, namespace or 'NAMESPACE')} get values "
+                    advice="Make the same change in the values of the release. To show them: "
+                    f"{shell.helm(connection, namespace or 'NAMESPACE')} get values "
                     f"{name or 'RELEASE'}")
 
 
-def _valid_names(metadata: t.Mapping[str, str], keys: tuple[str, str]) -> tuple[str, str]:
+def _valid_names(metadata: t.Mapping[str, t.Any], keys: tuple[str, str]) -> tuple[str, str]:
     """Return the values of both keys; empty strings if either value is not a valid name."""
-    name, namespace = (metadata.get(key, "") for key in keys)
+    name, namespace = (text(metadata, key) for key in keys)
     return (name, namespace) if is_name(name) and is_name(namespace) else ("", "")
 
 

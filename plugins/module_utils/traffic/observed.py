@@ -29,7 +29,8 @@ MAX_SERVICE_NAME = 63
 #: The fields of a port that a Service of a split copies.
 _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
 #: The fields of a Service that a Service of a split copies.
-_COPIED = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy")
+_COPIED = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy",
+           "trafficDistribution", "sessionAffinity", "sessionAffinityConfig")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,12 +79,14 @@ class Parent:
     """The status of a route at a Gateway: conditions, and the generation that they describe."""
 
     name: str
+    #: The Gateway as "namespace/name".
+    gateway: str
     is_current: bool
     #: The messages of the conditions that are not true.
     problems: tuple[str, ...]
 
     @classmethod
-    def from_api(cls, item: Json, generation: int) -> Parent:
+    def from_api(cls, item: Json, namespace: str, generation: int) -> Parent:
         conditions = [condition for condition in objects(item, "conditions")
                       if text(condition, "type") in ("Accepted", "ResolvedRefs")]
         current = [condition for condition in conditions
@@ -92,7 +95,8 @@ class Parent:
             display_text(f"{text(condition, 'type')} is {text(condition, 'status')}: "
                          f"{text(condition, 'message') or text(condition, 'reason')}")
             for condition in current if text(condition, "status") != "True")
-        return cls(display_text(text(mapping(item, "parentRef"), "name")),
+        reference = mapping(item, "parentRef")
+        return cls(display_text(text(reference, "name")), _gateway_name(reference, namespace),
                    bool(conditions) and conditions == current, problems)
 
 
@@ -110,17 +114,29 @@ class Route:
     #: spec.rules, as stored.
     rules: tuple[Json, ...]
     parents: tuple[Parent, ...]
+    #: The Gateways of spec.parentRefs as "namespace/name".
+    gateways: tuple[str, ...]
+    labels: Json
+    #: The field managers in metadata.managedFields.
+    managers: frozenset[str]
 
     @classmethod
     def from_api(cls, item: Json) -> Route:
-        metadata = mapping(item, "metadata")
+        metadata, spec = mapping(item, "metadata"), mapping(item, "spec")
+        namespace = text(metadata, "namespace")
         generation = number(metadata, "generation")
-        return cls(text(item, "kind"), text(metadata, "name"), text(metadata, "namespace"),
+        return cls(text(item, "kind"), text(metadata, "name"), namespace,
                    text(metadata, "uid"), text(metadata, "resourceVersion"),
                    "deletionTimestamp" in metadata, mapping(metadata, "annotations"),
-                   tuple(objects(mapping(item, "spec"), "rules")),
-                   tuple(Parent.from_api(parent, generation)
-                         for parent in objects(mapping(item, "status"), "parents")))
+                   tuple(objects(spec, "rules")),
+                   tuple(Parent.from_api(parent, namespace, generation)
+                         for parent in objects(mapping(item, "status"), "parents")),
+                   tuple(dict.fromkeys(_gateway_name(reference, namespace)
+                                       for reference in objects(spec, "parentRefs")
+                                       if text(reference, "kind") in ("", "Gateway"))),
+                   mapping(metadata, "labels"),
+                   frozenset(text(entry, "manager")
+                             for entry in objects(metadata, "managedFields")))
 
     @property
     def where(self) -> str:
@@ -207,12 +223,22 @@ class Observed:
         return [name for name in self.route.targets if name in self.split_names]
 
     @property
+    def unready(self) -> list[str]:
+        """The names of the Services without a ready endpoint for which a task waits."""
+        waited_for = (self.base,) if self.versions is None else self.own
+        return [name for name in waited_for if name in self.services and name not in self.ready]
+
+    @property
     def base(self) -> str:
         """The name of the Service whose requests are split, or ""."""
         bases = {self.own[name].base for name in self.named if name in self.own}
         if len(bases) == 1:
             return bases.pop()
         return self.route.record.service if self.named and self.route.record else ""
+
+
+def _gateway_name(reference: Json, namespace: str) -> str:
+    return f"{text(reference, 'namespace') or namespace}/{text(reference, 'name')}"
 
 
 def split_name(route: Route, base: str, selector: Json, ports: t.Sequence[Json]) -> str:

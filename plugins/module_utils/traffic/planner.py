@@ -60,7 +60,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     route = observed.route
     if route.is_deleting:
         raise RolloutError("the route is being deleted", where=route.where)
-    service = _service(request, observed, versions)
+    service = service_of_split(request, observed, versions)
     creations = pair_of(route, service, versions)
     pair = rules.Pair(*(creation.name for creation in creations))
     record = route.record
@@ -142,7 +142,7 @@ def _refuse_problems(request: TrafficRequest, route: Route) -> None:
                            next_command=("fix the route, or:", request.restore_command))
 
 
-def _service(request: TrafficRequest, observed: Observed, versions: Versions) -> Service:
+def service_of_split(request: TrafficRequest, observed: Observed, versions: Versions) -> Service:
     """Return the Service whose requests are split. Raises RolloutError without a single one."""
     route = observed.route
     names = dict.fromkeys(observed.base if name in observed.split_names else name

@@ -23,7 +23,8 @@ from ..run.clock import Clock, SimulatedClock
 from . import rules
 from .objects import SERVICE_NAME, Objects, SimulatedObjects
 from .observed import GROUP, Observed, Route, Versions, find_versions
-from .planner import DRAIN, plan
+from .planner import DRAIN, GATEWAYS, plan
+from .reader import NoReader, Reader
 from .request import TrafficRequest
 
 #: Seconds between two observations, and between the restoration and the deletion of the Services.
@@ -34,6 +35,10 @@ MAX_REJECTIONS = 10
 _SERVICES: Rule = ("", "services", ("list", "create", "delete"))
 _PODS: Rule = ("", "pods", ("list", "patch"))
 _ENDPOINTS: Rule = ("discovery.k8s.io", "endpointslices", ("list",))
+
+
+if t.TYPE_CHECKING:
+    from .causes import Cause
 
 
 class Cluster(t.Protocol):
@@ -143,10 +148,12 @@ class SplitRun:
     clock: Clock
     print_line: t.Callable[[str], None]
     stop: t.Callable[[], str]
+    reader: Reader = dataclasses.field(default_factory=NoReader)
     steps: list[Json] = dataclasses.field(default_factory=list)
     is_drained: bool = False
     #: The rules before the first and after the last observation.
     rules: list[tuple[Json, ...]] = dataclasses.field(default_factory=list)
+    warnings: list[str] = dataclasses.field(default_factory=list)
     _rejections: int = 0
     _has_split: bool = False
     #: The current wait, and its start.
@@ -170,7 +177,8 @@ class SplitRun:
                 elif isinstance(decision, Wait):
                     self._wait_for(observed, decision)
         except RolloutError as error:
-            error.progress = {"changed": bool(self.steps), "steps": self.steps}
+            error.progress = {"changed": bool(self.steps), "steps": self.steps,
+                              "warnings": self.warnings}
             raise
 
     def _apply(self, observed: Observed, step: Step) -> None:
@@ -181,6 +189,8 @@ class SplitRun:
                                where=route.where,
                                next_command=("run the same task again, or:",
                                              self.request.restore_command))
+        if not self.steps and route.record is None:
+            self._warn(observed)
         if not self.cluster.write(step.write):
             self._rejections += 1
             if self._rejections > MAX_REJECTIONS:
@@ -194,6 +204,22 @@ class SplitRun:
         self.steps.append(report.entry(step, self.clock.timestamp_seconds()))
         self.print_line(_line(step))
 
+    def _warn(self, observed: Observed) -> None:
+        """Print the warnings about a split that is about to begin."""
+        from .warnings import warnings
+
+        if observed.versions is not None:
+            self.warnings = warnings(self.request, observed, self.reader.related())
+        for warning in self.warnings:
+            self.print_line(f"warning: {warning}")
+
+    def _causes(self, observed: Observed, waits_for_pods: bool) -> list[Cause]:
+        """Return the causes why requests do not arrive."""
+        from .causes import causes
+
+        services = observed.unready if waits_for_pods else []
+        return causes(self.request, observed, self.reader.status(observed, services))
+
     def _wait_for(self, observed: Observed, wait: Wait) -> None:
         now = self.clock.monotonic()
         if wait != self._wait:
@@ -205,20 +231,17 @@ class SplitRun:
             self.is_drained = True
             return
         if wait != DRAIN and waited > self.request.timeout:
-            problems = [problem for parent in observed.route.parents for problem in parent.problems]
+            causes = self._causes(observed, wait != GATEWAYS)
             raise RolloutError(f"timed out after {self.request.timeout:g} s, waiting until "
                                f"{wait.until}", where=observed.route.where,
-                               why="\n".join(problems),
-                               next_command=("run the same task again, or:",
+                               why="\n".join(cause.sentence for cause in causes),
+                               next_command=(*_lines_of(causes), "run the same task again, or:",
                                              self.request.restore_command))
         self.clock.sleep(POLL_INTERVAL)
 
     def _result(self, observed: Observed, done: Done) -> Json:
         route, request = observed.route, self.request
-        warnings = []
-        if not route.parents and self.steps:
-            warnings.append(f"no Gateway has accepted the {route.kind} {route.name}: the rules "
-                            "have no effect yet")
+        causes = self._causes(observed, False) if self.steps else []
         return {"changed": bool(self.steps), "steps": self.steps, "msg": done.message,
                 "namespace": route.namespace, "route": route.name, "route_kind": route.kind,
                 "services": sorted(observed.own),
@@ -226,7 +249,7 @@ class SplitRun:
                 "mirror": str(request.mirror) if request.mirror else None,
                 "diff": {"before": {"rules": list(self.rules[0])},
                          "after": {"rules": list(route.rules)}},
-                "warnings": warnings}
+                "warnings": [*self.warnings, *(cause.sentence for cause in causes)]}
 
 
 def needs(request: TrafficRequest) -> tuple[Rule, ...]:
@@ -236,12 +259,20 @@ def needs(request: TrafficRequest) -> tuple[Rule, ...]:
 
 
 def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
-        print_line: t.Callable[[str], None], stop: t.Callable[[], str]) -> Json:
+        print_line: t.Callable[[str], None], stop: t.Callable[[], str],
+        reader: Reader | None = None) -> Json:
     """Return the result of the task; in check mode, of a simulation. Raises RolloutError."""
     if check_mode:
         simulated, clock = SimulatedObjects(cluster.read()), SimulatedClock()
-        return SplitRun(request, simulated, clock, lambda line: None, stop).run()
-    return SplitRun(request, cluster, Clock(), print_line, stop).run()
+        return SplitRun(request, simulated, clock, lambda line: None, stop,
+                        reader or NoReader()).run()
+    return SplitRun(request, cluster, Clock(), print_line, stop, reader or NoReader()).run()
+
+
+def _lines_of(causes: t.Sequence[Cause]) -> list[str]:
+    """Return the commands and the advice of causes, each once."""
+    return list(dict.fromkeys(line for cause in causes
+                              for line in cause.next_command.splitlines()))
 
 
 def _line(step: Step) -> str:

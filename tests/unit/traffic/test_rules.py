@@ -97,11 +97,11 @@ def test_weights_and_matches_of_a_split():
 ])
 def test_mirror_copies_a_share_to_the_new_pods(mirror, fields):
     plain = [rule(backend("foo", 3), filters=[FOREIGN_MIRROR]), rule(backend("bar"))]
-    tester, share, other = divided(plain, match=MATCH, mirror=mirror)
+    tester, share, foreign = divided(plain, match=MATCH, mirror=mirror)
 
     assert share["filters"] == [FOREIGN_MIRROR, {"type": "RequestMirror", "requestMirror": {
         "backendRef": {"group": "", "kind": "Service", "name": "foo-new", "port": 80}, **fields}}]
-    assert tester["filters"] == [FOREIGN_MIRROR] and "filters" not in other
+    assert tester["filters"] == [FOREIGN_MIRROR] and "filters" not in foreign
     assert rules.describe([share], PAIR, NAMESPACE) == (
         f"foo-new 1, foo-old 99, mirror foo-new {mirror}")
     assert rules.has_share([share], mirror) and restored([share], record(plain)) == plain[:1]
@@ -109,8 +109,8 @@ def test_mirror_copies_a_share_to_the_new_pods(mirror, fields):
 
 def test_share_of_a_mirror_that_the_server_does_not_store():
     mirror = Share(20, 100)
-    (tried, other) = rules.with_mirror([rule(backend("foo")), rule(backend("bar"))], mirror)
-    assert rules.has_share([tried], mirror) and "filters" not in other
+    (tried, second) = rules.with_mirror([rule(backend("foo")), rule(backend("bar"))], mirror)
+    assert rules.has_share([tried], mirror) and "filters" not in second
     del tried["filters"][0]["requestMirror"]["percent"]
     assert not rules.has_share([tried], mirror)
 

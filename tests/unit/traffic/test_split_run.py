@@ -21,6 +21,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import split_run
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import DRAIN
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
+    RESOURCES,
+    Related,
+    Status,
+)
 
 
 class Cluster:
@@ -43,8 +48,9 @@ class Cluster:
     def settle(self):
         return
 
-    def run(self, stop=lambda: ""):
-        return split_run.SplitRun(self.request, self, self.clock, self.lines.append, stop).run()
+    def run(self, stop=lambda: "", **reader):
+        return split_run.SplitRun(self.request, self, self.clock, self.lines.append, stop,
+                                  **reader).run()
 
 
 def test_result_of_a_split_and_of_its_restoration():
@@ -84,6 +90,60 @@ def test_restoration_without_a_gateway_does_not_wait_for_requests():
     cluster.request, start = RESTORED, cluster.clock.now
     cluster.run()
     assert cluster.clock.now - start < split_run.DRAIN_SECONDS
+
+
+class Reader:
+    """A cluster with an Ingress of the Service, and a Gateway that is not programmed."""
+
+    def __init__(self, pods=()):
+        self.pods, self.waited_for = pods, []
+
+    def related(self):
+        (ingress,) = (resource for resource in RESOURCES if resource.kind == "Ingress")
+        spec = {"defaultBackend": {"service": {"name": "foo"}}}
+        return Related(((ingress, {"metadata": {"name": "web"}, "spec": spec}),))
+
+    def status(self, observed, services):
+        self.waited_for += services
+        conditions = [{"type": "Programmed", "status": "False", "message": "no address"}]
+        return Status({"shop/gateway": {"status": {"conditions": conditions}}},
+                      dict.fromkeys(services, self.pods))
+
+
+def test_warnings_come_before_the_first_change_and_causes_after_the_last():
+    cluster = Cluster(World(), SPLIT)
+    result = cluster.run(reader=Reader())
+    shared = ("the Ingress web also sends requests to foo: these are not split, and reach all pods")
+    unprogrammed = "Gateway shop/gateway: Programmed is False: no address"
+    assert cluster.lines[0] == f"warning: {shared}"
+    assert result["warnings"] == [shared, unprogrammed]
+    assert cluster.run(reader=Reader())["warnings"] == []
+    cluster.request = MATCHING
+    assert cluster.run(reader=Reader())["warnings"] == [unprogrammed]
+
+
+def test_timeout_explains_the_cause_and_keeps_the_warnings():
+    cluster = Cluster(World(), dataclasses.replace(SPLIT, timeout=7), settles=False)
+    reader = Reader()
+    with pytest.raises(RolloutError, match="timed out after 7 s") as failed:
+        cluster.run(reader=reader)
+    assert [line.split(":")[0] for line in failed.value.why.splitlines()] == [
+        "Gateway shop/gateway", *(f"the Service {name} selects no pod"
+                                  for name in reader.waited_for)]
+    assert len(reader.waited_for) == 2 and len(failed.value.progress["warnings"]) == 1
+    assert failed.value.commands[:2] == ["kubectl -n shop describe gateway gateway",
+                                         "kubectl -n shop get pods --show-labels"]
+
+
+def test_timeout_of_a_gateway_is_not_about_pods():
+    cluster = Cluster(World(), dataclasses.replace(SPLIT, timeout=7), settles=False,
+                      act=lambda world, write: world.become_ready())
+    reader = Reader()
+    with pytest.raises(RolloutError, match="waiting until each Gateway has observed the") as failed:
+        cluster.run(reader=reader)
+    assert reader.waited_for == []
+    assert failed.value.why.splitlines()[0] == (
+        "Gateway shop/gateway has not observed the last change of the HTTPRoute edge")
 
 
 def test_timeout_names_the_wait_and_the_command_that_restores():

@@ -1,0 +1,193 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Explain why requests do not arrive: what the route, its Gateways and the endpoints report. Pure.
+
+docs/how-to/traffic-split.md has the rows; a test compares them.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..explain import diagnosis, pod_health
+from ..model import shell
+from ..model.fields import Json, display_text, objects, pairs, text
+from ..model.identity import is_name
+from ..model.kinds import Kind
+from ..model.request import Request
+from .observed import Observed, Route
+from .related import Status
+from .request import TrafficRequest
+
+#: The conditions of a Gateway and of its listeners that are true if requests arrive.
+CONDITIONS = ("Accepted", "Programmed", "ResolvedRefs")
+_DESCRIBE_GATEWAY = "{gateway_kubectl} describe gateway {gateway_name}"
+
+
+class Cause(t.NamedTuple):
+    """A cause in one sentence, and the next command or advice."""
+
+    sentence: str
+    next_command: str
+
+
+class View(t.NamedTuple):
+    """The observation of a task, and the objects that explain it."""
+
+    request: TrafficRequest
+    observed: Observed
+    status: Status
+
+    @property
+    def route(self) -> Route:
+        return self.observed.route
+
+
+#: The values of the sentence and of the command; a row has a cause for each.
+Values: t.TypeAlias = "t.Iterable[dict[str, str]]"
+
+
+class Row(t.NamedTuple):
+    """A cause: the case, the sentence and the next command."""
+
+    case: str
+    sentence: str
+    command: str
+    find: t.Callable[[View], Values]
+
+
+def causes(request: TrafficRequest, observed: Observed, status: Status) -> list[Cause]:
+    """Return the causes why requests do not arrive, nearest to the client first."""
+    view, route = View(request, observed, status), observed.route
+    common = {"route": f"{route.kind} {route.name}", "kubectl": request.kubectl,
+              "cluster": shell.kubectl(request.connection),
+              "resource": f"{route.kind.lower()} {route.name}"}
+    return [Cause(display_text(row.sentence.format_map({**common, **values})),
+                  row.command.format_map({**common, **values}))
+            for row in ROWS for values in row.find(view)]
+
+
+def _no_gateway(view: View) -> Values:
+    return [] if view.route.gateways else [{}]
+
+
+def _missing_gateways(view: View) -> Values:
+    return [_gateway(view, name) for name in view.route.gateways
+            if view.status.gateways.get(name, {}) is None]
+
+
+def _without_status(view: View) -> Values:
+    return [{}] if view.route.gateways and not view.route.parents else []
+
+
+def _silent_gateways(view: View) -> Values:
+    reported = {parent.gateway for parent in view.route.parents}
+    return [_gateway(view, name) for name in view.route.gateways
+            if reported and name not in reported]
+
+
+def _refusals(view: View) -> Values:
+    return [{**_gateway(view, parent.gateway), "problem": problem}
+            for parent in view.route.parents for problem in parent.problems]
+
+
+def _outdated(view: View) -> Values:
+    return [_gateway(view, parent.gateway) for parent in view.route.parents
+            if not parent.is_current]
+
+
+def _gateway_conditions(view: View) -> Values:
+    return [{**_gateway(view, name), "problem": problem}
+            for name, status in _statuses(view) for problem in _problems(status)]
+
+
+def _listener_conditions(view: View) -> Values:
+    return [{**_gateway(view, name), "listener": text(listener, "name"), "problem": problem}
+            for name, status in _statuses(view) for listener in objects(status, "listeners")
+            for problem in _problems(listener)]
+
+
+def _empty_services(view: View) -> Values:
+    return [{"service": name, "selector": pairs(view.observed.services[name].selector)}
+            for name, pods in view.status.pods.items() if not pods]
+
+
+def _unready_pods(view: View) -> Values:
+    # The kind only decides that no advice is to remove old pods first.
+    request = Request(view.request.name, kind=Kind.STATEFUL_SET, namespace=view.request.namespace,
+                      connection=dict(view.request.connection))
+    for name, pods in view.status.pods.items():
+        unready = [pod for pod in pods if not pod_health.is_healthy(pod)]
+        explained = diagnosis.merge(cause for pod in unready
+                                for cause in diagnosis.pod_causes(request, pod, ()))
+        for cause in explained:
+            yield {"cause": cause.sentence, "advice": cause.suggestion}
+        if unready and not explained:
+            pod = pod_health.name_of(unready[0])
+            yield {"cause": f"pod {pod} of {name} is not ready",
+                   "advice": f"{view.request.kubectl} describe pod "
+                             f"{diagnosis.name_or_placeholder('pod', pod)}"}
+
+
+def _missing_endpoints(view: View) -> Values:
+    return [{"service": name} for name, pods in view.status.pods.items()
+            if pods and all(map(pod_health.is_healthy, pods))]
+
+
+def _statuses(view: View) -> list[tuple[str, Json]]:
+    """Return the status of each readable Gateway."""
+    return [(name, item["status"]) for name, item in view.status.gateways.items()
+            if item and isinstance(item.get("status"), dict)]
+
+
+def _problems(status: Json) -> list[str]:
+    """Return the conditions of a Gateway or a listener that are not true."""
+    return [f"{text(condition, 'type')} is {text(condition, 'status')}: "
+            f"{text(condition, 'message') or text(condition, 'reason')}"
+            for condition in objects(status, "conditions")
+            if text(condition, "type") in CONDITIONS and text(condition, "status") != "True"]
+
+
+def _gateway(view: View, full_name: str) -> dict[str, str]:
+    """Return the name of a Gateway for a sentence, and its values for a command."""
+    namespace, _slash, name = full_name.partition("/")
+    names = [part if is_name(part) else placeholder
+             for part, placeholder in ((namespace, "NAMESPACE"), (name, "NAME"))]
+    return {"gateway": full_name, "gateway_name": names[1],
+            "gateway_kubectl": shell.kubectl(view.request.connection, names[0])}
+
+
+ROWS = (
+    Row("`parentRefs` names no Gateway",
+        "the {route} names no Gateway, so that no requests use its rules",
+        "{kubectl} edit {resource}", _no_gateway),
+    Row("a Gateway does not exist", "there is no Gateway {gateway}, which the {route} names",
+        "{cluster} get gateways --all-namespaces", _missing_gateways),
+    Row("no Gateway reports a status of the route",
+        "no Gateway has accepted the {route}: the rules have no effect yet",
+        "{kubectl} describe {resource}", _without_status),
+    Row("one of the Gateways reports no status of the route",
+        "Gateway {gateway} has not accepted the {route}: the rules have no effect there",
+        _DESCRIBE_GATEWAY, _silent_gateways),
+    Row("`Accepted` or `ResolvedRefs` of the route is not true",
+        "Gateway {gateway} reports about the {route}: {problem}",
+        "{kubectl} describe {resource}", _refusals),
+    Row("a Gateway has not observed the last change of the route",
+        "Gateway {gateway} has not observed the last change of the {route}",
+        _DESCRIBE_GATEWAY, _outdated),
+    Row("`Accepted` or `Programmed` of the Gateway is not true", "Gateway {gateway}: {problem}",
+        _DESCRIBE_GATEWAY, _gateway_conditions),
+    Row("a condition of a listener is not true",
+        "listener {listener} of Gateway {gateway}: {problem}", _DESCRIBE_GATEWAY,
+        _listener_conditions),
+    Row("a Service without a ready endpoint selects no pod",
+        "the Service {service} selects no pod: {selector}",
+        "{kubectl} get pods --show-labels", _empty_services),
+    Row("the pods of the Service are not ready", "{cause}", "{advice}", _unready_pods),
+    Row("the pods are ready, but have no endpoint",
+        "the pods of the Service {service} are ready, but no EndpointSlice contains them",
+        "{kubectl} get endpointslices -l kubernetes.io/service-name={service}",
+        _missing_endpoints),
+)

@@ -1,0 +1,102 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read the objects that warnings and causes of a traffic split need, as far as permitted."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..cluster.http import Refused, label_selector, quoted
+from ..cluster.kubernetes import KubernetesGateway
+from ..explain import permissions
+from ..flows.flow import Rule
+from ..model.fields import Json, objects, text
+from .observed import Observed
+from .related import GATEWAY_API, RESOURCES, Related, Resource, Status
+
+#: The permissions without which warnings or causes are left out.
+OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (
+    *((resource.group, resource.resource, ("list",)) for resource in RESOURCES),
+    (GATEWAY_API, "gateways", ("get",)))
+
+
+class Reader(t.Protocol):
+    """Reads the objects outside a split."""
+
+    def related(self) -> Related:
+        """Return the objects of the namespace that may name the Service."""
+
+    def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
+        """Return the Gateways of the route, and the pods of these Services."""
+
+
+class NoReader:
+    """Reads nothing."""
+
+    def related(self) -> Related:
+        return Related()
+
+    def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
+        return Status()
+
+
+class ClusterReader:
+    """Reads the objects of a cluster. Every refusal of the API server is ignored."""
+
+    def __init__(self, gateway: KubernetesGateway, namespace: str) -> None:
+        self._gateway, self._namespace = gateway, namespace
+
+    def related(self) -> Related:
+        granted, versions = self._gateway.rules(), self._versions()
+        items = []
+        for resource in RESOURCES:
+            rule = (resource.group, resource.resource, ("list",))
+            if granted is None or not permissions.missing(granted, [rule]):
+                items += [(resource, item)
+                          for item in self._list(resource, versions.get(resource.group, ()))]
+        return Related(tuple(items))
+
+    def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
+        gateways = {}
+        for full_name in observed.route.gateways:
+            namespace, _slash, name = full_name.partition("/")
+            path = f"/apis/{GATEWAY_API}/v1/namespaces/{quoted(namespace)}/gateways"
+            try:
+                gateways[full_name] = self._gateway.http.get(path, "Gateway", namespace, name)
+            except Refused:
+                continue
+        pods = {name: self._pods(observed.services[name].selector) for name in services}
+        return Status(gateways, {name: items for name, items in pods.items() if items is not None})
+
+    def _pods(self, selector: Json) -> tuple[Json, ...] | None:
+        """Return the pods of a selector, from one page; None if they are not readable."""
+        try:
+            query = {"labelSelector": label_selector(selector)}
+            return tuple(objects(self._gateway.http.page(
+                self._gateway.collection("pods"), query), "items"))
+        except Refused:
+            return None
+
+    def _list(self, resource: Resource, versions: t.Iterable[str]) -> list[Json]:
+        """Return the objects, from one page, in the first version that serves the resource."""
+        for version in versions:
+            path = (f"/apis/{resource.group}/{quoted(version)}/namespaces/{self._namespace}/"
+                    f"{resource.resource}")
+            try:
+                return objects(self._gateway.http.page(path, {}), "items")
+            except Refused as refused:
+                if refused.status != 404:
+                    return []
+        return []
+
+    def _versions(self) -> dict[str, list[str]]:
+        """Return the versions of each group that the API server serves, the newest first."""
+        try:
+            groups = objects(self._gateway.http.send("GET", "/apis"), "groups")
+        except Refused:
+            return {}
+        return {text(group, "name"): [text(version, "version")
+                                      for version in objects(group, "versions")]
+                for group in groups}

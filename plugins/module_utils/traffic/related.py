@@ -1,0 +1,110 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The objects outside a traffic split that name its Service or show its effect. Pure.
+
+Nothing is required: what the user may not read, or the cluster does not serve, is left out.
+"""
+
+from __future__ import annotations
+
+import enum
+import typing as t
+
+from ..model.fields import Json, mapping, objects, text
+from . import rules
+
+GATEWAY_API, ISTIO = "gateway.networking.k8s.io", "networking.istio.io"
+
+
+class Role(enum.Enum):
+    """The effect on the requests of an object that names a Service."""
+
+    #: It sends requests to the Service.
+    ROUTE = "route"
+    #: It changes the requests to the Service: TLS, retries, load balancing.
+    POLICY = "policy"
+    #: A mesh reads it instead of the route.
+    MESH = "mesh"
+
+
+class Resource(t.NamedTuple):
+    """A kind of objects that may name a Service."""
+
+    group: str
+    resource: str
+    kind: str
+    role: Role
+    #: Returns the names or the host names of the Services that an object of a namespace names.
+    find: t.Callable[[Json, str], t.Iterable[str]]
+
+    def names(self, item: Json, service: str, namespace: str) -> bool:
+        """Return whether an object of the namespace names the Service."""
+        host = f"{service}.{namespace}"
+        return any(name in (service, host) or name.startswith(f"{host}.svc")
+                   for name in self.find(item, namespace))
+
+
+def _in_rules(item: Json, namespace: str) -> t.Iterable[str]:
+    return rules.services_of(objects(mapping(item, "spec"), "rules"), namespace)
+
+
+def _in_ingress(item: Json, _namespace: str) -> t.Iterable[str]:
+    spec = mapping(item, "spec")
+    paths = (path for rule in objects(spec, "rules")
+             for path in objects(mapping(rule, "http"), "paths"))
+    backends = [mapping(spec, "defaultBackend"), *(mapping(path, "backend") for path in paths)]
+    return [text(mapping(backend, "service"), "name") for backend in backends]
+
+
+def _in_proxy(item: Json, _namespace: str) -> t.Iterable[str]:
+    return [text(service, "name") for route in objects(mapping(item, "spec"), "routes")
+            for service in objects(route, "services")]
+
+
+def _in_targets(item: Json, _namespace: str) -> t.Iterable[str]:
+    return [text(target, "name") for target in objects(mapping(item, "spec"), "targetRefs")
+            if text(target, "kind") == "Service"]
+
+
+def _in_host(item: Json, _namespace: str) -> t.Iterable[str]:
+    return [text(mapping(item, "spec"), "host")]
+
+
+def _in_destinations(item: Json, _namespace: str) -> t.Iterable[str]:
+    return [text(mapping(destination, "destination"), "host")
+            for route in objects(mapping(item, "spec"), "http")
+            for destination in objects(route, "route")]
+
+
+#: The resources that a task lists before the first change of a split.
+RESOURCES = (
+    Resource(GATEWAY_API, "httproutes", "HTTPRoute", Role.ROUTE, _in_rules),
+    Resource(GATEWAY_API, "grpcroutes", "GRPCRoute", Role.ROUTE, _in_rules),
+    Resource("networking.k8s.io", "ingresses", "Ingress", Role.ROUTE, _in_ingress),
+    Resource("projectcontour.io", "httpproxies", "HTTPProxy", Role.ROUTE, _in_proxy),
+    Resource(GATEWAY_API, "backendtlspolicies", "BackendTLSPolicy", Role.POLICY, _in_targets),
+    Resource(ISTIO, "destinationrules", "DestinationRule", Role.POLICY, _in_host),
+    Resource(ISTIO, "virtualservices", "VirtualService", Role.MESH, _in_destinations),
+)
+
+
+class Related(t.NamedTuple):
+    """The readable objects of the namespace, each with its resource."""
+
+    items: tuple[tuple[Resource, Json], ...] = ()
+
+    def naming(self, service: str, namespace: str, role: Role) -> list[tuple[Resource, Json]]:
+        """Return the objects of a role that name the Service."""
+        return [(resource, item) for resource, item in self.items
+                if resource.role is role and resource.names(item, service, namespace)]
+
+
+class Status(t.NamedTuple):
+    """The objects that show why requests do not arrive."""
+
+    #: The Gateways by "namespace/name"; None for one that does not exist.
+    gateways: t.Mapping[str, Json | None] = {}
+    #: The pods by the name of their Service, for each Service without a ready endpoint.
+    pods: t.Mapping[str, tuple[Json, ...]] = {}

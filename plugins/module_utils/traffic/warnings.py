@@ -1,0 +1,139 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Warn, before the first change of a split, of requests that the split does not reach. Pure.
+
+A wrong warning is worse than none: each row needs an object that names the Service or the route.
+docs/how-to/traffic-split.md has the rows; a test compares them.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..explain import gitops
+from ..model.fields import Json, display_text, mapping, text
+from . import rules
+from .observed import Observed, Route, Service
+from .planner import service_of_split
+from .related import Related, Role
+from .request import TrafficRequest
+
+#: Beginnings of the annotations of a Service with which it configures the proxy of a Gateway.
+PROXY_ANNOTATIONS = ("projectcontour.io/", "traefik.ingress.kubernetes.io/", "konghq.com/",
+                     "haproxy.org/", "nginx.org/", "cloud.google.com/backend-config")
+
+
+class Split(t.NamedTuple):
+    """A split that is about to begin."""
+
+    request: TrafficRequest
+    route: Route
+    service: Service
+    related: Related
+
+    @property
+    def rules(self) -> list[tuple[int, Json]]:
+        """The rules of the Service, with their positions."""
+        return [(position, rule) for position, rule in enumerate(self.route.rules, 1)
+                if self.service.name in rules.services_of([rule], self.route.namespace)]
+
+
+#: The values of a sentence; a row has a sentence for each.
+Values: t.TypeAlias = "t.Iterable[t.Mapping[str, t.Any]]"
+
+
+class Row(t.NamedTuple):
+    """A warning: the case, and the sentence."""
+
+    case: str
+    sentence: str
+    find: t.Callable[[Split], Values]
+
+
+def warnings(request: TrafficRequest, observed: Observed, related: Related) -> list[str]:
+    """Return the warnings about a split that is about to begin; none about a restoration."""
+    if observed.versions is None:
+        return []
+    service = service_of_split(request, observed, observed.versions)
+    split = Split(request, observed.route, service, related)
+    common = {"service": service.name, "route": f"{observed.route.kind} {observed.route.name}"}
+    return [display_text(row.sentence.format(**{**common, **values}))
+            for row in ROWS for values in row.find(split)]
+
+
+def _mirrors(split: Split) -> Values:
+    for position, rule in enumerate(split.route.rules, 1):
+        if split.service.name in rules.mirrored_services([rule], split.route.namespace):
+            yield {"position": position}
+
+
+def _other_routes(split: Split) -> Values:
+    for values in _naming(split, Role.ROUTE):
+        if (values["kind"], values["name"]) != (split.route.kind, split.route.name):
+            yield values
+
+
+def _meshes(split: Split) -> Values:
+    return _naming(split, Role.MESH)
+
+
+def _policies(split: Split) -> Values:
+    return _naming(split, Role.POLICY)
+
+
+def _naming(split: Split, role: Role) -> t.Iterator[dict[str, str]]:
+    naming = split.related.naming(split.service.name, split.route.namespace, role)
+    for resource, item in naming:
+        yield {"kind": resource.kind, "name": text(mapping(item, "metadata"), "name")}
+
+
+def _sessions(split: Split) -> Values:
+    return [{"position": position} for position, rule in split.rules
+            if mapping(rule, "sessionPersistence")]
+
+
+def _named_rules(split: Split) -> Values:
+    return [{"position": position, "name": text(rule, "name")} for position, rule in split.rules
+            if split.request.match and text(rule, "name")]
+
+
+def _annotations(split: Split) -> Values:
+    return [{"key": key} for key in sorted(split.service.annotations)
+            if key.startswith(PROXY_ANNOTATIONS)]
+
+
+def _managers(split: Split) -> Values:
+    route = split.route
+    managed = gitops.Managed(route.name, route.labels, route.annotations, route.managers)
+    return [manager._asdict()
+            for manager in gitops.continuous_managers(split.request.connection, managed)]
+
+
+ROWS = (
+    Row("another HTTPRoute or GRPCRoute, an Ingress or an HTTPProxy names the Service",
+        "the {kind} {name} also sends requests to {service}: these are not split, and reach all "
+        "pods", _other_routes),
+    Row("a VirtualService of Istio names the Service",
+        "the VirtualService {name} also sends requests to {service}: the mesh does not read the "
+        "{route}, so that these are not split", _meshes),
+    Row("a BackendTLSPolicy, or a DestinationRule of Istio, is for the Service",
+        "the {kind} {name} applies to {service}, but not to the two Services of the split",
+        _policies),
+    Row("an annotation of the Service configures the proxy of a Gateway",
+        "the annotation {key} of {service} does not apply to the two Services of the split",
+        _annotations),
+    Row("a rule mirrors requests to the Service",
+        "rule {position} mirrors requests to {service}: the copies are not split, and reach all "
+        "pods", _mirrors),
+    Row("a rule of the Service has session persistence",
+        "rule {position} has session persistence: clients stay with their version, so that the "
+        "share is one of new sessions", _sessions),
+    Row("a rule of the Service has a name, and the task has `match`",
+        "rule {position} has the name {name}: a policy for this name does not apply to the "
+        "requests of match", _named_rules),
+    Row("Argo CD or Flux manages the route",
+        "{name} manages the {route}: {when} it resets the rules to those of the manifest. Before "
+        "the split, {suspend}: {command}", _managers),
+)

@@ -1,0 +1,94 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read related objects as far as permitted, and as far as the cluster serves them."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+from traffic_objects import SPLIT, World
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.http import Refused
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.reader import (
+    ClusterReader,
+    NoReader,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
+    RESOURCES,
+    Related,
+    Status,
+)
+
+GROUPS = {"groups": [{"name": group, "versions": [{"version": "v10"}, {"version": "v9"}]}
+                     for group in {resource.group for resource in RESOURCES}]}
+
+
+class Server:
+    """An API server with a list for each path; all other paths are forbidden."""
+
+    def __init__(self, lists=(), rules=None, groups=GROUPS, gateways=()):
+        self.lists, self.granted, self.groups = dict(lists), rules, groups
+        self.gateways, self.paths = dict(gateways), []
+        self.http = self
+
+    def rules(self):
+        return self.granted
+
+    def collection(self, resource):
+        return f"/api/v1/namespaces/shop/{resource}"
+
+    def send(self, _method, path):
+        assert path == "/apis"
+        if self.groups is None:
+            raise refused(path)
+        return self.groups
+
+    def page(self, path, query):
+        self.paths.append(path)
+        if path not in self.lists:
+            raise refused(path, 404 if "/v10/" in path else 403)
+        return {"items": self.lists[path]}
+
+    def get(self, path, kind, namespace, name):
+        if (namespace, name) not in self.gateways:
+            raise refused(path)
+        return self.gateways[namespace, name]
+
+
+def refused(path, status=403):
+    return Refused("server", "GET", path, status, b"")
+
+
+def test_served_and_permitted_objects_are_listed():
+    path = "/apis/networking.k8s.io/v9/namespaces/shop/ingresses"
+    granted = [{"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"], "verbs": ["list"]}]
+    server = Server({path: [{"metadata": {"name": "web"}}]}, granted)
+    assert [(resource.kind, item["metadata"]["name"])
+            for resource, item in ClusterReader(server, "shop").related().items] == [
+                ("Ingress", "web")]
+    assert server.paths == [path.replace("v9", "v10"), path]
+    assert ClusterReader(Server({path: []}, granted, {"groups": []}), "shop").related() == Related()
+
+
+@pytest.mark.parametrize("server", [Server(), Server(groups=None), Server(rules=[])],
+                         ids=["unknown rules", "no discovery", "no permission"])
+def test_unreadable_objects_are_left_out(server):
+    assert ClusterReader(server, "shop").related() == Related()
+    assert ClusterReader(server, "shop").status(World().observed(SPLIT), ["foo"]) == Status()
+
+
+def test_status_has_the_gateways_and_the_pods():
+    pods, gateway = [{"metadata": {"name": "a"}}], types.MappingProxyType({"kind": "Gateway"})
+    server = Server({"/api/v1/namespaces/shop/pods": pods}, gateways={("shop", "gateway"): gateway})
+    status = ClusterReader(server, "shop").status(World().observed(SPLIT), ["foo"])
+    assert status == Status({"shop/gateway": gateway}, {"foo": tuple(pods)})
+    missing = Server(gateways={("shop", "gateway"): None})
+    assert ClusterReader(missing, "shop").status(World().observed(SPLIT), []) == Status(
+        {"shop/gateway": None})
+
+
+def test_without_a_reader_nothing_is_read():
+    assert NoReader().related() == Related()
+    assert NoReader().status(World().observed(SPLIT), ["foo"]) == Status()

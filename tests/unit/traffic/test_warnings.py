@@ -1,0 +1,128 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Warn before the first change of a split: each row, and no warning without its object."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from traffic_objects import (
+    MATCHING,
+    NAMESPACE,
+    RESTORED,
+    SPLIT,
+    World,
+    backend,
+    rule,
+    run,
+    service,
+)
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import warnings
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
+    RESOURCES,
+    Related,
+)
+
+MIRROR = {"type": "RequestMirror", "requestMirror": {"backendRef": backend("foo")}}
+SESSIONS = {"sessionPersistence": {"sessionName": "s"}}
+
+
+def named(name, **spec):
+    return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+
+
+def related(**items):
+    """Return related objects by kind."""
+    resources = {resource.kind: resource for resource in RESOURCES}
+    return Related(tuple((resources[kind], item) for kind, item in items.items()))
+
+
+def warned(world=None, objects=None, request=SPLIT):
+    world = world or World()
+    return warnings.warnings(request, world.observed(request), objects or Related())
+
+
+INGRESS = named("web", rules=[{"http": {"paths": [
+    {"backend": {"service": {"name": "foo"}}}]}}])
+DESTINATION = {"destination": {"host": "foo.shop.svc.cluster.local"}}
+
+
+@pytest.mark.parametrize("kind, item, sentence", [
+    ("HTTPRoute", named("other", rules=[rule(backend("foo"))]),
+     "the HTTPRoute other also sends requests to foo: these are not split, and reach all pods"),
+    ("GRPCRoute", named("edge", rules=[rule(backend("foo"))]), "the GRPCRoute edge also sends"),
+    ("Ingress", INGRESS, "the Ingress web also sends requests to foo"),
+    ("Ingress", named("all", defaultBackend={"service": {"name": "foo"}}), "the Ingress all"),
+    ("HTTPProxy", named("proxy", routes=[{"services": [{"name": "foo"}]}]), "HTTPProxy proxy"),
+    ("VirtualService", named("mesh", http=[{"route": [DESTINATION]}]),
+     "the mesh does not read the HTTPRoute edge, so that these are not split"),
+    ("DestinationRule", named("tls", host="foo"),
+     "the DestinationRule tls applies to foo, but not to the two Services of the split"),
+    ("DestinationRule", named("tls", host="foo.shop"), "the DestinationRule tls applies to foo"),
+    ("BackendTLSPolicy", named("tls", targetRefs=[{"kind": "Service", "name": "foo"}]),
+     "the BackendTLSPolicy tls applies to foo"),
+])
+def test_warning_of_an_object_that_names_the_service(kind, item, sentence):
+    (warning,) = warned(objects=related(**{kind: item}))
+    assert sentence in warning
+
+
+@pytest.mark.parametrize("kind, item", [
+    ("HTTPRoute", named("edge", rules=[rule(backend("foo"))])),
+    ("HTTPRoute", named("other", rules=[rule(backend("foo", namespace="other"))])),
+    ("Ingress", named("web", rules=[{}])),
+    ("VirtualService", named("mesh", http=[{"route": [{"destination": {"host": "foo.other"}}]}])),
+    ("DestinationRule", named("tls", host="foobar")),
+    ("BackendTLSPolicy", named("tls", targetRefs=[{"kind": "Other", "name": "foo"}])),
+])
+def test_no_warning_of_the_route_itself_or_of_another_service(kind, item):
+    assert warned(objects=related(**{kind: item})) == []
+
+
+@pytest.mark.parametrize("rules, request_, sentences", [
+    ([rule(backend("bar"), filters=[MIRROR]), rule(backend("foo"))], SPLIT,
+     ["rule 1 mirrors requests to foo: the copies are not split, and reach all pods"]),
+    ([rule(backend("bar"), **SESSIONS), rule(backend("foo"), **SESSIONS)], SPLIT,
+     ["rule 2 has session persistence: clients stay with their version, so that the share is one "
+      "of new sessions"]),
+    ([rule(backend("foo"), name="main")], MATCHING,
+     ["rule 1 has the name main: a policy for this name does not apply to the requests of match"]),
+    ([rule(backend("foo"), name="main")], SPLIT, []),
+])
+def test_warning_of_a_rule(rules, request_, sentences):
+    assert warned(World(*rules), request=request_) == sentences
+
+
+def test_warning_of_annotations_for_a_proxy():
+    annotated = service(metadata={"annotations": {
+        "projectcontour.io/upstream-protocol.h2c": "80", "example.com/other": ""}})
+    assert warned(World(services=[annotated])) == [
+        "the annotation projectcontour.io/upstream-protocol.h2c of foo does not apply to the two "
+        "Services of the split"]
+
+
+def test_warning_of_gitops_tools_names_the_command():
+    world = World()
+    world.route["metadata"] |= {
+        "annotations": {gitops.ARGO_TRACKING: "web:gateway.networking.k8s.io/HTTPRoute:shop/edge"},
+        "managedFields": [{"manager": "kustomize-controller"}]}
+    argo, flux = warned(world, request=dataclasses.replace(SPLIT, connection={"context": "eu"}))
+    assert argo == ("Argo CD (application web) manages the HTTPRoute edge: at its next sync (with "
+                    "self-heal, within seconds) it resets the rules to those of the manifest. "
+                    "Before the split, stop automatic syncs: argocd app set web --sync-policy none")
+    assert flux.startswith("Flux manages the HTTPRoute edge: at its next reconciliation")
+    assert "suspend it: kubectl --context=eu -n NAMESPACE patch kustomizations." in flux
+
+
+def test_no_warning_of_a_chart_or_of_a_restoration():
+    """Helm changes a route only if its chart changes the rules."""
+    world = World()
+    world.route["metadata"]["labels"] = {gitops.MANAGED_BY: "Helm"}
+    world.annotate({gitops.HELM_RELEASE[0]: "web", gitops.HELM_RELEASE[1]: "shop"})
+    assert warned(world) == []
+    run(world, SPLIT)
+    assert warned(world, related(Ingress=INGRESS), RESTORED) == []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the module migrate_to_deployment, or its code, with progress lines on the terminal."""
+"""Run migrate_to_deployment in Ansible's process, or as a module, and print progress lines."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the code of rolling_update_info in the process of Ansible if possible, or else the module."""
+"""Run rolling_update_info in Ansible's process, or as a module."""
 
 from __future__ import annotations
 

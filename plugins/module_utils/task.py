@@ -88,7 +88,7 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
     # Kind into a plain string: Ansible warns of other types in a registered result.
     visible_result: Json = map_texts(
         remove_values(result, _secrets(params)),
-        lambda text: escape_unprintable(str(text), but="\n\t")) | booleans
+        lambda text: escape_unprintable(str(text), allowed="\n\t")) | booleans
     for warning in visible_result.pop("warnings", ()):
         warn(warning)
     return visible_result
@@ -96,7 +96,7 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
 
 def invocation(params: Json) -> Json:
     """Return the options of the task for the result, without secrets."""
-    arguments = {"module_args": secrets.visible(params)}
+    arguments = {"module_args": secrets.visible_params(params)}
     visible_arguments: Json = remove_values(arguments, _secrets(params))
     return visible_arguments
 

@@ -177,7 +177,8 @@ class SimulatedWorld:
         if self.gateway.kind in BY_NAME:
             uid = self._items(self.gateway.kind)["foo"]["metadata"]["uid"]
             revisions = map(object_meta.server_revision, self.gateway.revisions([uid]))
-            templates = {revision.pods: revision.template for revision in revisions if revision}
+            templates = {revision.pod_revision: revision.template
+                         for revision in revisions if revision}
             return [("foo", templates[pod.revision]["spec"]["containers"][0]["image"], pod.ready)
                     for pod in self.gateway.pods]
         owners = {item["metadata"]["uid"]: item

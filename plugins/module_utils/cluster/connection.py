@@ -25,7 +25,7 @@ from ..model.request import Request
 from . import certificates, exec_plugin
 from . import secrets as masking
 from .certificates import Certificates
-from .kubeconfig import HINT, Kubeconfig, content_of, documents, known_context, not_yaml
+from .kubeconfig import HINT, Kubeconfig, content_of, documents, not_yaml, unknown_context_errors
 
 #: Each option that may contain a secret has no_log, so that Ansible hides it in the system log and
 #: in errors about arguments. task.py adds the parts that are not secret to the result.
@@ -253,14 +253,14 @@ def _namespace(options: Json, configuration: t.Any) -> str:
     from kubernetes.config import kube_config
 
     content, context = content_of(options.get("kubeconfig")), options.get("context")
-    if content is None and context is None and _loads_service_account(configuration):
+    if content is None and context is None and _load_service_account(configuration):
         with open(_POD_NAMESPACE, encoding="utf-8") as file:
             return file.read().strip()
     content = content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
     return Kubeconfig(content, context, 0, persist_token=False).namespace
 
 
-def _loads_service_account(configuration: t.Any) -> bool:
+def _load_service_account(configuration: t.Any) -> bool:
     """Load the ServiceAccount of the pod; return whether the task runs in a pod."""
     from kubernetes.config import incluster_config
     from kubernetes.config.config_exception import ConfigException
@@ -381,14 +381,14 @@ def _load(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | N
     from kubernetes.config import kube_config
 
     content, context = content_of(options.get("kubeconfig")), options.get("context")
-    if content is None and context is None and _loads_service_account(configuration):
+    if content is None and context is None and _load_service_account(configuration):
         return None
     if not isinstance(content, dict):
         content = str(content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
         paths = content.split(os.pathsep)
         if not any(os.path.exists(os.path.expanduser(path)) for path in paths):
             raise RolloutError(f"there is no kubeconfig at {content}", next_command=HINT)
-    with known_context(options.get("kubeconfig"), context):
+    with unknown_context_errors(options.get("kubeconfig"), context):
         kubeconfig = Kubeconfig(content, context, timeout, options.get("persist_config", False))
         kubeconfig.load(configuration)
     return kubeconfig

@@ -46,9 +46,10 @@ class Gateway(RealCluster, t.Protocol):
         """Return the last lines of the log of a container; an empty list if it cannot be read."""
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """Return the states of the pods of a controller: deleted pods, changes, existing pods.
+        """Return states of the pods of a controller; None without permission to list pods.
 
-        Changes are the states since the last call. Return None without permission to list pods.
+        The last state of each deleted pod comes first, then each change since the last call, then
+        the current state of each existing pod.
         """
 
     def relist_pods(self) -> None:

@@ -207,7 +207,7 @@ def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
 
 
 @contextlib.contextmanager
-def known_context(kubeconfig: t.Any, context: str | None) -> t.Iterator[None]:
+def unknown_context_errors(kubeconfig: t.Any, context: str | None) -> t.Iterator[None]:
     """Turn the error for an unknown context into a RolloutError that lists the available contexts.
     """
     from kubernetes.config.config_exception import ConfigException

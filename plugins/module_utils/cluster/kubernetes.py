@@ -131,7 +131,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
             return False
         except OutcomeUnknown:
             before = controllers.items().get(write.name)
-            return _has_landed(write, before, controllers.look_up(write.name))
+            return _has_taken_effect(write, before, controllers.look_up(write.name))
         if isinstance(write, Delete) and response.get("kind") == "Status":
             controllers.delete(write.name, write.preconditions["uid"])
         else:
@@ -203,7 +203,7 @@ def _with_partners(items: list[Json]) -> set[str]:
     return {meta["name"] for meta in metadata} | set(partners)
 
 
-def _has_landed(write: Write, before: Json | None, stored: Json | None) -> bool:
+def _has_taken_effect(write: Write, before: Json | None, stored: Json | None) -> bool:
     """Return whether a write whose response was lost has taken effect.
 
     before and stored are the object before the write and now.

@@ -130,9 +130,10 @@ class Pods(Namespaced):
         return False
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        """Watch all pods of a StatefulSet, and of other kinds only the first page of pods.
+        """Return the pods of a controller that are unready, restarted or terminating.
 
-        The steps of a StatefulSet depend on each pod.
+        All pods of a StatefulSet are watched, since its steps depend on each pod; of other kinds,
+        only the first page.
         """
         selector, has_all_pages = label_selector(controller.selector), controller.keeps_pod_names
         informer = self._informer(

@@ -41,7 +41,7 @@ MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> set[str]:
     """Return the secrets of the connection options.
 
-    A path is not a secret. visible() hides the content of a kubeconfig as a whole.
+    A path is not a secret. visible_params() hides the content of a kubeconfig as a whole.
     """
     secrets = {str(options[option]) for option in ("api_key", "password") if options.get(option)}
     if options.get("password"):
@@ -108,7 +108,7 @@ def mask(message: str, secrets: t.Iterable[str]) -> str:
     return message
 
 
-def visible(params: Json) -> Json:
+def visible_params(params: Json) -> Json:
     """Return the parameters of a module without the content of a kubeconfig or a manifest.
 
     The text of a manifest may come from a file that is encrypted with Ansible Vault.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the causes of unavailable pods. Pure.
+"""Find the causes of unavailable pods. No I/O.
 
 Symptoms (reason and message) come from a controller, its pods and their Events. The tables of
 failure_reasons.py map them to causes and suggestions.
@@ -161,8 +161,9 @@ def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> lis
                 restarts = _number(state, "restartCount")
                 symptom = (termination(waiting_reason(state)[0], end, restarts) if end
                            else Symptom("Restarted", restart_text(restarts)))
-                subject_container = _container(subject, kind, specs.get(container, {}), state)
-                causes += subject_container.causes(TERMINATED, [symptom])
+                container_subject = _subject_of_container(
+                    subject, kind, specs.get(container, {}), state)
+                causes += container_subject.causes(TERMINATED, [symptom])
     return causes
 
 
@@ -321,7 +322,7 @@ def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
             container = specs.get(name, {})
             container_events = [event for event in events
                                 if event_field(event) in ("", f"spec.{kind}{{{name}}}")]
-            container_subject = _container(subject, kind, container, state)
+            container_subject = _subject_of_container(subject, kind, container, state)
             causes += _causes_in_container(container_subject, container, state, container_events)
     return causes
 
@@ -342,7 +343,7 @@ def _confirm_mount(symptom: Symptom, status: Json) -> Symptom:
         is_from_event=not (has_no_sandbox and symptom.reason == "FailedMount"))
 
 
-def _container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
+def _subject_of_container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
     name = _text(status, "name")
     is_sidecar = kind == "initContainers" and _text(spec, "restartPolicy") == "Always"
     is_init = kind == "initContainers" and not is_sidecar

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find images that run in several versions in the new pods, because a tag has moved. Pure.
+"""Find images that run in several versions in the new pods, because a tag has moved. No I/O.
 
 The kubelet reports the version of a running image as imageID in the status of a container: a digest
 of the registry, or the ID of a local image. The status is untrusted, so its texts are escaped and

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Diagnose the old pods that block an update of a StatefulSet. Pure.
+"""Diagnose the old pods that block an update of a StatefulSet. No I/O.
 
 With podManagementPolicy OrderedReady, the StatefulSet controller replaces no pod until all pods are
 ready. An old pod that never becomes ready therefore blocks the update, even with a corrected

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the permissions of the user before the first write. Pure.
+"""Check the permissions of the user before the first write. No I/O.
 
 docs/reference/permissions.md explains each permission, and contains them as a Role.
 """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the failures of new pods since the start of a soak. Pure.
+"""Find the failures of new pods since the start of a soak. No I/O.
 
 Restarts and lost readiness come from the status of the pods. Warning Events are only counted, and
 compared with those about old pods.
@@ -33,7 +33,7 @@ class Vitals(t.NamedTuple):
     restarts: dict[str, int]
     is_ready: bool
     #: lastTransitionTime of the condition Ready.
-    since: str
+    transition_time: str
 
     @classmethod
     def from_api(cls, pod: Json) -> Vitals:
@@ -205,10 +205,10 @@ def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
         message = text(condition, "message") or "it was ready, and no longer is"
         return diagnosis.pod_causes(request, pod, ()) or [
             _cause(request, UNREADY, text(condition, "reason") or "NotReady", message, now.name)]
-    if now.since != before.since:
+    if now.transition_time != before.transition_time:
         return [_cause(request, UNREADY, "NotReady",
-                       f"it was not ready for a while, and became ready again at {now.since}",
-                       now.name)]
+                       f"it was not ready for a while, and became ready again at "
+                       f"{now.transition_time}", now.name)]
     return []
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compute the resources that an update needs, and compare them with ResourceQuotas. Pure."""
+"""Compute the resources that an update needs, and compare them with ResourceQuotas. No I/O."""
 
 from __future__ import annotations
 

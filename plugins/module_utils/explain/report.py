@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the result of a task: rollout status, steps, samples, messages and progress lines. Pure.
+"""Build the result of a task: rollout status, steps, samples, messages and progress lines. No I/O.
 
 The documentation of the module rolling_update (RETURN) describes the fields.
 """
@@ -153,11 +153,11 @@ def pause_commands(request: Request, status: RolloutStatus) -> Json:
             "rollback_command": request.command(State.ROLLED_BACK)}
 
 
-def waiting(wait: str, namespace: str, pod: str = "", cause: str = "") -> str:
+def wait_line(wait: str, namespace: str, pod: str = "", cause: str = "") -> str:
     """Return the progress line of a wait, with the cause of unavailable pods if it is known.
 
-    wait is the line without the cause.
-        cause is a sentence about the pod, or about the controller if pod is "".
+    wait is the line without the cause. cause is a sentence about the pod, or about the controller
+    if pod is "".
     """
     if pod:
         cause = cause.replace(f"pod {pod}", f"pod {namespace}/{pod}", 1)

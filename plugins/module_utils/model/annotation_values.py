@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parsers and type checks for the values of annotations and of stored objects. Pure."""
+"""Parsers and type checks for the values of annotations and of stored objects. No I/O."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def canonical_text(value: t.Any) -> str:
 
 
 def is_template(value: Json) -> bool:
-    """Return whether the fields of a pod template that the collection reads have valid types."""
+    """Return whether a pod template has valid types in the fields that the collection reads."""
     spec = value.get("spec")
     if not isinstance(spec, dict):
         return False
@@ -57,7 +57,7 @@ def is_text(value: t.Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH
 
 
-def are_texts(value: t.Any) -> bool:
+def is_mapping_to_texts(value: t.Any) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 

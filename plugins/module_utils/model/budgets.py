@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The limits that PodDisruptionBudgets set for an update. Pure.
+"""The limits that PodDisruptionBudgets set for an update. No I/O.
 
 The API server enforces budgets only for evictions, so an update that scales or deletes pods has to
 respect them itself.
@@ -75,9 +75,9 @@ def allowed_disruptions(budget: Json, desired: int) -> int:
 def desired_healthy(budget: Json, expected: int) -> int:
     """Return desiredHealthy of a budget, or 0 for an invalid budget.
 
-    expected is the sum of the sizes of all controllers with selected pods. Percentages are rounded
-    up, including those of maxUnavailable. Source: getExpectedPodCount of the disruption controller
-    (pkg/controller/disruption/disruption.go).
+    expected is the sum of spec.replicas of all controllers whose pods the budget selects.
+    Percentages are rounded up, including those of maxUnavailable. Source: getExpectedPodCount of
+    the disruption controller (pkg/controller/disruption/disruption.go).
     """
     spec = _map(budget, "spec")
     if spec.get("maxUnavailable") is not None:
@@ -109,7 +109,7 @@ def _selects(selector: t.Any, labels: Json) -> bool:
 
 
 def _scaled(value: t.Any, total: int, otherwise: int) -> int:
-    """Return a number or percentage of the total, rounded up.
+    """Return a number or percentage of the total, rounded up; `otherwise` for an invalid value.
 
     Source: GetScaledValueFromIntOrPercent (apimachinery/pkg/util/intstr).
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options that a suggested ad-hoc command repeats from the task. Pure.
+"""The options that a suggested ad-hoc command repeats from the task. No I/O.
 
 A command repeats all options that the user has provided, except options that do not apply to its
 state. Without `pause_at`, for example, a command would update every pod to the version that has
@@ -100,8 +100,8 @@ OPTIONS: dict[str, Option] = {
 NAMESPACES = ("namespaces", "namespace_selectors")
 #: Options that no command repeats.
 _NEVER = {"api_version"}
-#: Options that prevent a command that can be pasted: their values have several lines, or the path
-#: src may not exist on another machine.
+#: Options that a command to paste cannot contain: their values have several lines, or the path src
+#: may not exist on another machine.
 NOT_PASTABLE = {"template", "definition", "src"}
 #: Changes that leave out all template options, before a command adds its images.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""ConfigMaps and Secrets that pods read: references, and checksums of their data. Pure.
+"""ConfigMaps and Secrets that pods read: references, and checksums of their data. No I/O.
 
 A checksum is stored in the pod template, which more users may read than the Secret. A plain hash
 of a password lets these users test guesses; a salt stored next to the hash would not prevent that.
@@ -67,7 +67,7 @@ def _parse(option: str, value: t.Any) -> Reference | str:
 
 
 def references_of(template: Json) -> dict[Reference, bool]:
-    """Return the objects that the containers of a pod template read, and whether pods need them.
+    """Return the objects that the containers of a pod template read, and whether each is required.
 
     Credentials of the kubelet (imagePullSecrets, drivers of volumes) are not included.
     """

@@ -63,7 +63,7 @@ class RolloutError(Exception):
         reasons = [reason.strip() for reason in self.why.splitlines() if reason.strip()]
         lines += [f"Reason: {reasons[0]}"] if len(reasons) == 1 else _block("Reason:", reasons)
         lines += [f"So far: {self.status}."] if self.status else []
-        # Lines of other texts are indented, so that no other line begins with "Next:".
+        # Reasons come from the cluster. They are indented, so that none can begin with "Next:".
         return "\n".join(lines + _block("Next:", self.next_command.splitlines()))
 
     def as_result(self) -> dict[str, t.Any]:

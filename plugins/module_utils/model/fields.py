@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Readers of fields in untrusted objects, and the display of untrusted text. Pure.
+"""Readers of fields in untrusted objects, and the display of untrusted text. No I/O.
 
 A missing field, or a field of another type, counts as empty, so that a malformed object never makes
 a task fail.
@@ -51,7 +51,7 @@ def number(item: t.Any, key: str, otherwise: int = 0) -> int:
 
 
 def is_size(value: t.Any) -> t.TypeGuard[int]:
-    """Return whether the value is a number of replicas (no bool, although a subclass of int)."""
+    """Return whether the value is a number of replicas: an int, but not a bool."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
@@ -74,11 +74,14 @@ def pairs(labels: t.Mapping[str, t.Any]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
-def escape_unprintable(text_: str, but: str = "") -> str:
-    """Return the text with unprintable characters escaped: terminal sequences, bidi controls."""
+def escape_unprintable(text_: str, allowed: str = "") -> str:
+    """Return the text with unprintable characters escaped: terminal sequences, bidi controls.
+
+    The characters in allowed are not escaped.
+    """
     if text_.isprintable():
         return text_
-    return "".join(char if char.isprintable() or char in but else repr(char)[1:-1]
+    return "".join(char if char.isprintable() or char in allowed else repr(char)[1:-1]
                    for char in text_)
 
 

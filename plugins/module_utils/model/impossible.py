@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Refuse requests whose options are valid, but cannot be fulfilled together. Pure."""
+"""Refuse requests with valid options that cannot be fulfilled together. No I/O."""
 
 from __future__ import annotations
 

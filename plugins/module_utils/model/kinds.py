@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The kinds of controllers, with their paths in the API. Pure."""
+"""The kinds of controllers, with their paths in the API. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import object_meta
 
 
 class StrEnum(str, enum.Enum):
-    """An enumeration of strings, as enum.StrEnum of Python 3.11; plugins run on Python 3.9."""
+    """An enumeration of strings, like enum.StrEnum, which Python 3.9 does not have."""
 
     def __str__(self) -> str:
         return self.value
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
     @property
     def group(self) -> str:
-        """Return the API group; "" is the core group."""
+        """Return the API group; "" for the core group."""
         groups = {Kind.REPLICATION_CONTROLLER: "", Kind.DEPLOYMENT_CONFIG: "apps.openshift.io"}
         return groups.get(self, "apps")
 

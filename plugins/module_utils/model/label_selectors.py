@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Label and field selectors in kubectl's syntax, for objects that no longer exist. Pure.
+"""Label and field selectors in kubectl's syntax, for objects that no longer exist. No I/O.
 
 The API server evaluates selectors for existing objects. The syntax follows labels.Parse in
 k8s.io/apimachinery. A selector that cannot be parsed matches nothing; keys and values are not

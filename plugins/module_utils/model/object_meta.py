@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All annotations and labels that the collection reads and writes, with their parsers. Pure.
+"""All annotations and labels that the collection reads and writes, with their parsers. No I/O.
 
 Every user with annotate permission can write any value, of any length. A parser therefore raises
 no exception, and returns None or an empty value for a missing or invalid value. The flows decide
@@ -175,8 +175,8 @@ class Frozen(t.TypedDict):
     minReplicas: int | None
 
 
-class StoredRevision(t.TypedDict):
-    """A ReplicationController as stored during its migration."""
+class StoredController(t.TypedDict):
+    """A ReplicationController as stored in a ControllerRevision during its migration."""
 
     #: The hash of the template, as in the pod labels and in the name of the ReplicaSet.
     hash: str
@@ -201,7 +201,7 @@ class Revision:
     #: The uid of the controller that owns the ControllerRevision, or "".
     owner_uid: str = ""
     #: The value of the label POD_REVISION on the pods with this template.
-    pods: str = ""
+    pod_revision: str = ""
     #: Whether the controller manager has changed the number of the ControllerRevision, as it does
     #: when a rollback uses the template again.
     is_renumbered: bool = False
@@ -338,7 +338,7 @@ def kubectl_original(annotations: Annotations) -> int | None:
     return values.count(annotations.get(KUBECTL_ORIGINAL))
 
 
-def unreadable(annotations: Annotations) -> list[str]:
+def invalid_keys(annotations: Annotations) -> list[str]:
     """Return the keys of the annotations with invalid values."""
     readers: dict[str, t.Callable[[Annotations], t.Any]] = {
         DESIRED: desired, PARTNER: partner, ORIGINAL: original, PAUSED: paused, TAKEOVER: takeover,
@@ -363,7 +363,7 @@ def checksums(template: Json) -> dict[str, str]:
     """Return the checksums in a pod template; {} if missing or invalid."""
     annotations = fields.mapping(template, "metadata", "annotations")
     stored = values.json_object(fields.text(annotations, CHECKSUMS)) or {}
-    return stored if values.are_texts(stored) else {}
+    return stored if values.is_mapping_to_texts(stored) else {}
 
 
 def stored_revision(item: Json) -> Revision | None:
@@ -424,7 +424,7 @@ def rollout_phase(annotations: Annotations) -> str:
     return annotations.get(ROLLOUT_PHASE, "")
 
 
-def stored_controller(item: Json) -> StoredRevision | None:
+def stored_controller(item: Json) -> StoredController | None:
     """Return the controller stored in the ControllerRevision of a migration; None if invalid."""
     data = fields.mapping(item, "data")
     metadata, spec = (fields.mapping(data, "manifest", part) for part in ("metadata", "spec"))
@@ -434,14 +434,14 @@ def stored_controller(item: Json) -> StoredRevision | None:
                 and bool(data["uid"]) and values.is_text(data["uid"])
                 and isinstance(data["hash"], str) and is_label_value(data["hash"])
                 and is_name(fields.text(metadata, "name"))
-                and values.are_texts(metadata.get("labels"))
-                and values.are_texts(metadata.get("annotations"))
-                and bool(spec.get("selector")) and values.are_texts(spec["selector"])
+                and values.is_mapping_to_texts(metadata.get("labels"))
+                and values.is_mapping_to_texts(metadata.get("annotations"))
+                and bool(spec.get("selector")) and values.is_mapping_to_texts(spec["selector"])
                 and fields.is_size(spec.get("replicas"))
                 and fields.is_size(spec.get("minReadySeconds"))
-                and values.are_texts(fields.mapping(template, "metadata", "labels"))
+                and values.is_mapping_to_texts(fields.mapping(template, "metadata", "labels"))
                 and bool(containers) and all(fields.text(item, "name") for item in containers))
-    return t.cast(StoredRevision, data) if is_valid else None  # checked above, field by field
+    return t.cast(StoredController, data) if is_valid else None  # checked above, field by field
 
 
 #: The fields that the records of all flows have in common, with their type checks.

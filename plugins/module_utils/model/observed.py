@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controllers and pods, parsed from objects of the API. Pure."""
+"""Controllers and pods, parsed from objects of the API. No I/O."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Controller:
     annotations: Json
     #: The field managers in metadata.managedFields.
     managers: frozenset[str]
-    #: The controller of this object, such as "Deployment/foo", or ""; it would undo every step.
+    #: The controller of this object, such as "Deployment/foo", which would undo every step; or "".
     owner: str
     #: The uid of the controller of this object, or "".
     owner_uid: str
@@ -178,7 +178,7 @@ class Controller:
         return [value for value in self.selector.values() if identity.is_label_value(value)]
 
     def is_named_for(self, primary: str) -> bool:
-        """Return whether the name is the name that an update gives the successor of the primary.
+        """Return whether an update would give this name to the successor of the primary.
 
         The name contains the value of the deployment label in the selector, which a user with
         annotate permission cannot change.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options of the modules: their validation, and the Request built from them. Pure."""
+"""Validate the options of the modules, and build the Request. The only I/O reads the file src."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ REMOVED_FROM_ROLES = {
 SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
 
 #: Mutually exclusive options for the desired template.
-CHANGES = ("image", "images", "template", "definition", "src")
+TEMPLATE_OPTIONS = ("image", "images", "template", "definition", "src")
 #: Maximum of revision_history_limit.
 MAX_HISTORY_LIMIT = 100
 
@@ -194,7 +194,7 @@ def _refuse_contradictions(module: Module, state: State, kind: Kind, provided: J
             raise RolloutError(f"release_owner cannot be used with kind={kind}, which is migrated "
                                f"itself: leave it out")
         return
-    changes = [option for option in CHANGES if option in provided]
+    changes = [option for option in TEMPLATE_OPTIONS if option in provided]
     if state.changes_template and not changes and "roll_on" not in provided:
         raise RolloutError("nothing to update: give one of image, images, template, definition or "
                            "src, or roll_on")
@@ -354,14 +354,14 @@ def _refuse_api_version(api_version: str | None, kinds: t.Sequence[Kind | None])
                                f"is {kind.api_version}: leave it out")
 
 
-def _positive(option: str, value: t.Any) -> float:
+def _positive_duration(option: str, value: t.Any) -> float:
     seconds = duration(option, value)
     if seconds == 0:
         raise RolloutError(f"{option} must be more than 0 seconds, not {value}")
     return seconds
 
 
-def _whole(option: str, value: t.Any) -> int:
+def _whole_seconds(option: str, value: t.Any) -> int:
     seconds = duration(option, value)
     if not seconds.is_integer():
         raise RolloutError(f"{option} must be a whole number of seconds, not {value}")
@@ -406,10 +406,10 @@ _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "revision_history_limit": _history_limit,
     "max_surge": size,
     "max_unavailable": size,
-    "min_ready_seconds": _whole,
+    "min_ready_seconds": _whole_seconds,
     "update_period": duration,
-    "progress_deadline": _positive,
-    "timeout": _positive,
+    "progress_deadline": _positive_duration,
+    "timeout": _positive_duration,
     "failure_grace": duration,
     "pause_at": _pause,
     "soak": duration,

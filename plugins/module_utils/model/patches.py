@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""JSON patches (RFC 6902), applied to objects of a simulated cluster. Pure."""
+"""JSON patches (RFC 6902), applied to objects of a simulated cluster. No I/O."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The request of a task; options.py creates it from the parameters of a module. Pure."""
+"""The request of a task; options.py creates it from the parameters of a module. No I/O."""
 
 from __future__ import annotations
 
@@ -224,34 +224,34 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
         if not all(map(is_image, changes["images"].values())):
             return otherwise or commands.RERUN_TASK
         changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
-    by_state = _options_of(request, target, state)
-    keeps_all = state is None and (bool(by_state["to_revision"]) or not target.undoes)
-    repeats = None if keeps_all or (target.migrates and request.migrates) else target
-    options = _command_options(request, repeats, is_fleet, by_state | changes)
+    state_options = _state_options(request, target, state)
+    keeps_all = state is None and (bool(state_options["to_revision"]) or not target.undoes)
+    repeated_state = None if keeps_all or (target.migrates and request.migrates) else target
+    options = _command_options(request, repeated_state, is_fleet, state_options | changes)
     is_complete = not target.changes_template or bool(
         {"image", "images", "roll_on"} & options.keys())
     is_pastable = is_complete and not commands.NOT_PASTABLE & options.keys()
     module = request.module.module_for(target)
     command = shell.ansible(module, {**options, **request.connection}) if is_pastable else None
-    state_options = {option: value for option, value in by_state.items() if value and state}
-    separated = {} if is_fleet else commands.single_controller_changes(
+    state_changes = {option: value for option, value in state_options.items() if value and state}
+    selection = {} if is_fleet else commands.single_controller_changes(
         request.options, request.name, request.namespace)
     if request.job_template is not None:
         if is_pastable and (state or module is not request.module):
             return commands.describe_rerun(options, f"launch a job that runs {COLLECTION}.{module}")
         effective = {option: value for option, value in changes.items()
                      if value is not None or option in request.options}
-        changed = {**separated, **state_options, **effective}
+        changed = {**selection, **state_changes, **effective}
         return commands.describe_rerun(changed, commands.relaunch(request.job_template, changed))
     if module is not request.module:
         return command or otherwise or commands.describe_rerun({"name": request.name},
                                                                f"run the module {module}")
     return command or otherwise or commands.describe_rerun(
-        {**separated, **state_options, **changes})
+        {**selection, **state_changes, **changes})
 
 
-def _options_of(request: Request, target: State, state: State | None) -> Json:
-    """Return state and to_revision for a command; None leaves an option out."""
+def _state_options(request: Request, target: State, state: State | None) -> Json:
+    """Return the options state and to_revision of a command; None leaves an option out."""
     revision = (PREVIOUS if request.is_previous else request.to_revision) if state is None else None
     return {
         "state": None if target is request.module.module_for(target).default_state
@@ -267,15 +267,15 @@ def _command_options(request: Request, target: State | None, is_fleet: bool, cha
     """
     has_kinds = is_fleet and "kinds" in request.options
     has_namespaces = is_fleet and any(option in request.options for option in commands.NAMESPACES)
-    is_usual_key = request.label_key in (Request.label_key, request.kind.server_label)
-    is_usual_namespace = request.namespace == request.default_namespace == Request.namespace
+    is_default_key = request.label_key in (Request.label_key, request.kind.server_label)
+    is_default_namespace = request.namespace == request.default_namespace == Request.namespace
     keeps_next = target is None or target in commands.OPTIONS["next_name"].states
     identifying: Json = {
         "name": None if is_fleet else request.name,
         "kind": None if has_kinds or request.kind is Request.kind else str(request.kind),
-        "namespace": None if is_usual_namespace or has_namespaces else request.namespace,
+        "namespace": None if is_default_namespace or has_namespaces else request.namespace,
         "next_name": request.next_name if keeps_next else None,
-        "deployment_label_key": None if is_usual_key else request.label_key,
+        "deployment_label_key": None if is_default_key else request.label_key,
     }
     repeated = commands.repeated_options(request.options, target, is_fleet)
     return commands.sort_options({**repeated, **identifying, **changes})

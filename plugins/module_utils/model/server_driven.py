@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controllers whose pods the controller manager replaces, parsed from objects of the API. Pure."""
+"""Parse controllers whose pods the controller manager replaces. No I/O."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ServerDriven(Controller):
         return record if record and self.may_have_overridden(record) else None
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
-        """Return whether an update can have changed the settings in the way of the record.
+        """Return whether an update can have changed the settings as the record says.
 
         An update changes revisionHistoryLimit only from 0 to 1.
         """

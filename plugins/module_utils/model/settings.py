@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validation of the spec fields that an update changes temporarily, as stored in a record. Pure."""
+"""Validate the fields of spec in a record, which an update changes temporarily. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .fields import Json, is_size, mapping
 
 
 def are_settings(value: Json) -> bool:
-    """Return whether an update may have changed these fields, and whether the values are valid."""
+    """Return whether an update may change all of these fields, and all values are valid."""
     return all(field in _SETTINGS and _SETTINGS[field](content) for field, content in value.items())
 
 

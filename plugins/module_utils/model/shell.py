@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Commands that a user can paste into a shell, safe against injection. Pure.
+"""Commands that a user can paste into a shell, safe against injection. No I/O.
 
 The shell and Ansible take every value in these commands literally. This needs care, because Ansible
 parses the arguments of an ad-hoc command twice: as key=value, with quotes and escapes of its own,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The annotation of a soak on the primary: start and outcome. Pure.
+"""The annotation of a soak on the primary: start and outcome. No I/O.
 
 Every user with annotate permission can write the annotation, so run/soaking compares it with the
 pods. A running soak counts only while every pod is ready (explain/pod_health), and a passed soak
@@ -41,15 +41,15 @@ class Soak:
     seconds: float = 0
     #: The reasons of Warning Events about old pods. With the same reason, an Event about a new pod
     #: is no incident.
-    usual: tuple[str, ...] = ()
+    usual_reasons: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """Return the value of the annotation."""
         soak: Json = {"template": self.template, "began": fields.rfc3339(self.began)}
-        if self.usual:
+        if self.usual_reasons:
             soak["usual"] = [
-                reason[:MAX_REASON_LENGTH] for reason in sorted(self.usual)[:MAX_REASONS]]
+                reason[:MAX_REASON_LENGTH] for reason in sorted(self.usual_reasons)[:MAX_REASONS]]
         return canonical(soak if self.passed is None
                          else {**soak, "passed": self.passed, "seconds": self.seconds})
 
@@ -62,12 +62,12 @@ class Soak:
         passed, seconds = value.get("passed"), value.get("seconds", 0)
         is_number = (isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
                      and 0 <= seconds < 2**31)
-        usual = value.get("usual", [])
-        are_reasons = isinstance(usual, list) and len(usual) <= MAX_REASONS and all(
-            isinstance(reason, str) and 0 < len(reason) <= MAX_REASON_LENGTH for reason in usual)
+        reasons = value.get("usual", [])
+        are_reasons = isinstance(reasons, list) and len(reasons) <= MAX_REASONS and all(
+            isinstance(reason, str) and 0 < len(reason) <= MAX_REASON_LENGTH for reason in reasons)
         has_start = (0 < len(template) <= MAX_HASH_LENGTH
                      and began is not None and 0 <= began <= MAX_TIME)
         if not has_start or not is_number or not are_reasons or not (
                 passed is None or fields.is_size(passed)):
             return None
-        return cls(template, began or 0.0, passed, seconds, tuple(usual))
+        return cls(template, began or 0.0, passed, seconds, tuple(reasons))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Functions on pod templates: labels, images, comparisons. Pure."""
+"""Functions on pod templates: labels, images, comparisons. No I/O."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def same_template(first: Json, second: Json, key: str) -> bool:
     return canonical(without_label(first, key)) == canonical(without_label(second, key))
 
 
-#: Lists by their merge key in a strategic merge patch, where several entries may have equal keys.
+#: The merge keys of lists in a strategic merge patch that may contain several entries with one key.
 _MERGE_KEYS = {"env": "name", "ports": "containerPort", "hostAliases": "ip",
                "imagePullSecrets": "name",
                "topologySpreadConstraints": "topologyKey"}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The largest step of each controller in one turn. Pure; all numbers are replicas.
+"""The largest step of each controller in one turn. No I/O; all numbers are replicas.
 
 Names and rounding are the Deployment controller's (pkg/controller/deployment/rolling.go and
 util/deployment_util.go). The growing controller is the successor during an update, and the user's

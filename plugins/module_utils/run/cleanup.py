@@ -48,7 +48,7 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
             step = flow.halt_step(observed)
             error.what += (f"; {step.name} creates no more pods" if step and apply(step)
                            else "; the cluster keeps creating replacements")
-        # The service needs its autoscaler until somebody runs the task again, which may take long.
+        # Until a user runs the task again, which may take long, the service needs its autoscaler.
         if observed.autoscaler and (step := autoscaler.restore(observed.autoscaler)):
             apply(step)
     if isinstance(error, RolloutFailed):

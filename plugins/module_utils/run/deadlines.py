@@ -4,9 +4,9 @@
 
 """Deadlines of waits, and limits of attempts.
 
-progress_deadline is the progressDeadlineSeconds of a Deployment: the seconds without progress after
-which an update fails. The error names every known cause. An update fails earlier, after
-failure_grace, for a cause that does not end by itself.
+progress_deadline corresponds to progressDeadlineSeconds of a Deployment: an update fails after this
+number of seconds without progress. The error names every known cause. An update fails earlier,
+after failure_grace, for a cause that does not end by itself.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Deadlines:
         return dataclasses.replace(growing, current=len(own_pods(growing, pods)))
 
     def _with_severity(self, cause: diagnosis.Cause, growing: Controller) -> diagnosis.Cause:
-        """Return the cause, and make it fatal after MAX_REJECTED_PODS for each missing pod."""
+        """Return the cause, as fatal if nodes rejected MAX_REJECTED_PODS for each missing pod."""
         if not cause.is_rejection:
             return cause
         if self._rejected_before is None:

@@ -74,8 +74,7 @@ class Fleet:
 
     @classmethod
     def from_params(cls, params: Json) -> Fleet | None:
-        """Return the fleet of a module's parameters, or None if the task gives `name` (a
-        single controller).
+        """Return the fleet of a module's parameters; None for a single controller (option name).
 
         Raises RolloutError for an invalid combination of options.
         """
@@ -322,9 +321,8 @@ class _FleetRun:
     def _next_command(self) -> list[str]:
         """Return the next commands of the first failure.
 
-        If the first failed controller suggests a rollback, its rollback command is replaced by one
-        per namespace (at most LISTED_LIMIT), which covers all failed controllers of the same kind
-        that suggest one.
+        If they include a rollback, one command per namespace (at most LISTED_LIMIT) replaces it,
+        which rolls back all controllers of this kind whose failure suggests a rollback.
         """
         failed = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                   for request in self.requests if self._entries[_key(request)]["failed"]]

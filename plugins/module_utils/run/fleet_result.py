@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The results of many controllers, joined into the result of the task. Pure."""
+"""The results of many controllers, joined into the result of the task. No I/O."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The comparison of the images that the new pods run, which differ where a tag has moved.
+"""Compare the images of the new pods, which run different versions if a tag has moved.
 
 A list of all pods can be large, so the new pods are listed at most three times: when there are two,
 when there are half of all, and before a pause or the last steps of the update. The pods of a canary
@@ -48,12 +48,15 @@ class ImageDrift:
         self._compared = 0
         #: The moments at which the images were compared: "soak", "end", or "" in between.
         self._moments: set[str] = set()
-        #: Containers and images that a warning was about.
+        #: The containers and images for which a warning was printed.
         self._warned: set[tuple[str, str]] = set()
 
     def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
               status: RolloutStatus) -> None:
-        """Compare the images where that is due. Raises RolloutFailed for image_drift=fail."""
+        """Compare the images if a comparison is due.
+
+        Raises RolloutFailed for different versions with image_drift=fail.
+        """
         if request.image_drift == "ignore" or request.state.undoes or not request.waits:
             return
         if status.direction == "back":

@@ -70,7 +70,7 @@ class Incidents:
     def __init__(self, gateway: Gateway, clock: Clock, pods: WatchedPods) -> None:
         self._gateway, self._clock, self._pods = gateway, clock, pods
         #: The first observation of each watched pod, by uid.
-        self.first: dict[str, pod_health.Vitals] = {}
+        self.initial_pods: dict[str, pod_health.Vitals] = {}
         #: The counts of the Events that are no incident, by uid of the Event.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
@@ -89,10 +89,10 @@ class Incidents:
         incident.
         """
         has_new_pods = False
-        for uid, pod in self._pods.lasting.items():
-            first = self.first.get(uid)
+        for uid, pod in self._pods.active_new.items():
+            first = self.initial_pods.get(uid)
             if first is None or (not first.is_ready and pod_health.is_healthy(pod)):
-                self.first[uid] = pod_health.Vitals.from_api(pod)
+                self.initial_pods[uid] = pod_health.Vitals.from_api(pod)
                 self._ignored_counts |= pod_health.event_counts(
                     pod_health.events_about(events, (uid,)))
                 has_new_pods = True
@@ -108,9 +108,9 @@ class Incidents:
         changes = pods.changes()
         changed = {pod["metadata"]["uid"] for pod in changes}
         causes = pod_health.causes(
-            request, self.first, pods.new, max(self._scale_down.remaining), changed)
+            request, self.initial_pods, pods.new, max(self._scale_down.remaining), changed)
         if all(cause.kind == DELETED for cause in causes):
-            causes += pod_health.past_failures(request, self.first, changes)
+            causes += pod_health.past_failures(request, self.initial_pods, changes)
         return causes + pod_health.excess_warnings(
             request, self._ready_pods, pods.old, events, self._ignored_counts, old_reasons)
 
@@ -131,14 +131,15 @@ class Incidents:
 
     def accept_scale_down(self) -> None:
         """Stop watching the pods that a scale-down has removed."""
-        self._scale_down.subtract(len(pod_health.lost_pods(self.first, self._pods.new)))
-        self.first = {uid: first for uid, first in self.first.items() if uid in self._pods.lasting}
+        self._scale_down.subtract(len(pod_health.lost_pods(self.initial_pods, self._pods.new)))
+        self.initial_pods = {uid: pod for uid, pod in self.initial_pods.items()
+                             if uid in self._pods.active_new}
 
     @property
     def _ready_pods(self) -> dict[str, Json]:
         """Return the watched pods by uid, except pods that are starting or terminating."""
-        return {uid: pod for uid, pod in self._pods.lasting.items()
-                if uid in self.first and self.first[uid].is_ready}
+        return {uid: pod for uid, pod in self._pods.active_new.items()
+                if uid in self.initial_pods and self.initial_pods[uid].is_ready}
 
 
 class _ScaleDown:

@@ -34,10 +34,10 @@ Responses: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
 
 def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
                       observed: Observed) -> Responses:
-    """Check the permissions of the task, and disable optional features without permission.
+    """Check the permissions of the task, and disable optional features that lack permissions.
 
     Also requests the objects that only warnings depend on: these can be read before the Lease is
-    acquired. Raises RolloutError for a missing permission.
+    acquired. Raises RolloutError if a required permission is missing.
     """
     from ..explain import permissions
 
@@ -50,13 +50,13 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
     rules = gateway.rules()
     if rules is None:
         return responses
-    watches = soak.is_requested(request)
+    has_soak = soak.is_requested(request)
     needs = [*flow.needs(request), *roll_on.needs(request), *image_drift.needs(request),
-             *(soak.NEEDS if watches else ())]
+             *(soak.NEEDS if has_soak else ())]
     permissions.refuse_missing(rules, needs, request)
     if missing := permissions.missing(rules, flow.optional_permissions(request)):
         flow.disable_optional_features(memory, f"not allowed: {missing}")
-    if watches and (missing := permissions.missing(rules, soak.OPTIONAL_PERMISSIONS)):
+    if has_soak and (missing := permissions.missing(rules, soak.OPTIONAL_PERMISSIONS)):
         memory.warnings.append("the soak does not compare warnings of new and old pods, which are "
                                f"Events: not allowed: {missing}")
     return responses

@@ -35,7 +35,7 @@ class Recorder:
         self._namespace = request.namespace
         self._returns_sizes = request.return_sizes
         #: Whether the task may create Events.
-        self._records = True
+        self._may_record = True
         self.steps: list[Json] = []
         self.sizes: list[Json] = []
         #: The primary as last observed, to which the Events refer.
@@ -61,9 +61,9 @@ class Recorder:
         if new or (wait != self._last_wait and now - self._line_time >= LINE_INTERVAL):
             self._last_wait, self._line_time = wait, now
             if not new:
-                self._print_line(report.waiting(wait, self._namespace))
+                self._print_line(report.wait_line(wait, self._namespace))
             for cause in new:
-                self._print_line(report.waiting(wait, self._namespace, cause.pod, cause.sentence))
+                self._print_line(report.wait_line(wait, self._namespace, cause.pod, cause.sentence))
             self._reported_causes.update(cause.kind for cause in new)
 
     def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:
@@ -108,8 +108,8 @@ class Recorder:
 
     def _event(self, kind: str, reason: str, message: str) -> None:
         """Create an Event for the primary, without retries; ignore a failure."""
-        if self._records and self.primary:
+        if self._may_record and self.primary:
             self._event_time = self._clock.monotonic()
             event = report.event(self.primary, self._namespace, kind, reason, message,
                                  self._clock.timestamp_seconds())
-            self._records = self._gateway.record(event)
+            self._may_record = self._gateway.record(event)

@@ -74,7 +74,7 @@ class Soaking:
             self._old_reasons = pod_health.reasons(events, _old_pods(self._gateway, status))
 
     def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
-        """Return the flow's next decision, or the decision of the soak that comes first.
+        """Return the next decision of the flow, or of the soak if the flow has to wait for it.
 
         Raises RolloutFailed for an incident.
         """
@@ -147,32 +147,32 @@ class Soaking:
         stored = _stored_soak(view, now)
         if decision.is_paused and stored and _is_stored_as_passed(view, stored, pods, now):
             return stored.text
-        has_new_pods = pods.lasting.keys() - self._incidents.first.keys()
+        has_new_pods = pods.active_new.keys() - self._incidents.initial_pods.keys()
         if self._clock.is_real and self._has_passed and has_new_pods:
             self._reset()
             self._read_pods(view)
         if not self._subject:
             self._start(view, primary, stored, now)
-        current = stored or Soak(self._subject, now, usual=tuple(self._old_reasons))
+        current = stored or Soak(self._subject, now, usual_reasons=tuple(self._old_reasons))
         if view.size:
             start_step = None if stored else _start_step(view, primary, current)
-            decision_before_end = (self._before_end(view, decision, start_step)
-                                   if self._clock.is_real else self._simulate(start_step))
-            if decision_before_end:
-                return decision_before_end
+            next_decision = (self._decision_before_end(view, decision, start_step)
+                             if self._clock.is_real else self._simulate(start_step))
+            if next_decision:
+                return next_decision
         self._has_passed = True
         return dataclasses.replace(current, passed=view.size, seconds=view.request.soak).text
 
     def _simulate(self, start_step: Step | None) -> Step | None:
-        """Return the step that begins the soak, once; in check mode the soak then passes."""
+        """Return the step that begins the soak at the first call; after it, the soak has passed."""
         if self._has_passed:
             return None
         self._has_passed = start_step is not None
         return start_step
 
-    def _before_end(self, view: View, decision: Watch,
-                    start_step: Step | None) -> Step | Wait | Watch | None:
-        """Return the decision to take before the soak can pass, or None for a passed soak."""
+    def _decision_before_end(self, view: View, decision: Watch,
+                             start_step: Step | None) -> Step | Wait | Watch | None:
+        """Return the next decision during the soak, or None if the soak has passed."""
         if self._pods.ready < view.size:
             return Wait(f"{view.size} new pods of {view.name} are ready", is_condition=True)
         if start_step:
@@ -199,7 +199,7 @@ class Soaking:
         self._incidents.start(view, events)
         self._watch_time.restart()
         self._old_reasons |= pod_health.reasons(events, self._pods.old)
-        self._old_reasons |= {*(stored.usual if stored else ())}
+        self._old_reasons |= {*(stored.usual_reasons if stored else ())}
         self._add_pods(events)
         self._pods.changes()
         if stored:
@@ -237,7 +237,7 @@ class _WatchTime:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._start = 0.0
-        #: Seconds before the start of this task that count.
+        #: The seconds of the soak before the start of this task.
         self.earlier = 0.0
         #: The maximum of seconds so far, and the time at which it was reached.
         self.longest, self._longest_at = 0.0, clock.monotonic()
@@ -282,14 +282,14 @@ def _is_stored_as_passed(view: View, stored: Soak, pods: WatchedPods, now: float
     """
     if stored.passed is None or stored.passed != view.status.paused:
         return False
-    created = [seconds(pod_health.created(pod)) for pod in pods.lasting.values()]
+    created = [seconds(pod_health.created(pod)) for pod in pods.active_new.values()]
     return stored.seconds >= view.request.soak and all(
         time is not None and time + view.request.soak <= now + RESOLUTION for time in created)
 
 
 def _healthy_since(stored: Soak, events: list[Json], pods: WatchedPods, now: float) -> float:
     """Return the time of the last incident of a new pod; now if a pod's status has no times."""
-    since = [pod_health.healthy_since(pod) for pod in pods.lasting.values()]
+    since = [pod_health.healthy_since(pod) for pod in pods.active_new.values()]
     times = [time for time in since if time is not None]
     if not times or len(times) < len(since):
         return now

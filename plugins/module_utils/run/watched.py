@@ -51,7 +51,7 @@ class WatchedPods:
         #: All new pods, also pods that have ended or terminate.
         self.new: dict[str, Json] = {}
         #: New pods that have neither ended nor terminate.
-        self.lasting: dict[str, Json] = {}
+        self.active_new: dict[str, Json] = {}
         #: Old pods that have neither ended nor terminate.
         self.old: dict[str, Json] = {}
         #: The number of ready new pods.
@@ -74,7 +74,7 @@ class WatchedPods:
                 raise pods_not_listed_error(request)
             for pod in pods:
                 self._classify(pod, holder, before)
-        self.ready = sum(self._states[uid].is_healthy for uid in self.lasting)
+        self.ready = sum(self._states[uid].is_healthy for uid in self.active_new)
 
     def _classify(self, pod: Json, holder: Holder, before: t.Mapping[str, _PodState]) -> None:
         uid = pod["metadata"]["uid"]
@@ -85,9 +85,9 @@ class WatchedPods:
         if holder.is_new(state.labels):
             self.new[uid] = pod
             if state.is_active:
-                self.lasting[uid] = pod
+                self.active_new[uid] = pod
             else:
-                self.lasting.pop(uid, None)
+                self.active_new.pop(uid, None)
             if not is_unchanged:
                 self._changes.append(pod)
         elif state.is_active:

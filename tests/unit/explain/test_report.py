@@ -294,7 +294,7 @@ def test_progress_line_of_a_step(step, expected):
      "waiting: next 7/10 available, foo 3; ReplicationController foo: exceeded quota"),
 ], ids=["no cause", "pod", "controller"])
 def test_progress_line_of_a_wait(cause, expected):
-    assert report.waiting("waiting: next 7/10 available, foo 3", "shop", *cause) == expected
+    assert report.wait_line("waiting: next 7/10 available, foo 3", "shop", *cause) == expected
 
 
 def test_entry_of_steps_has_the_documented_keys():

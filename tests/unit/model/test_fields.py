@@ -73,4 +73,4 @@ def test_map_texts_changes_keys_and_cuts_deep_values():
 
 
 def test_escape_unprintable_with_an_exception():
-    assert escape_unprintable("a\n\x1b\n", but="\n") == "a\n\\x1b\n"
+    assert escape_unprintable("a\n\x1b\n", allowed="\n") == "a\n\\x1b\n"

@@ -245,7 +245,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
                        if controller]
         warnings = [f"the annotation {key} of {controller.name} is not readable, and is ignored"
                     for controller in controllers
-                    for key in object_meta.unreadable(controller.annotations)]
+                    for key in object_meta.invalid_keys(controller.annotations)]
         if primary and primary.finalizers and request.next_name and not request.undoes:
             warnings.insert(0, f"finalizers ({', '.join(primary.finalizers)}) will delay the "
                                f"deletion of {primary.name} at the end of the update")

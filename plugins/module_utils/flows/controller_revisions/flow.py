@@ -170,9 +170,10 @@ def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
     pods, and the name is returned.
     """
     if direction == "forward":
-        return (observed.present.pods if observed.present else "") or observed.present_name
+        return (observed.present.pod_revision if observed.present else "") or observed.present_name
     undone = observed.rollout.set if observed.rollout else ""
-    return next((revision.pods for revision in observed.history if revision.name == undone), undone)
+    return next((revision.pod_revision for revision in observed.history
+                 if revision.name == undone), undone)
 
 
 def _sides(observed: RevisionsObserved, primary: RevisionDriven,

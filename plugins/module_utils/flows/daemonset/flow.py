@@ -161,7 +161,7 @@ def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
 
 def _with_by_node(observed: DaemonSetObserved, primary: DaemonSet, pods: tuple[DaemonPod, ...],
                   memory: Memory) -> DaemonSetObserved:
-    wrong = miscounted(primary, observed.present.pods, pods) if observed.present else ()
+    wrong = miscounted(primary, observed.present.pod_revision, pods) if observed.present else ()
     return dataclasses.replace(observed, by_node=pods, nodes=memory.caches(Caches).nodes,
                                miscounted=wrong)
 
@@ -183,7 +183,7 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
         return observed
     caches = memory.caches(Caches)
     version, wrong = caches.miscounted
-    is_same, present = version == primary.resource_version, observed.present.pods
+    is_same, present = version == primary.resource_version, observed.present.pod_revision
     if not is_same or (wrong and memory.seconds >= memory.look_at_pods_from):
         memory.look_at_pods_from = memory.seconds + LIST_INTERVAL
         items = cluster.all_pods(primary, "" if is_same else present) or ()

@@ -134,7 +134,7 @@ class DaemonSetObserved(RevisionsObserved):
         candidates = (recorded, other_revisions[0]) if recorded else other_revisions
         return next((revision for revision in candidates
                      if revision is recorded is other_revisions[0]
-                     or revision.pods in (self.in_use or ())),
+                     or revision.pod_revision in (self.in_use or ())),
                     candidates[0])
 
     @property
@@ -146,7 +146,7 @@ class DaemonSetObserved(RevisionsObserved):
         before, other_revisions = self.before, self.other_revisions
         if before is None or before is other_revisions[0] or self.in_use is None:
             return ()
-        return () if before.pods in self.in_use else (before, other_revisions[0])
+        return () if before.pod_revision in self.in_use else (before, other_revisions[0])
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:

@@ -166,8 +166,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
             return self.progress()
         size = primary.replicas + primary.misscheduled
         live = [pod for pod in pods if not pod.is_going]
-        new = [pod for pod in live if pod.revision == present.pods]
-        if not self._is_status_consistent(pods, len(new), present.pods):
+        new = [pod for pod in live if pod.revision == present.pod_revision]
+        if not self._is_status_consistent(pods, len(new), present.pod_revision):
             return self.progress()
         goal = min(primary.replicas, self.request.pause_at.resolve(primary.replicas, round_up=True))
         ready = sum(pod.is_ready for pod in live)
@@ -176,7 +176,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         late = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
         if len(new) + max(0, size - len(live) - len(late)) < goal:
             may_disrupt = unavailable < self.settings.bounds[1]
-            return self._delete(self._next(live, present.pods, may_disrupt), may_disrupt,
+            return self._delete(self._next(live, present.pod_revision, may_disrupt), may_disrupt,
                                 record) or self._wait(late)
         # For a while, the status still counts the pod of a deleted node.
         has_enough_available = primary.available + primary.misscheduled >= min(ready, size)

@@ -126,7 +126,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
 def label_of(revision: Json) -> str:
     """Return the value of the ControllerRevision label of pods."""
     parsed = object_meta.server_revision(revision)
-    return parsed.pods if parsed else ""
+    return parsed.pod_revision if parsed else ""
 
 
 def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...], update: str,

@@ -18,7 +18,7 @@ from ...model import identity, object_meta
 from ...model.errors import RolloutError
 from ...model.fields import Json
 from ...model.kinds import Kind, Module, State
-from ...model.object_meta import StoredRevision
+from ...model.object_meta import StoredController
 from ...model.observed import Controller
 from ...model.request import Request
 from ..flow import Cluster, Holder, RolloutStatus, Side
@@ -30,7 +30,7 @@ class MigrationInProgress(t.NamedTuple):
 
     #: The request that finishes the migration.
     request: Request
-    stored: StoredRevision
+    stored: StoredController
 
     @property
     def names(self) -> dict[Kind, str]:

@@ -10,7 +10,7 @@ from ...model import object_meta
 from ...model.errors import RolloutError
 from ...model.fields import Json
 from ...model.kinds import Kind
-from ...model.object_meta import StoredRevision
+from ...model.object_meta import StoredController
 from ...model.observed import Controller
 from ...model.request import Request
 from ...model.server_driven import DeploymentConfig
@@ -27,7 +27,7 @@ def creations(request: Request, observed: MigrationObserved,
 
     During the migration, an error of the API server would be too late.
     """
-    stored: StoredRevision = stored_revision(request, primary, observed.config)["data"]
+    stored: StoredController = stored_revision(request, primary, observed.config)["data"]
     return Create(replica_set_of(request, stored)), Create(deployment_of(request, observed, stored))
 
 
@@ -60,7 +60,7 @@ def stored_revision(request: Request, primary: Controller, config: DeploymentCon
     }
 
 
-def replica_set_of(request: Request, stored: StoredRevision) -> Json:
+def replica_set_of(request: Request, stored: StoredController) -> Json:
     spec = stored["manifest"]["spec"]
     template = with_label(_whole_template(request, spec), object_meta.HASH_LABEL, stored["hash"])
     return {
@@ -74,7 +74,7 @@ def replica_set_of(request: Request, stored: StoredRevision) -> Json:
     }
 
 
-def deployment_of(request: Request, observed: MigrationObserved, stored: StoredRevision) -> Json:
+def deployment_of(request: Request, observed: MigrationObserved, stored: StoredController) -> Json:
     metadata, spec = stored["manifest"]["metadata"], stored["manifest"]["spec"]
     annotations = {key: value
                    for key, value in metadata["annotations"].items()
@@ -106,7 +106,7 @@ def _whole_template(request: Request, spec: Json) -> Json:
     return with_label(template, request.label_key, value) if value else template
 
 
-def images(stored: StoredRevision) -> dict[str, str]:
+def images(stored: StoredController) -> dict[str, str]:
     return {container["name"]: container.get("image", "")
             for container in stored["manifest"]["spec"]["template"]["spec"]["containers"]}
 
@@ -115,7 +115,7 @@ def images(stored: StoredRevision) -> dict[str, str]:
 
 
 def has_stored_template(request: Request, primary: Controller,
-                        stored: StoredRevision) -> bool:
+                        stored: StoredController) -> bool:
     """Return whether a controller has the stored selector and the stored template.
 
     The template may be closed.
@@ -126,7 +126,7 @@ def has_stored_template(request: Request, primary: Controller,
 
 
 def is_result(request: Request, controller: Controller, observed: MigrationObserved,
-              stored: StoredRevision) -> bool:
+              stored: StoredController) -> bool:
     """Return whether this migration has created the ReplicaSet or the Deployment.
 
     Another client may have changed a Deployment that has already adopted the ReplicaSet.

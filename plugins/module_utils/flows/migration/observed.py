@@ -12,7 +12,7 @@ from ...model import identity, object_meta
 from ...model.errors import NoSuchController, RolloutError
 from ...model.fields import Json
 from ...model.kinds import Kind
-from ...model.object_meta import StoredRevision
+from ...model.object_meta import StoredController
 from ...model.observed import Controller, Observed
 from ...model.request import Request
 from ...model.server_driven import Deployment, DeploymentConfig
@@ -39,7 +39,7 @@ class MigrationObserved(Observed):
     replica_set: Controller | None = None
     deployment: Deployment | None = None
     #: The controller as stored in the ControllerRevision, which is deleted last; or None.
-    stored: StoredRevision | None = None
+    stored: StoredController | None = None
 
     @property
     def to_delete(self) -> tuple[Controller, ...]:
@@ -85,7 +85,7 @@ def stored_revision_name(request: Request) -> str:
     return identity.migration_name(request.name)
 
 
-def parse_stored(request: Request, revision: Json) -> StoredRevision:
+def parse_stored(request: Request, revision: Json) -> StoredController:
     """Return the controller stored in a ControllerRevision. Raises RolloutError if invalid.
 
     Another client may have created the ControllerRevision. The planner compares the stored
@@ -110,7 +110,7 @@ def parse_stored(request: Request, revision: Json) -> StoredRevision:
                                            f"{stored_revision_name(request)} -o yaml"))
 
 
-def _may_have_stored(request: Request, stored: StoredRevision) -> bool:
+def _may_have_stored(request: Request, stored: StoredController) -> bool:
     """Return whether a migration of this controller may have stored the controller."""
     name, template = stored["manifest"]["metadata"]["name"], stored["manifest"]["spec"]["template"]
     number = name.removeprefix(f"{request.name}-")

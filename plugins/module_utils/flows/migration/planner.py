@@ -22,7 +22,7 @@ import typing as t
 from ...model import object_meta
 from ...model.errors import NoSuchController, RolloutError, list_alternatives
 from ...model.kinds import State
-from ...model.object_meta import StoredRevision
+from ...model.object_meta import StoredController
 from ...model.observed import Controller, revision_of
 from ...model.request import Request
 from ...model.server_driven import DeploymentConfig
@@ -127,7 +127,7 @@ def _begin(request: Request, observed: MigrationObserved) -> Decision:
 
 
 def _with_controller(request: Request, primary: Controller, observed: MigrationObserved,
-                     stored: StoredRevision) -> Decision:
+                     stored: StoredController) -> Decision:
     """Return the decision until the ReplicationController is deleted."""
     # | another uid | yes | | error |
     if primary.uid != stored["uid"]:
@@ -162,7 +162,7 @@ def _with_controller(request: Request, primary: Controller, observed: MigrationO
 
 
 def _without_replica_set(request: Request, primary: Controller, observed: MigrationObserved,
-                         stored: StoredRevision) -> Decision:
+                         stored: StoredController) -> Decision:
     """Return the decision until the ReplicaSet is created."""
     # | yes | another state | - | delete the stored controller, and store it again |
     # If the controller is closed, another client has deleted the ReplicaSet.
@@ -181,7 +181,7 @@ def _without_replica_set(request: Request, primary: Controller, observed: Migrat
 
 
 def _hand_over(primary: Controller, replica_set: Controller, observed: MigrationObserved,
-               stored: StoredRevision) -> Decision:
+               stored: StoredController) -> Decision:
     """Return the decision for a closed controller, until all pods are reparented."""
     # | being deleted, no pods | yes | open | wait |
     if primary.is_deleting and not primary.current and not handover.is_closed(replica_set):
@@ -196,7 +196,8 @@ def _hand_over(primary: Controller, replica_set: Controller, observed: Migration
     return handover.delete_empty(primary)
 
 
-def _refuse_another_template(request: Request, primary: Controller, stored: StoredRevision) -> None:
+def _refuse_another_template(request: Request, primary: Controller,
+                             stored: StoredController) -> None:
     # | yes | another template or selector | yes | error: both objects may be forged |
     if not has_stored_template(request, primary, stored):
         raise RolloutError(
@@ -207,13 +208,13 @@ def _refuse_another_template(request: Request, primary: Controller, stored: Stor
                                                f"{stored_revision_name(request)} -o yaml"))
 
 
-def _create_replica_set(request: Request, stored: StoredRevision) -> Step:
+def _create_replica_set(request: Request, stored: StoredController) -> Step:
     manifest = replica_set_of(request, stored)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=images(stored))
 
 
 def _become_deployment(request: Request, observed: MigrationObserved, replica_set: Controller,
-                       stored: StoredRevision) -> Decision:
+                       stored: StoredController) -> Decision:
     """Return the decision until the Deployment has adopted the ReplicaSet."""
     # | deleted | yes | the ReplicaSet, or the Deployment, is being deleted | wait, or error |
     if observed.deployment:
@@ -250,7 +251,8 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
     return delete_stored(request, "the Deployment has all pods", is_last=True)
 
 
-def _open(observed: MigrationObserved, replica_set: Controller, stored: StoredRevision) -> Decision:
+def _open(observed: MigrationObserved, replica_set: Controller,
+          stored: StoredController) -> Decision:
     """Return the step that opens the ReplicaSet, or a wait until the status counts all pods."""
     # Ignore orphans without the label, which remain after a deletion with --cascade=orphan.
     labels = {object_meta.HASH_LABEL: stored["hash"]}

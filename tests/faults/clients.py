@@ -133,8 +133,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 Client = Callable[[Json, str, Path], tuple[list[str], dict[str, str]]]
-"""Function that returns a command and its environment for task options, a kubeconfig and a
-folder.
+"""Function that returns the command of a task and its environment, for options, kubeconfig, folder.
 """
 
 

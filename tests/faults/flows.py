@@ -27,9 +27,9 @@ REPLICAS = 2
 """Number of pods: small, so that a run has few requests, but enough for a step of each kind."""
 
 UPDATE = {"image": "myimage:v2"}
-BACK = {"state": "rolled_back"}
+ROLLBACK = {"state": "rolled_back"}
 MIGRATE = {"module": "migrate_to_deployment"}
-BACK_TO_FIRST = {**BACK, "to_revision": 1}
+ROLLBACK_TO_FIRST = {**ROLLBACK, "to_revision": 1}
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Flow:
     #: Creates the initial state in an empty namespace.
     begin: Callable[[World], None]
     task: Json
-    #: The opposite task ({} without one), and the initial state of its reference run.
-    back: Json = field(default_factory=dict)
-    back_from: Callable[[World], None] | None = None
+    #: The task that undoes the first, or {}; and the initial state of its reference run.
+    opposite: Json = field(default_factory=dict)
+    opposite_begin: Callable[[World], None] | None = None
 
     #: Normalizes an end state before a comparison.
     comparable: Callable[[Json | str], Json | str] = lambda end: end
@@ -81,9 +81,7 @@ def create_updated(world: World) -> None:
 def stopped_after_first_scaling(
     task: Json, begin: Callable[[World], None] = create_updated
 ) -> Callable[[World], None]:
-    """Return an initial state in which the task was stopped after the first step that scales
-    foo.
-    """
+    """Return the initial state after a stop of the task at the first step that scales foo."""
 
     def stopped_after_first_scaling(world: World) -> None:
         begin(world)
@@ -139,14 +137,14 @@ NAMED = {**UPDATE, "next_name": "bar"}
 RESTART = {"state": "restarted"}
 
 HANDOVER = Flow(
-    "update with handover", create_updated, UPDATE, BACK, stopped_after_first_scaling(UPDATE)
+    "update with handover", create_updated, UPDATE, ROLLBACK, stopped_after_first_scaling(UPDATE)
 )
-SUCCESSOR_NAME = Flow("with next_name", create_updated, NAMED, {**BACK, "next_name": "bar"},
+SUCCESSOR_NAME = Flow("with next_name", create_updated, NAMED, {**ROLLBACK, "next_name": "bar"},
                       stopped_after_first_scaling(NAMED))
 
-UPDATE_REPLICA_SET, BACK_REPLICA_SET = {**UPDATE, **REPLICA_SET}, {**BACK, **REPLICA_SET}
+UPDATE_REPLICA_SET, ROLLBACK_REPLICA_SET = {**UPDATE, **REPLICA_SET}, {**ROLLBACK, **REPLICA_SET}
 DEPLOYMENT = {"kind": "Deployment"}
-UPDATE_DEPLOYMENT, BACK_DEPLOYMENT = {**UPDATE, **DEPLOYMENT}, {**BACK, **DEPLOYMENT}
+UPDATE_DEPLOYMENT, ROLLBACK_DEPLOYMENT = {**UPDATE, **DEPLOYMENT}, {**ROLLBACK, **DEPLOYMENT}
 PAUSE_DEPLOYMENT = {**UPDATE_DEPLOYMENT, "pause_at": "1"}
 
 
@@ -162,16 +160,17 @@ def pause_deployment(world: World) -> None:
     assert ended.is_well, ended.last_output
 
 
-def deployment_flow(name: str, task: Json, back: Json,
+def deployment_flow(name: str, task: Json, opposite: Json,
                     begin: Callable[[World], None] = create_deployment) -> Flow:
     """Return a flow with a surge of 2: the Deployment controller ignores terminating pods."""
-    return Flow(name, begin, task, back, pause_deployment, surge=2)
+    return Flow(name, begin, task, opposite, pause_deployment, surge=2)
 
 
-PAUSE = deployment_flow("Deployment, to a pause", PAUSE_DEPLOYMENT, BACK_DEPLOYMENT)
+PAUSE = deployment_flow("Deployment, to a pause", PAUSE_DEPLOYMENT, ROLLBACK_DEPLOYMENT)
 
 STATEFUL_SET = {"kind": "StatefulSet"}
-UPDATE_STATEFUL_SET, BACK_STATEFUL_SET = {**UPDATE, **STATEFUL_SET}, {**BACK, **STATEFUL_SET}
+UPDATE_STATEFUL_SET = {**UPDATE, **STATEFUL_SET}
+ROLLBACK_STATEFUL_SET = {**ROLLBACK, **STATEFUL_SET}
 PAUSE_STATEFUL_SET = {**UPDATE_STATEFUL_SET, "pause_at": "1"}
 UNSCHEDULABLE = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
                           "schedulerName": "none"}}
@@ -191,8 +190,9 @@ def pause_stateful_set(world: World) -> None:
 
 
 def create_stuck_stateful_set(world: World) -> None:
-    """Create a StatefulSet foo with a stuck pod of an unschedulable template, and restore the
-    template.
+    """Create a StatefulSet foo with a pod of an unschedulable template, and restore the template.
+
+    The pod stays unready, and blocks the update.
     """
     create_stateful_set(world)
     template = world.namespace.stateful_set()["spec"]["template"]
@@ -209,19 +209,18 @@ def create_stuck_stateful_set(world: World) -> None:
                == restored["generation"], "the observed generation")
 
 
-def stateful_set_flow(name: str, task: Json, back: Json,
+def stateful_set_flow(name: str, task: Json, opposite: Json,
                       begin: Callable[[World], None] = create_stateful_set) -> Flow:
-    """Return a flow that allows one unready pod: the old pod is deleted before its replacement is
-    created.
+    """Return a flow with one unready pod: an old pod is deleted before its replacement is created.
     """
-    return Flow(name, begin, task, back, pause_stateful_set, surge=0, missing=1)
+    return Flow(name, begin, task, opposite, pause_stateful_set, surge=0, missing=1)
 
 
-STUCK = stateful_set_flow("StatefulSet, rollback of a stuck update", BACK_STATEFUL_SET, {},
+STUCK = stateful_set_flow("StatefulSet, rollback of a stuck update", ROLLBACK_STATEFUL_SET, {},
                           create_stuck_stateful_set)
 
 DAEMON_SET = {"kind": "DaemonSet"}
-UPDATE_DAEMON_SET, BACK_DAEMON_SET = {**UPDATE, **DAEMON_SET}, {**BACK, **DAEMON_SET}
+UPDATE_DAEMON_SET, ROLLBACK_DAEMON_SET = {**UPDATE, **DAEMON_SET}, {**ROLLBACK, **DAEMON_SET}
 PAUSE_DAEMON_SET = {**UPDATE_DAEMON_SET, "pause_at": "1"}
 ON_NODES = {"nodeAffinity": {
     "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [
@@ -244,12 +243,11 @@ def pause_daemon_set(world: World) -> None:
     assert ended.is_well, ended.last_output
 
 
-def daemon_set_flow(name: str, task: Json, back: Json,
+def daemon_set_flow(name: str, task: Json, opposite: Json,
                     begin: Callable[[World], None] = create_daemon_set) -> Flow:
-    """Return a flow that allows one unready pod: the old pod is deleted before its replacement is
-    created.
+    """Return a flow with one unready pod: an old pod is deleted before its replacement is created.
     """
-    return Flow(name, begin, task, back, pause_daemon_set, surge=0, missing=1)
+    return Flow(name, begin, task, opposite, pause_daemon_set, surge=0, missing=1)
 
 
 FLOWS = [
@@ -258,14 +256,14 @@ FLOWS = [
         "first update of foo",
         create_new,
         UPDATE,
-        BACK,
+        ROLLBACK,
         stopped_after_first_scaling(UPDATE, create_new),
     ),
     SUCCESSOR_NAME,
     Flow(
         "rollback of an update in progress",
         stopped_after_first_scaling(UPDATE),
-        BACK,
+        ROLLBACK,
         UPDATE,
         stopped_after_first_scaling(UPDATE),
     ),
@@ -273,51 +271,53 @@ FLOWS = [
         "restart",
         create_updated,
         RESTART,
-        BACK,
+        ROLLBACK,
         stopped_after_first_scaling(RESTART),
         normalize_restart,
     ),
-    Flow("foo deleted during the update", delete_primary_during_update, UPDATE, BACK),
+    Flow("foo deleted during the update", delete_primary_during_update, UPDATE, ROLLBACK),
     Flow(
         "rollback to a revision",
         complete_update,
-        BACK_TO_FIRST,
-        BACK,
-        stopped_after_first_scaling(BACK_TO_FIRST, complete_update),
+        ROLLBACK_TO_FIRST,
+        ROLLBACK,
+        stopped_after_first_scaling(ROLLBACK_TO_FIRST, complete_update),
     ),
     Flow(
         "ReplicaSet",
         create_replica_set,
         UPDATE_REPLICA_SET,
-        BACK_REPLICA_SET,
+        ROLLBACK_REPLICA_SET,
         stopped_after_first_scaling(UPDATE_REPLICA_SET, create_replica_set),
     ),
-    Flow("migration to a Deployment", create_new, MIGRATE, {**BACK, **DEPLOYMENT}),
-    deployment_flow("Deployment", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT),
+    Flow("migration to a Deployment", create_new, MIGRATE, {**ROLLBACK, **DEPLOYMENT}),
+    deployment_flow("Deployment", UPDATE_DEPLOYMENT, ROLLBACK_DEPLOYMENT),
     PAUSE,
     deployment_flow(
-        "Deployment, resumed from a pause", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT, pause_deployment
+        "Deployment, resumed from a pause", UPDATE_DEPLOYMENT, ROLLBACK_DEPLOYMENT, pause_deployment
     ),
     deployment_flow(
-        "Deployment, rolled back from a pause", BACK_DEPLOYMENT, UPDATE_DEPLOYMENT, pause_deployment
+        "Deployment, rolled back from a pause",
+        ROLLBACK_DEPLOYMENT, UPDATE_DEPLOYMENT, pause_deployment
     ),
-    stateful_set_flow("StatefulSet", UPDATE_STATEFUL_SET, BACK_STATEFUL_SET),
-    stateful_set_flow("StatefulSet, to a pause", PAUSE_STATEFUL_SET, BACK_STATEFUL_SET),
+    stateful_set_flow("StatefulSet", UPDATE_STATEFUL_SET, ROLLBACK_STATEFUL_SET),
+    stateful_set_flow("StatefulSet, to a pause", PAUSE_STATEFUL_SET, ROLLBACK_STATEFUL_SET),
     stateful_set_flow(
         "StatefulSet, resumed from a pause",
-        UPDATE_STATEFUL_SET, BACK_STATEFUL_SET, pause_stateful_set
+        UPDATE_STATEFUL_SET, ROLLBACK_STATEFUL_SET, pause_stateful_set
     ),
     stateful_set_flow(
         "StatefulSet, rolled back from a pause",
-        BACK_STATEFUL_SET, UPDATE_STATEFUL_SET, pause_stateful_set
+        ROLLBACK_STATEFUL_SET, UPDATE_STATEFUL_SET, pause_stateful_set
     ),
     STUCK,
-    daemon_set_flow("DaemonSet", UPDATE_DAEMON_SET, BACK_DAEMON_SET),
-    daemon_set_flow("DaemonSet, to a pause", PAUSE_DAEMON_SET, BACK_DAEMON_SET),
+    daemon_set_flow("DaemonSet", UPDATE_DAEMON_SET, ROLLBACK_DAEMON_SET),
+    daemon_set_flow("DaemonSet, to a pause", PAUSE_DAEMON_SET, ROLLBACK_DAEMON_SET),
     daemon_set_flow(
-        "DaemonSet, resumed from a pause", UPDATE_DAEMON_SET, BACK_DAEMON_SET, pause_daemon_set
+        "DaemonSet, resumed from a pause", UPDATE_DAEMON_SET, ROLLBACK_DAEMON_SET, pause_daemon_set
     ),
     daemon_set_flow(
-        "DaemonSet, rolled back from a pause", BACK_DAEMON_SET, UPDATE_DAEMON_SET, pause_daemon_set
+        "DaemonSet, rolled back from a pause",
+        ROLLBACK_DAEMON_SET, UPDATE_DAEMON_SET, pause_daemon_set
     ),
 ]

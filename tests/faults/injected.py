@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from proxy import Answer, Exchange, Fault
+from proxy import Exchange, Fault, Response
 
 Json = dict[str, Any]
 Applies = Callable[[Exchange], bool]
@@ -50,7 +50,7 @@ class Script:
         #: Number of counted requests.
         self.count = 0
         #: Whether the fault has been triggered.
-        self.hit = False
+        self.was_triggered = False
 
     def __call__(self, exchange: Exchange) -> Fault | None:
         if not self._applies(exchange):
@@ -60,7 +60,7 @@ class Script:
             is_triggered = self.count == self._number or (
                 self._is_permanent and self.count > self._number
             )
-            self.hit = self.hit or is_triggered
+            self.was_triggered = self.was_triggered or is_triggered
         return self._fault if is_triggered else None
 
 
@@ -71,7 +71,7 @@ class WatchScript:
                  fault: Callable[[Exchange, WatchScript], Iterator[bytes]]) -> None:
         self.number, self._fault = number, fault
         self._is_over = False
-        self.hit = False
+        self.was_triggered = False
 
     def __call__(self, exchange: Exchange) -> Fault | None:
         if self._is_over or not any_watch(exchange):
@@ -83,7 +83,7 @@ class WatchScript:
         """Yield each event, and whether it is the nth event."""
         for number, line in enumerate(exchange.events(), 1):
             is_nth = number == self.number
-            self.hit = self.hit or is_nth
+            self.was_triggered = self.was_triggered or is_nth
             yield line, is_nth
 
 
@@ -114,12 +114,13 @@ def kill_after(kill: Callable[[], None]) -> Fault:
 # Responses of the server
 
 
-def status(code: int, reason: str, message: str, *headers: tuple[str, str]) -> Answer:
+def status(code: int, reason: str, message: str, *headers: tuple[str, str]) -> Response:
     """Return an error response of the API server."""
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "reason": reason,
             "code": code}
-    return Answer(code, [("Content-Type", "application/json"), *headers], json.dumps(body).encode())
+    return Response(code, [("Content-Type", "application/json"), *headers],
+                    json.dumps(body).encode())
 
 
 CONFLICT = status(409, "Conflict",
@@ -135,12 +136,12 @@ TIMEOUT = status(504, "Timeout", "Timeout: request did not complete within the a
 GONE = json.loads(status(410, "Expired", "too old resource version: 1 (2)").body)
 
 
-def answer(response: Answer) -> Fault:
+def respond(response: Response) -> Fault:
     """Return a fault that responds without forwarding the request."""
     return lambda exchange: exchange.reply(response)
 
 
-def answer_after(response: Answer) -> Fault:
+def respond_after_forwarding(response: Response) -> Fault:
     """Return a fault that forwards the request, and then responds with an error."""
 
     def fault(exchange: Exchange) -> None:
@@ -150,7 +151,7 @@ def answer_after(response: Answer) -> Fault:
     return fault
 
 
-def failed_test(exchange: Exchange) -> None:
+def fail_test(exchange: Exchange) -> None:
     """Add a failing test to a JSON patch, so that the server rejects the patch."""
     operations = [*json.loads(exchange.body),
                   {"op": "test", "path": "/metadata/uid", "value": "another"}]
@@ -177,19 +178,19 @@ def reset_after(exchange: Exchange) -> None:
     exchange.reset()
 
 
-def truncated(exchange: Exchange) -> None:
+def truncate(exchange: Exchange) -> None:
     """Forward the request, and send half of the response body."""
     exchange.reply(exchange.forward(), body_share=0.5)
 
 
-def delayed(exchange: Exchange) -> None:
+def delay(exchange: Exchange) -> None:
     """Forward the request, and delay the response."""
     response = exchange.forward()
     time.sleep(DELAY)
     exchange.reply(response)
 
 
-def refused(exchange: Exchange) -> None:
+def refuse_connections(exchange: Exchange) -> None:
     """Forward the request, and then refuse connections for OUTAGE seconds."""
     response = exchange.forward()
     exchange.proxy.stop_listening()
@@ -198,7 +199,7 @@ def refused(exchange: Exchange) -> None:
     exchange.reply(response, ("Connection", "close"))
 
 
-def refused_permanently(exchange: Exchange) -> None:
+def refuse_connections_permanently(exchange: Exchange) -> None:
     """Forward the request, and then refuse connections until the end of the task."""
     response = exchange.forward()
     exchange.proxy.stop_listening()
@@ -239,15 +240,15 @@ def break_line(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
 def stall(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
     """Send no events from the nth on, without closing the connection."""
     for line, _is_nth in script.events(exchange):
-        if not script.hit:
+        if not script.was_triggered:
             yield line
 
 
-def double(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
+def duplicate(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
     """Send each event from the nth on twice, followed by a bookmark."""
     for line, _is_nth in script.events(exchange):
         yield line
-        if script.hit:
+        if script.was_triggered:
             version = json.loads(line)["object"]["metadata"]["resourceVersion"]
             bookmark = {"kind": "ReplicationController", "apiVersion": "v1",
                         "metadata": {"resourceVersion": version}}
@@ -271,7 +272,7 @@ def any_write(exchange: Exchange) -> bool:
 
 
 def any_step(exchange: Exchange) -> bool:
-    """Return whether the request is a write, except of an Event."""
+    """Return whether the request is a write of an object other than an Event."""
     return exchange.is_write and not exchange.path.endswith("/events")
 
 
@@ -299,33 +300,34 @@ class Kind:
 
 
 FAULTS = [
-    Kind("409", answer(CONFLICT), any_write),
-    Kind("422, failed test", failed_test, any_json_patch),
+    Kind("409", respond(CONFLICT), any_write),
+    Kind("422, failed test", fail_test, any_json_patch),
     Kind("object changed before the write", change_before, any_change),
-    Kind("429 with Retry-After", answer(BUSY)),
-    Kind("500", answer(INTERNAL)),
-    Kind("500 after the write took effect", answer_after(INTERNAL), any_write),
-    Kind("503", answer(UNAVAILABLE)),
-    Kind("504", answer(TIMEOUT)),
-    Kind("504 after the write took effect", answer_after(TIMEOUT), any_write),
-    Kind("connection refused", refused),
+    Kind("429 with Retry-After", respond(BUSY)),
+    Kind("500", respond(INTERNAL)),
+    Kind("500 after the write took effect", respond_after_forwarding(INTERNAL), any_write),
+    Kind("503", respond(UNAVAILABLE)),
+    Kind("504", respond(TIMEOUT)),
+    Kind("504 after the write took effect", respond_after_forwarding(TIMEOUT), any_write),
+    Kind("connection refused", refuse_connections),
     Kind("reset before the server receives the request", reset),
     Kind("reset after the request took effect", reset_after),
-    Kind("answer 5 s late", delayed),
-    Kind("answer truncated", truncated),
-    Kind("watch refused with 410", answer(Answer(410, [], json.dumps(GONE).encode())), any_watch),
-    Kind("watch refused with 503", answer(UNAVAILABLE), any_watch),
+    Kind("answer 5 s late", delay),
+    Kind("answer truncated", truncate),
+    Kind("watch refused with 410", respond(Response(410, [], json.dumps(GONE).encode())),
+         any_watch),
+    Kind("watch refused with 503", respond(UNAVAILABLE), any_watch),
 ]
 
 PERMANENT_FAULTS = [
-    Kind("409", answer(CONFLICT), any_write),
-    Kind("422, failed test", failed_test, any_json_patch),
-    Kind("429 with Retry-After", answer(BUSY)),
-    Kind("503", answer(UNAVAILABLE)),
-    Kind("connection refused", refused_permanently),
+    Kind("409", respond(CONFLICT), any_write),
+    Kind("422, failed test", fail_test, any_json_patch),
+    Kind("429 with Retry-After", respond(BUSY)),
+    Kind("503", respond(UNAVAILABLE)),
+    Kind("connection refused", refuse_connections_permanently),
     Kind("reset before the server receives the request", reset),
     Kind("reset after the request took effect", reset_after),
-    Kind("answer truncated", truncated),
+    Kind("answer truncated", truncate),
 ]
 
 WATCH_FAULTS = {
@@ -333,5 +335,5 @@ WATCH_FAULTS = {
     "watch closed": close,
     "watch closed within a line": break_line,
     "watch half-open": stall,
-    "duplicate events, with bookmarks": double,
+    "duplicate events, with bookmarks": duplicate,
 }

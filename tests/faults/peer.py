@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kill kubectl 1.17, the last release with rolling-update, at each write, and repeat the
-command.
+"""Kill kubectl rolling-update at each write, and repeat the command.
+
+kubectl 1.17 is the last release with this command.
 """
 
 from __future__ import annotations
@@ -30,52 +31,50 @@ FLOW = Flow("kubectl rolling-update", create_new, UPDATE)
 
 
 def series() -> list[Series]:
-    """Return the series of kubectl; build kubectl at the first use. Return [] if it cannot be
-    built.
-    """
+    """Return the series of kubectl, or [] if kubectl cannot be built; the first use builds it."""
     try:
-        return [crash(binaries.provide([PROGRAM])[PROGRAM])]
+        return [series_of_kills(binaries.provide([PROGRAM])[PROGRAM])]
     except ClusterError as error:
         say(f"{PROGRAM}: SKIPPED, {error}")
         return []
 
 
-def crash(path: Path) -> Series:
+def series_of_kills(path: Path) -> Series:
     """Return the series of kubectl. Comparisons ignore kubectl's random hashes."""
     client = kubectl(path)
     reference: Json = {}
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
         if not reference:
-            reference["broken"] = violations_of_reference(world, client)
+            reference["violations"] = violations_of_reference(world, client)
             reference["end"] = end_of(world)
         killed = killed_at(world, FLOW, place, client)
         if killed is None:
             return None
         rerun = world.run(FLOW.task, client=client)
-        broken = ([] if rerun.is_well
-                  else ["the same command fails: "
-                        f"{without_hashes(rerun.errors.strip().splitlines()[-1])}"])
+        violations = ([] if rerun.is_well
+                      else ["the same command fails: "
+                            f"{without_hashes(rerun.errors.strip().splitlines()[-1])}"])
         end = end_of(world)
         if world.namespace.rc("foo") is None:
-            broken.append("foo is deleted")
+            violations.append("foo is deleted")
         else:
-            broken += differences(FLOW, end, reference["end"])
-        return Outcome(broken
+            violations += differences(FLOW, end, reference["end"])
+        return Outcome(violations
                        + [kind for kind in violation_kinds(world.judge.violations())
-                          if kind not in reference["broken"]])
+                          if kind not in reference["violations"]])
 
     def note() -> str:
         return ("Violations that also occur in a run without a kill are not counted: "
-                f"{', '.join(reference.get('broken', ()))}.")
+                f"{', '.join(reference.get('violations', ()))}.")
 
     return Series("kubectl 1.17.17 killed", "rolling-update, then the same command", kills, attempt,
                   at_write, note)
 
 
-def violation_kinds(broken: list[str]) -> list[str]:
+def violation_kinds(violations: list[str]) -> list[str]:
     """Return the violations without details."""
-    return [text.partition(":")[0] for text in broken]
+    return [text.partition(":")[0] for text in violations]
 
 
 def violations_of_reference(world: World, client: Client) -> list[str]:

@@ -3,8 +3,8 @@
 
 """List all series, longest first, so that the workers finish at about the same time.
 
-Faults at reads and Events are injected in one flow only. The flows with next_name, a Deployment or
-a StatefulSet have the same reads, so faults are injected only at their writes, except of Events.
+Faults at reads and at writes of Events are injected in one flow only. The flows with next_name, a
+Deployment or a StatefulSet have the same reads, so faults are injected only at their other writes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from injected import (
     any_step,
     any_write,
 )
-from series import References, Series, crash, disturb, disturb_watch
+from series import References, Series, series_of_faults, series_of_kills, series_of_watch_faults
 
 
 def at_steps_only(kind: Kind) -> Kind | None:
-    """Return the fault limited to writes, except of Events; None if the fault applies to reads."""
+    """Return the fault for writes other than Events only; None if the fault applies to reads."""
     if kind.applies not in (any_write, any_change, any_json_patch):
         return None
     return dataclasses.replace(kind,
@@ -40,13 +40,14 @@ def series(with_peer: bool) -> list[Series]:
     references = References()
     return [
         *(peer.series() if with_peer else ()),
-        crash(HANDOVER, references, ansible),
-        *(disturb(HANDOVER, references, kind, is_permanent=True) for kind in PERMANENT_FAULTS),
-        *(disturb_watch(HANDOVER, references, name) for name in WATCH_FAULTS),
-        *(crash(flow, references, is_reversed=is_reversed) for flow in FLOWS
+        series_of_kills(HANDOVER, references, ansible),
+        *(series_of_faults(HANDOVER, references, kind, is_permanent=True)
+          for kind in PERMANENT_FAULTS),
+        *(series_of_watch_faults(HANDOVER, references, name) for name in WATCH_FAULTS),
+        *(series_of_kills(flow, references, is_reversed=is_reversed) for flow in FLOWS
           for is_reversed in (False, True)
-          if flow.back or not is_reversed),
-        *(disturb(HANDOVER, references, kind) for kind in FAULTS),
-        *(disturb(flow, references, fault) for flow in (SUCCESSOR_NAME, PAUSE, STUCK)
+          if flow.opposite or not is_reversed),
+        *(series_of_faults(HANDOVER, references, kind) for kind in FAULTS),
+        *(series_of_faults(flow, references, fault) for flow in (SUCCESSOR_NAME, PAUSE, STUCK)
           for fault in map(at_steps_only, FAULTS) if fault),
     ]

@@ -29,7 +29,7 @@ MUTATING = ("POST", "PUT", "PATCH", "DELETE")
 _HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A response of the server, or of the proxy."""
 
     status: int
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
 
 class Exchange(BaseHTTPRequestHandler):
-    """The requests of a connection. A fault handles the current request with this object."""
+    """The handler of a connection's requests, with which a fault handles the current request."""
 
     protocol_version = "HTTP/1.1"
     proxy: Proxy
@@ -62,22 +62,23 @@ class Exchange(BaseHTTPRequestHandler):
 
     # Actions
 
-    def forward(self, body: bytes | None = None) -> Answer:
+    def forward(self, body: bytes | None = None) -> Response:
         """Forward the request, optionally with another body, and return the response."""
         response = self._send(self.body if body is None else body)
-        return Answer(response.status, response.getheaders(), response.read())
+        return Response(response.status, response.getheaders(), response.read())
 
-    def reply(self, answer: Answer, *headers: tuple[str, str], body_share: float = 1) -> None:
-        """Send a response with additional headers to the client. With a `body_share` below 1, send
-        only this part of the body, and close the connection.
+    def reply(self, response: Response, *headers: tuple[str, str], body_share: float = 1) -> None:
+        """Send a response with additional headers to the client.
+
+        With a body_share below 1, send only this part of the body, and close the connection.
         """
-        self.send_response(answer.status)
-        for key, value in (*answer.headers, *headers):
+        self.send_response(response.status)
+        for key, value in (*response.headers, *headers):
             if key.lower() not in _HOP_BY_HOP or (key, value) in headers:
                 self.send_header(key, value)
-        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Content-Length", str(len(response.body)))
         self.end_headers()
-        self.wfile.write(answer.body[: int(len(answer.body) * body_share)])
+        self.wfile.write(response.body[: int(len(response.body) * body_share)])
         self.close_connection = self.close_connection or body_share < 1
 
     def reset(self) -> None:

@@ -24,9 +24,9 @@ Tallies = dict[Series, Tally]
 
 def is_good(chosen: list[Series], tallies: Tallies) -> bool:
     """Return whether at least one point has run and all have passed; kubectl does not count."""
-    ours = [tallies[series] for series in chosen if not series.note]
-    return (all(tally.passed == tally.points for tally in ours)
-            and any(tally.points for tally in ours))
+    counted = [tallies[series] for series in chosen if not series.note]
+    return (all(tally.passed == tally.points for tally in counted)
+            and any(tally.points for tally in counted))
 
 
 def line(series: Series, tally: Tally) -> str:
@@ -35,10 +35,11 @@ def line(series: Series, tally: Tally) -> str:
 
 def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float,
          is_sample: bool) -> str:
-    ours = [tallies[series] for series in chosen if not series.note]
+    counted = [tallies[series] for series in chosen if not series.note]
     what = ("A sample: one point of each series of `make test-faults`"
             if is_sample else "All points")
-    passed, points = sum(row.passed for row in ours), sum(row.points for row in ours)
+    passed, points = (sum(tally.passed for tally in counted),
+                      sum(tally.points for tally in counted))
     parts = [f"{what}. **{passed} of {points} points have passed**.", "",
              *settings(kubeconfig, seconds)]
     for kind in dict.fromkeys(series.kind
@@ -71,20 +72,21 @@ def table(rows: list[tuple[Series, Tally]]) -> list[str]:
         if series.note:
             lines += [*kinds_of_failure(tally), "", series.note()]
         else:
-            lines += [f"- {series.name}, {place}: {'; '.join(broken)}"
-                      for place, broken in tally.failures]
+            lines += [f"- {series.name}, {place}: {'; '.join(violations)}"
+                      for place, violations in tally.failures]
     return lines
 
 
 def kinds_of_failure(tally: Tally) -> list[str]:
     """Return a table of the violations, with their number and places."""
-    places = collections.defaultdict(list)
-    for place, broken in tally.failures:
-        for reason in broken:
-            places[reason].append(place)
+    places_by_violation = collections.defaultdict(list)
+    for place, violations in tally.failures:
+        for violation in violations:
+            places_by_violation[violation].append(place)
     lines = ["| violation | points | places |", "|---|---|---|"]
-    return lines + [f"| {reason.replace('|', '/')} | {len(where)} | {'; '.join(where)} |"
-                    for reason, where in sorted(places.items(), key=lambda row: -len(row[1]))]
+    return lines + [
+        f"| {violation.replace('|', '/')} | {len(places)} | {'; '.join(places)} |"
+        for violation, places in sorted(places_by_violation.items(), key=lambda row: -len(row[1]))]
 
 
 def settings(kubeconfig: str, seconds: float) -> list[str]:

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a flow with a fault at each place, until the task ends before the place.
+"""Run a flow once per place, with a fault at this place, until the task ends before the place.
 
-Each place is a point: create the initial state, run the task with the fault, run the next task of a
-user, and compare the observations with the guarantees.
+A place is for example the second write. Each run is a point: create the initial state, run the task
+with the fault, run the next task of a user, and compare the observations with the guarantees.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Outcome:
     """Result of a point."""
 
     #: Violations of guarantees; empty if the point has passed.
-    broken: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     #: Whether the task with the fault has succeeded.
     succeeded_directly: bool = False
 
@@ -55,10 +55,10 @@ class Tally:
 
     def add(self, place: str, outcome: Outcome) -> None:
         self.points += 1
-        self.passed += not outcome.broken
+        self.passed += not outcome.violations
         self.succeeded_directly += outcome.succeeded_directly
-        if outcome.broken:
-            self.failures.append((place, outcome.broken))
+        if outcome.violations:
+            self.failures.append((place, outcome.violations))
 
 
 class References:
@@ -74,8 +74,8 @@ class References:
 
     def end_of_rollback(self, world: World, flow: Flow) -> Any:
         """Return the end state of the opposite task; None without an opposite task."""
-        return (self._of(world, flow, "back", flow.back_from, flow.back, module) if flow.back_from
-                else None)
+        return (self._of(world, flow, "opposite", flow.opposite_begin, flow.opposite, module)
+                if flow.opposite_begin else None)
 
     def _of(self, world: World, flow: Flow, which: str, begin: Callable[[World], None], task: Json,
             client: Client) -> Any:
@@ -86,9 +86,10 @@ class References:
                 begin(world)
                 world.judge.begin(REPLICAS, flow.expected, flow.surge, flow.missing)
                 ended = world.run(task, client=client)
-                broken = world.judge.violations()
-                if not ended.is_well or broken:
-                    raise SystemExit(f"{flow.name} without a fault: {broken or ended.last_output}")
+                violations = world.judge.violations()
+                if not ended.is_well or violations:
+                    raise SystemExit(
+                        f"{flow.name} without a fault: {violations or ended.last_output}")
                 self._ends[key] = world.end_state()
             return self._ends[key]
 
@@ -112,8 +113,10 @@ class Series:
         return f"{self.kind}: {self.name}"
 
     def run(self, world: World, is_sample: bool = False, number: int = 0) -> Tally:
-        """Run every point; for a sample, the point with this number modulo SAMPLE_PLACES, or the
-        first point if the task ends earlier.
+        """Run every point, or one point for a sample.
+
+        The sample has the point with this number modulo SAMPLE_PLACES, or the first point if the
+        task ends earlier.
         """
         tally = Tally()
         start = number % SAMPLE_PLACES
@@ -139,9 +142,12 @@ class Series:
 # Kills of the client
 
 
-def crash(flow: Flow, references: References, client: Client = module,
-          is_reversed: bool = False) -> Series:
-    """Kill the client before or after its k-th write; then repeat the task or run the opposite."""
+def series_of_kills(flow: Flow, references: References, client: Client = module,
+                    is_reversed: bool = False) -> Series:
+    """Return a series in which the client is killed before or after its k-th write.
+
+    The next task is the same task or, with is_reversed, the opposite task.
+    """
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
         end = references.end(world, flow, client)
@@ -149,13 +155,13 @@ def crash(flow: Flow, references: References, client: Client = module,
         killed = killed_at(world, flow, place, client)
         if killed is None:
             return None
-        broken = ([] if killed.was_killed
-                  else [f"not killed, but ended by {killed.code}: {killed.last_output}"])
+        violations = ([] if killed.was_killed
+                      else [f"not killed, but ended by {killed.code}: {killed.last_output}"])
         if is_reversed:
-            broken += check_rollback(world, flow, end, end_of_rollback)
+            violations += check_rollback(world, flow, end, end_of_rollback)
         else:
-            broken += check_resume(world, flow, end, client)
-        return Outcome(broken + world.judge.violations())
+            violations += check_resume(world, flow, end, client)
+        return Outcome(violations + world.judge.violations())
 
     then = "the opposite task" if is_reversed else "same task"
     name = f"{flow.name}, then {then}"
@@ -177,8 +183,9 @@ def at_write(place: tuple[int, bool]) -> str:
 
 
 def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client) -> Ended | None:
-    """Kill the flow's task at a write; return None if the task has fewer writes. Writes of Events
-    count only in HANDOVER.
+    """Kill the flow's task at a write; return None if the task has fewer writes.
+
+    Writes of Events count only in HANDOVER.
     """
     number, late = place
     world.clear()
@@ -190,11 +197,11 @@ def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client)
         number, applies, (injected.kill_after if late else injected.kill_before)(program.kill)
     )
     ended = world.run(flow.task, script, client, program)
-    return ended if script.hit else None
+    return ended if script.was_triggered else None
 
 
 def check_resume(world: World, flow: Flow, end: Any, client: Client = module) -> list[str]:
-    """Check that the same task reaches the end state of an undisturbed run."""
+    """Return violations unless the same task reaches the end state of an undisturbed run."""
     ended = world.run(flow.task, client=client)
     if not ended.is_well:
         return [f"the same task again fails: {ended.last_output}"]
@@ -202,8 +209,11 @@ def check_resume(world: World, flow: Flow, end: Any, client: Client = module) ->
 
 
 def check_rollback(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> list[str]:
-    """Check that the opposite task undoes the update, or is refused and the task can be resumed."""
-    ended = world.run(flow.back)
+    """Return violations unless the opposite task undoes the update, or is refused.
+
+    A refused opposite task must leave an update that the same task can resume.
+    """
+    ended = world.run(flow.opposite)
     if ended.is_well:
         # before the successor is created, no object records the update's template
         return [difference for difference in differences(flow, world.end_state(), end_of_rollback)
@@ -246,7 +256,8 @@ PERMANENT_FAULT_STARTS = (1, 5, 9, 13, 17)
 """Requests at which permanent faults begin: only these, since a run takes up to 30 s."""
 
 
-def disturb(flow: Flow, references: References, kind: Kind, is_permanent: bool = False) -> Series:
+def series_of_faults(flow: Flow, references: References, kind: Kind,
+                     is_permanent: bool = False) -> Series:
     """Return a series with a fault at the nth request, or at all requests from the nth on."""
 
     def attempt(world: World, number: int) -> Outcome | None:
@@ -259,7 +270,7 @@ def disturb(flow: Flow, references: References, kind: Kind, is_permanent: bool =
                   lambda number: f"at number {number}")
 
 
-def disturb_watch(flow: Flow, references: References, name: str) -> Series:
+def series_of_watch_faults(flow: Flow, references: References, name: str) -> Series:
     """Return a series with a fault at the nth event of the watch."""
 
     def attempt(world: World, number: int) -> Outcome | None:
@@ -272,19 +283,21 @@ def disturb_watch(flow: Flow, references: References, name: str) -> Series:
 
 def run_with_fault(world: World, flow: Flow, references: References,
                    script: Script | WatchScript) -> Outcome | None:
-    """Run a task with a fault. The task must succeed within MAX_SECONDS, or fail with a complete
-    error, after which a rerun must succeed.
+    """Run a task with a fault; return None if the task ends before the fault.
+
+    The task must succeed within MAX_SECONDS, or fail with a complete error, after which a rerun
+    must succeed.
     """
     end = references.end(world, flow)
     world.clear()
     flow.begin(world)
     world.judge.begin(REPLICAS, flow.expected, flow.surge, flow.missing)
     ended = world.run(flow.task, script)
-    if not script.hit:
+    if not script.was_triggered:
         return None
-    broken = [f"took {ended.seconds:.0f} s"] if ended.seconds > MAX_SECONDS else []
+    violations = [f"took {ended.seconds:.0f} s"] if ended.seconds > MAX_SECONDS else []
     if not ended.is_well:
-        broken += check_error(ended) + check_resume(world, flow, end)
+        violations += check_error(ended) + check_resume(world, flow, end)
     else:
-        broken += differences(flow, world.end_state(), end)
-    return Outcome(broken + world.judge.violations(), succeeded_directly=ended.is_well)
+        violations += differences(flow, world.end_state(), end)
+    return Outcome(violations + world.judge.violations(), succeeded_directly=ended.is_well)

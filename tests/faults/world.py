@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A namespace with other controllers, a proxy, and a judge that watches for violations of the
-guarantees.
+"""A namespace with other controllers, a proxy, and a judge that records violated guarantees.
 
 The judge extends the observer of tests/integration, and imports nothing from the collection but the
 names of its annotations and labels.
@@ -37,8 +36,7 @@ OTHER_CONTROLLERS = {
 
 
 class ObservationLost(Exception):
-    """The watch of the judge was interrupted, so the result of this point (series.py) is invalid.
-    """
+    """The watch of the judge was interrupted: the result of the point (series.py) is invalid."""
 
 
 class Judge(Observer):
@@ -85,20 +83,20 @@ class Judge(Observer):
         self._wait_for_watch(
             lambda: pod_uids <= set(self.created) and not pod_uids & self.deleted_pods
         )
-        broken = []
+        violations = []
         if self.min_ready < self._floor:
-            broken.append(f"floor broken: {self.min_ready} ready instead of {self._floor}")
+            violations.append(f"floor broken: {self.min_ready} ready instead of {self._floor}")
         if self.max_pods > self._ceiling:
-            broken.append(f"ceiling broken: {self.max_pods} pods instead of {self._ceiling}")
+            violations.append(f"ceiling broken: {self.max_pods} pods instead of {self._ceiling}")
         if self.events_without_foo:
-            broken.append(f"foo deleted: {self.events_without_foo[0]}")
+            violations.append(f"foo deleted: {self.events_without_foo[0]}")
         if self.orphans:
-            broken.append(f"without a controller: {', '.join(sorted(self.orphans))}")
+            violations.append(f"without a controller: {', '.join(sorted(self.orphans))}")
         if self.restarts:
-            broken.append(f"{self.restarts} containers restarted")
+            violations.append(f"{self.restarts} containers restarted")
         if self._versions_of_other_controllers() != self._versions:
-            broken.append("another controller was changed")
-        return broken
+            violations.append("another controller was changed")
+        return violations
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
@@ -135,9 +133,7 @@ class Judge(Observer):
                 f"{', '.join(sorted(self._controllers))}")
 
     def _continues_foo(self, item: Json) -> bool:
-        """Return whether the controller is one of the expected ones, or its annotations name foo as
-        its partner.
-        """
+        """Return whether the controller is expected, or has foo as partner in its annotations."""
         annotations = item["metadata"].get("annotations") or {}
         partner = (annotations.get(object_meta.PARTNER)
                    or annotations.get(object_meta.KUBECTL_SOURCE, "").partition(":")[0])

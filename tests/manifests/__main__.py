@@ -6,10 +6,10 @@
     .venv/bin/python tests/manifests [--sample] [--seed N] [--generated N] [--part K/N]
                                      [--workers N] [--record] [WORD ...]
 
-Each manifest makes a trip as each kind of controller on a real API server: the trip creates the
-controller, updates it by each form of request, pauses, rolls back, and restores the first template.
-Prints the number of trips and of passed trips as Markdown. WORD selects manifests by name; the name
-of a generated manifest contains its seed.
+Each manifest is tested as each kind of controller on a real API server. Such a trip creates the
+controller, updates it in every way that a task offers, rolls back a paused update, and restores the
+first template. Prints the number of trips and of passed trips as Markdown. WORD selects manifests
+by name; the name of a generated manifest contains its seed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> int:
     began = time.monotonic()
     tally = Tally(options.seed, options.part)
     with (embedded.up(embedded.checkout_cluster_name("manifests")) as cluster,
-          nodes_for_all.bound(cluster.kubeconfig)):
+          nodes_for_all.bind_pods(cluster.kubeconfig)):
         run(cluster.kubeconfig, options, tally)
         text = report.text(tally, cluster.kubeconfig, time.monotonic() - began)
     print(text)
@@ -80,11 +80,12 @@ def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
     def run_trip(namespace: Namespace, job: tuple[type[Trip], str, int, Manifest]) -> None:
         trip, kind, number, manifest = job
         try:
-            broken = trip(namespace, kind, manifest, number).run()
+            violations = trip(namespace, kind, manifest, number).run()
         except Discarded as error:
-            broken = [f"rejected by the API server: {error}"]
-        tally.add(manifest, kind, broken)
-        say(f"[{tally.trips}/{len(jobs)}] {kind}, {manifest.name}: {'; '.join(broken) or 'passed'}")
+            violations = [f"rejected by the API server: {error}"]
+        tally.add(manifest, kind, violations)
+        say(f"[{tally.trips}/{len(jobs)}] {kind}, {manifest.name}: "
+            f"{'; '.join(violations) or 'passed'}")
 
     run_jobs(jobs, options.workers,
              lambda number: prepared_namespace(kubeconfig, f"manifests-{number}"), run_trip)

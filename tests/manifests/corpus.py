@@ -48,17 +48,20 @@ def _long() -> list[Manifest]:
     line = 'rule "{}" {{ match = "<a href=\'x\'>" && threshold > 0.5 }}  # Größe\n'
     config = "".join(map(line.format, range(100_000 // len(line.encode()))))
     env = [{"name": f"SETTING_{number}", "value": f"<{number}> & more"} for number in range(500)]
-    files = [{"name": f"volume-{number}",
-              "configMap": {"name": f"config-{number}", "optional": True}} for number in range(100)]
-    mounts = [{"name": file["name"], "mountPath": f"/etc/{file['name']}"} for file in files]
-    several = [{"name": f"app-{number}", "image": "example.com/several:v1"} for number in range(25)]
+    volumes = [{"name": f"volume-{number}",
+                "configMap": {"name": f"config-{number}", "optional": True}}
+               for number in range(100)]
+    mounts = [{"name": volume["name"], "mountPath": f"/etc/{volume['name']}"}
+              for volume in volumes]
+    containers = [{"name": f"app-{number}", "image": "example.com/several:v1"}
+                  for number in range(25)]
     return [
         Manifest("a-config-of-100-kb",
                  _template("config", {"annotations": {"example.com/config": config}}, {})),
         Manifest("a-script-of-100-kb", _template("script", {}, {"command": ["sh", "-c", config]})),
         Manifest("500-variables", _template("variables", {}, {"env": env})),
-        Manifest("100-volumes", _template("mounts", {}, {"volumeMounts": mounts}, volumes=files)),
-        Manifest("25-containers", _template("several", {}, {}, containers=several)),
+        Manifest("100-volumes", _template("mounts", {}, {"volumeMounts": mounts}, volumes=volumes)),
+        Manifest("25-containers", _template("several", {}, {}, containers=containers)),
     ]
 
 

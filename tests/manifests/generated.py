@@ -26,9 +26,9 @@ from trip import ACCOUNT, PRIORITY_CLASSES, RUNTIME_CLASSES, TRIP
 Json = dict[str, Any]
 
 #: Maximum number of rejections before a template is discarded.
-REPAIRS = 60
+MAX_REPAIRS = 60
 #: Maximum number of optional fields per object.
-OPTIONAL = 5
+MAX_OPTIONAL_FIELDS = 5
 
 _TEXTS = (st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
           | st.sampled_from((
@@ -156,7 +156,7 @@ class Schema:
         if not optional:
             return st.fixed_dictionaries({name: fields[name]
                                           for name in sorted(needed & fields.keys())})
-        count = 1 if kind in _ONE_OF else OPTIONAL
+        count = 1 if kind in _ONE_OF else MAX_OPTIONAL_FIELDS
         chosen = st.lists(st.sampled_from(optional), min_size=min(1, count), max_size=count,
                           unique=True)
         return chosen.flatmap(lambda names: st.fixed_dictionaries(
@@ -220,7 +220,7 @@ def _renamed(containers: list[Json]) -> list[Json]:
 def _repair(namespace: Namespace, template: Json) -> Json | None:
     """Return the template without the rejected fields, or None if it cannot be repaired."""
     template = copy.deepcopy(template)
-    for _repair in range(REPAIRS):
+    for _attempt in range(MAX_REPAIRS):
         rejection = _rejection(namespace, template)
         if rejection is None:
             return template
@@ -250,8 +250,9 @@ def _rejection(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _remove_field(template: Json, path: str) -> bool:
-    """Remove the rejected field, or the object that lacks a required field; return whether the
-    template has changed.
+    """Remove the rejected field, or the object that lacks a required field.
+
+    Returns whether the template has changed.
     """
     keys: list[Any] = [int(part) if part.isdigit() else part
                        for part in re.findall(r"[^.\[\]]+", path)]

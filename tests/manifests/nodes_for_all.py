@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bind every unschedulable pod to a node: fake nodes start no containers, so scheduling constraints
-do not matter.
+"""Bind every unschedulable pod to a node.
+
+The fake nodes start no containers, so scheduling constraints do not matter.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ NODES = itertools.cycle(f"fake-{number}" for number in range(4))
 
 
 @contextlib.contextmanager
-def bound(kubeconfig: str) -> Iterator[None]:
-    """Bind the pods that the scheduler has not bound, in the background during the block."""
+def bind_pods(kubeconfig: str) -> Iterator[None]:
+    """Bind the pods that the scheduler does not bind, in the background during the block."""
     stop = threading.Event()
     threading.Thread(target=_bind_all, args=(kubeconfig, stop), daemon=True).start()
     try:
@@ -37,9 +38,9 @@ def _bind_all(kubeconfig: str, stop: threading.Event) -> None:
     previous: set[str] = set()
     while not stop.wait(0.2):
         with contextlib.suppress(ApiException, HTTPError):
-            answer = core.list_pod_for_all_namespaces(field_selector="spec.nodeName=",
-                                                      _preload_content=False)
-            pods = {pod["metadata"]["uid"]: pod for pod in json.loads(answer.data)["items"]}
+            response = core.list_pod_for_all_namespaces(field_selector="spec.nodeName=",
+                                                        _preload_content=False)
+            pods = {pod["metadata"]["uid"]: pod for pod in json.loads(response.data)["items"]}
             for uid in previous & pods.keys():
                 _bind(core, pods[uid])
             previous = set(pods)
@@ -52,11 +53,11 @@ def _bind(core: kubernetes.client.CoreV1Api, pod: dict[str, Any]) -> None:
             core.patch_namespaced_pod(name, namespace,
                                       [{"op": "remove", "path": "/spec/schedulingGates"}])
         binding = {"metadata": {"name": name},
-                   "target": {"kind": "Node", "name": _own_node(pod) or next(NODES)}}
+                   "target": {"kind": "Node", "name": _daemon_node(pod) or next(NODES)}}
         core.create_namespaced_pod_binding(name, namespace, binding, _preload_content=False)
 
 
-def _own_node(pod: dict[str, Any]) -> str:
+def _daemon_node(pod: dict[str, Any]) -> str:
     """Return the node for which a DaemonSet has created the pod; "" for a pod of another kind."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution",

@@ -10,14 +10,17 @@ import dataclasses
 import datetime
 from pathlib import Path
 
+import generated
 import kubernetes
 from corpus import Manifest
-from generated import is_generated
 from trip import KINDS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "internals" / "faults.md"
 #: Heading of the section with a table of recorded runs.
 HEADING = "## Real manifests"
+
+
+Counts = collections.Counter[tuple[str, bool]]
 
 
 @dataclasses.dataclass
@@ -26,15 +29,12 @@ class Tally:
 
     seed: int
     part: str
-    #: Number of generated and of discarded templates.
+    #: Number of generated templates, and how many of them were discarded.
     drawn: int = 0
     discarded: int = 0
-    passed: collections.Counter[tuple[str,
-                                      bool]] = dataclasses.field(
-                                          default_factory=collections.Counter)
-    attempts: collections.Counter[tuple[str,
-                                        bool]] = dataclasses.field(
-                                            default_factory=collections.Counter)
+    #: Counts by kind, and by whether the manifest is generated.
+    passed: Counts = dataclasses.field(default_factory=collections.Counter)
+    attempts: Counts = dataclasses.field(default_factory=collections.Counter)
     failures: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -45,11 +45,11 @@ class Tally:
     def is_good(self) -> bool:
         return not self.failures and self.trips > 0
 
-    def add(self, manifest: Manifest, kind: str, broken: list[str]) -> None:
-        key = kind, is_generated(manifest)
+    def add(self, manifest: Manifest, kind: str, violations: list[str]) -> None:
+        key = kind, generated.is_generated(manifest)
         self.attempts[key] += 1
-        self.passed[key] += not broken
-        self.failures += [f"{kind}, {manifest.name}: {fault}" for fault in broken]
+        self.passed[key] += not violations
+        self.failures += [f"{kind}, {manifest.name}: {violation}" for violation in violations]
 
 
 def text(tally: Tally, kubeconfig: str, seconds: float) -> str:
@@ -62,7 +62,7 @@ def text(tally: Tally, kubeconfig: str, seconds: float) -> str:
              f"discarded because the API server rejects them.", "",
              "| kind | written: passed | of | generated: passed | of |", "|---|---|---|---|---|"]
     for kind in KINDS:
-        counts = [count[kind, is_made] for is_made in (False, True)
+        counts = [count[kind, is_generated] for is_generated in (False, True)
                   for count in (tally.passed, tally.attempts)]
         lines.append(f"| {kind} | {' | '.join(map(str, counts))} |")
     return "\n".join([*lines, "", *(f"- {failure}" for failure in tally.failures)])
@@ -71,10 +71,9 @@ def text(tally: Tally, kubeconfig: str, seconds: float) -> str:
 def record(tally: Tally) -> None:
     """Append a row to the table of runs in the document."""
     row = (f"| {datetime.datetime.now(datetime.UTC).date()} | {tally.seed} | {tally.part} | "
-           + " | ".join(str(sum(count
-                                for (_kind, outcome), count in tally.attempts.items()
-                                if outcome is is_made))
-                        for is_made in (False, True))
+           + " | ".join(str(sum(count for key, count in tally.attempts.items()
+                                if key[1] is is_generated))
+                        for is_generated in (False, True))
            + f" | {tally.discarded} of {tally.drawn} | {tally.passed.total()} of {tally.trips} |")
     head, heading, rest = DOCUMENT.read_text("utf-8").partition(HEADING)
     section, following, rest = rest.partition("\n## ")

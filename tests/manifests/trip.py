@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Create a manifest, update it by each form of request, and restore its first template.
+"""Create a controller from a manifest, update it in every way, and restore its first template.
 
 The assertions use objects of the API server, not the results of the collection.
 """
@@ -35,7 +35,7 @@ TRIP = "baton.test/trip"
 PRIORITY_CLASSES = {"baton-test-high": 1000}
 RUNTIME_CLASSES = ("baton-test-sandbox",)
 ACCOUNT = "runner"
-#: Lists in which a merge retains entries with equal keys.
+#: Lists whose order a strategic merge may change.
 UNORDERED = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
 #: progress_deadline of the tasks in seconds.
 DEADLINE = 40
@@ -64,7 +64,7 @@ def prepare(namespace: Namespace) -> None:
 
 
 class Trip:
-    """The trip of a manifest as a controller of a kind."""
+    """The test of one manifest as one kind of controller: create, update, roll back."""
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         self.namespace, self.kind, self.manifest = namespace, kind, manifest
@@ -77,7 +77,10 @@ class Trip:
         self.container: str = self.template["spec"]["containers"][0]["name"]
 
     def run(self) -> list[str]:
-        """Run the trip, and return the first violation in a list. Raises Discarded."""
+        """Run the trip; return a list with the first violation, or an empty list.
+
+        Raises Discarded.
+        """
         try:
             self._run()
         except (Discarded, ApiException):
@@ -86,40 +89,40 @@ class Trip:
             return [str(error)]
         except (RolloutError, AssertionError) as error:
             why = f": {error.why}" if isinstance(error, RolloutError) and error.why else ""
-            return [f"{self._doing}: {error}{why}"]
+            return [f"{self._action}: {error}{why}"]
         except Exception:
-            return [f"{self._doing}: {traceback.format_exc()}"]
+            return [f"{self._action}: {traceback.format_exc()}"]
         finally:
             self._remove()
         return []
 
     def _run(self) -> None:
         self._create()
-        first = self._stored()
+        first = self._stored_template()
         if self.manifest.selector and self.kind == "ReplicaSet":
-            self._assert_refused("its selector", **self._image("v2"))
+            self._assert_refused("its selector", **self._image_options("v2"))
             return
 
-        self._update("image", **self._image("v2"))
-        partly = self._with_image("v3")
-        self._update("template, to a pause", template=partly, pause_at="1")
-        self._update("template, resumed from the pause", template=partly)
-        stored = self._stored()
-        self._assert_equal("template", _merged(stored),
-                           _merged(self._as_created(self._definition(partly))))
+        self._update("image", **self._image_options("v2"))
+        template_v3 = self._template_with_image("v3")
+        self._update("template, until the pause", template=template_v3, pause_at="1")
+        self._update("template, resumed from the pause", template=template_v3)
+        stored = self._stored_template()
+        self._assert_equal("template", _normalized(stored),
+                           _normalized(self._as_created(self._definition(template_v3))))
 
-        self._assert_rollout("image, to a pause", **self._image("v4"), pause_at="1")
-        self._assert_rollout("back from the pause", state="rolled_back")
-        self._assert_equal("back from the pause", self._stored(), stored)
-        self._assert_no_change("back from the pause, again", state="rolled_back")
+        self._assert_rollout("image, until the pause", **self._image_options("v4"), pause_at="1")
+        self._assert_rollout("rollback at the pause", state="rolled_back")
+        self._assert_equal("rollback at the pause", self._stored_template(), stored)
+        self._assert_no_change("rollback at the pause, again", state="rolled_back")
 
-        defined = self._definition(self._with_image("v5"))
-        self._update("definition", definition=defined)
-        self._assert_equal("definition", self._stored(), self._as_created(defined))
+        definition = self._definition(self._template_with_image("v5"))
+        self._update("definition", definition=definition)
+        self._assert_equal("definition", self._stored_template(), self._as_created(definition))
 
         self._update("to_revision", state="rolled_back", to_revision=1)
-        self._assert_equal("to_revision", self._stored(), first)
-        self._doing = "info"
+        self._assert_equal("to_revision", self._stored_template(), first)
+        self._action = "info"
         params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name,
                   "name": self.name, "kind": self.kind}
         (rollout,) = task.info({**params, "pods": True})["rollouts"]
@@ -129,7 +132,7 @@ class Trip:
     # Actions
 
     def _create(self) -> None:
-        self._doing = "create"
+        self._action = "create"
         try:
             self.namespace.call("POST", self._path(),
                                 self._definition(self.template, with_selector=True))
@@ -138,14 +141,14 @@ class Trip:
         eventually(self._is_available, f"{REPLICAS} pods", seconds=DEADLINE)
 
     def _update(self, what: str, **params: Any) -> None:
-        """Run a task that changes the controller, and a rerun that changes nothing."""
+        """Assert that a task changes the controller, and that its rerun changes nothing."""
         self._assert_rollout(what, **params)
         self._assert_no_change(f"{what}, again", **params)
 
     def _assert_rollout(self, what: str, **params: Any) -> None:
         """Assert that a task changes the controller by the steps that check mode predicts."""
-        self._doing = what
-        planned, done = self._check(**params), self._roll(**params)
+        self._action = what
+        planned, done = self._run_in_check_mode(**params), self._run_task(**params)
         if not done["changed"]:
             raise Broken(f"{what}: nothing has changed: {done['msg']}")
         comparable = self._without_sizes if self.kind == "Deployment" else _without_times
@@ -154,9 +157,9 @@ class Trip:
 
     def _assert_no_change(self, what: str, **params: Any) -> None:
         """Assert that a task and check mode report no steps, and that nothing was written."""
-        self._doing = what
+        self._action = what
         before = self._object()["metadata"]["generation"]
-        for result in (self._check(**params), self._roll(**params)):
+        for result in (self._run_in_check_mode(**params), self._run_task(**params)):
             if result["changed"] or result["steps"]:
                 raise Broken(f"{what}: something has changed: {_summary(result['steps'])}")
             writes = {method for method, count in result["requests"].items() if count} - {"GET"}
@@ -170,7 +173,7 @@ class Trip:
         """Assert that the task fails without a write, and that its error contains the reason."""
         before = self._object()["metadata"]["resourceVersion"]
         try:
-            self._roll(**params)
+            self._run_task(**params)
         except RolloutError as error:
             if reason not in f"{error} {error.why}":
                 raise
@@ -179,10 +182,10 @@ class Trip:
         if self._object()["metadata"]["resourceVersion"] != before or self._successors():
             raise Broken(f"refused, but something was written: {reason}")
 
-    def _roll(self, **params: Any) -> Json:
+    def _run_task(self, **params: Any) -> Json:
         return self.namespace.roll(**self._params(params))
 
-    def _check(self, **params: Any) -> Json:
+    def _run_in_check_mode(self, **params: Any) -> Json:
         return self.namespace.check(**self._params(params))
 
     def _params(self, params: Json) -> Json:
@@ -203,24 +206,26 @@ class Trip:
 
     # Forms of a request
 
-    def _image(self, tag: str) -> Json:
-        return {"image": self._tagged(tag), "container": self.container}
+    def _image_options(self, tag: str) -> Json:
+        return {"image": self._image_name(tag), "container": self.container}
 
-    def _tagged(self, tag: str) -> str:
+    def _image_name(self, tag: str) -> str:
         return f"registry.example.com:5000/{self.container}:{tag}"
 
-    def _with_image(self, tag: str) -> Json:
+    def _template_with_image(self, tag: str) -> Json:
         """Return the author's template with another image and an annotation."""
         template = copy.deepcopy(self.template)
-        template["spec"]["containers"][0]["image"] = self._tagged(tag)
-        remarks = template["metadata"].get("annotations") or {}
-        template["metadata"]["annotations"] = {**remarks,
+        template["spec"]["containers"][0]["image"] = self._image_name(tag)
+        annotations = template["metadata"].get("annotations") or {}
+        template["metadata"]["annotations"] = {**annotations,
                                                "example.com/changed": f"<{tag}> & \u2028 ü"}
         return template
 
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
-        """Return a complete manifest. Kinds with a successor have a name and a selector only with
-        `with_selector`.
+        """Return the manifest of the controller with this template.
+
+        A kind that is updated by a successor has neither name nor selector, unless with_selector
+        is True: the task derives them for the successor.
         """
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
@@ -229,13 +234,14 @@ class Trip:
             spec["replicas"] = REPLICAS
         if with_selector or self.kind in UPDATED_IN_PLACE:
             metadata["name"] = self.name
-            expressions = {"matchLabels": dict(labels)} if self.manifest.selector is None else {
+            selector = {"matchLabels": dict(labels)} if self.manifest.selector is None else {
                 **self.manifest.selector,
                 "matchLabels": {**self.manifest.selector["matchLabels"], TRIP: labels[TRIP]}}
             # the Deployment controller adds this label
-            chosen = {key: value for key, value in labels.items() if key != object_meta.HASH_LABEL}
-            expressions["matchLabels"].pop(object_meta.HASH_LABEL, None)
-            spec["selector"] = chosen if self.kind == "ReplicationController" else expressions
+            selector["matchLabels"].pop(object_meta.HASH_LABEL, None)
+            flat_selector = {key: value for key, value in labels.items()
+                             if key != object_meta.HASH_LABEL}
+            spec["selector"] = flat_selector if self.kind == "ReplicationController" else selector
         if self.kind == "StatefulSet":
             spec["serviceName"] = self.name
         return {"apiVersion": "v1" if self.kind == "ReplicationController" else "apps/v1",
@@ -266,13 +272,14 @@ class Trip:
     def _object(self) -> Json:
         return self.namespace.call("GET", self._path(self.name))
 
-    def _stored(self) -> Json:
+    def _stored_template(self) -> Json:
+        """Return the template of the controller. Raises Broken for annotations of an update."""
         item = self._object()
         annotations = {key
                        for key in item["metadata"].get("annotations", {})
                        if key in object_meta.UPDATE_ANNOTATIONS}
         if annotations:
-            raise Broken(f"{self._doing}: annotations of the update remain: "
+            raise Broken(f"{self._action}: annotations of the update remain: "
                          f"{', '.join(sorted(annotations))}")
         return _without_generated_label(item["spec"]["template"], self.kind)
 
@@ -292,18 +299,17 @@ class Trip:
     def _assert_equal(self, what: str, actual: Any, expected: Any) -> None:
         actual, expected = _canonical(actual), _canonical(expected)
         if actual != expected:
-            at = next((index
-                       for index, (actual_item, expected_item)
-                       in enumerate(zip(actual, expected, strict=False))
-                       if actual_item != expected_item),
-                      min(len(actual), len(expected)))
-            start = max(0, at - 60)
-            raise Broken(f"{what}: ...{actual[start:at + 120]}... instead of "
-                         f"...{expected[start:at + 120]}...")
+            position = next((index for index, (actual_item, expected_item)
+                             in enumerate(zip(actual, expected, strict=False))
+                             if actual_item != expected_item),
+                            min(len(actual), len(expected)))
+            start, end = max(0, position - 60), position + 120
+            raise Broken(f"{what}: ...{actual[start:end]}... instead of "
+                         f"...{expected[start:end]}...")
 
 
 class Refusal(Trip):
-    """The trip of a manifest that the API server rejects as an update of another manifest."""
+    """The test that an update from a valid template to the manifest is rejected."""
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         containers = [{"name": "app", "image": "example.com/plain:v1"}]
@@ -315,7 +321,7 @@ class Refusal(Trip):
         self._create()
         for what, template in (("template", self._refused),
                                ("definition", self._definition(self._refused))):
-            self._doing = what
+            self._action = what
             self._assert_refused("refused", **{what: template})
 
 
@@ -334,7 +340,7 @@ def _choose_nodes(spec: Json) -> None:
 
 
 def _without_generated_label(template: Json, kind: str) -> Json:
-    """Return the template without the label that the kind's controller or the collection generates.
+    """Return the template without the label that its controller or the collection generates.
 
     A rollback of a Deployment loses the author's value of pod-template-hash, as with `kubectl
     rollout undo`, because the controller overwrites the label in ReplicaSets.
@@ -347,14 +353,16 @@ def _without_generated_label(template: Json, kind: str) -> Json:
     return {**template, "metadata": metadata}
 
 
-def _merged(value: Any) -> Any:
-    """Return the value for a comparison after a strategic merge, which retains imagePullPolicy, and
-    may reorder the lists of UNORDERED.
+def _normalized(value: Any) -> Any:
+    """Return the value for a comparison of a merged template with a created template.
+
+    imagePullPolicy is removed, since a merge retains the policy of the previous image. The lists of
+    UNORDERED are sorted.
     """
     if isinstance(value, list):
-        return [_merged(item) for item in value]
+        return [_normalized(item) for item in value]
     if isinstance(value, dict):
-        return {field: sorted(item, key=_canonical) if field in UNORDERED else _merged(item)
+        return {field: sorted(item, key=_canonical) if field in UNORDERED else _normalized(item)
                 for field, item in value.items()
                 if field != "imagePullPolicy"}
     return value

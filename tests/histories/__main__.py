@@ -39,9 +39,9 @@ HISTORIES, FLEET_HISTORIES, MAX_MOVES = 6, 2, 5
 FLEET, FLEET_PERIOD = "Fleet", 4
 CLUSTER = embedded.checkout_cluster_name("histories")
 #: Moves of other clients.
-MOVES_OF_CLIENTS = ("scale", "delete_pod", "edit", "unmark", "apply", "budget", "autoscale",
-                    "restart_controller_manager", "set_own",
-                    "recreate", "hold", "type")
+MOVES_OF_CLIENTS = ("scale", "delete_pod", "edit", "remove_annotations", "apply", "budget",
+                    "autoscale", "restart_controller_manager", "set_user_fields", "recreate",
+                    "add_finalizer", "run_kubectl")
 DOCUMENT = ROOT / "docs" / "internals" / "faults.md"
 #: The heading after the table of recorded runs.
 NEXT_HEADING = "\n## What this shows about kubectl"
@@ -81,7 +81,7 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Se
             return self._counted(params, super()._roll(params, death, is_loaded), "fleet ")
 
         def _counted(self, params: Json, ended: Ended, prefix: str = "") -> Ended:
-            done[f"{prefix}{params.get('state', 'updated')}, {ended.how}"] += 1
+            done[f"{prefix}{params.get('state', 'updated')}, {ended.outcome}"] += 1
             return ended
 
         def teardown(self) -> None:

@@ -44,9 +44,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
 #: Label that selects all controllers, and label of a pod that identifies its controller.
-CHOSEN, MEMBER = "tier", "member"
+FLEET_LABEL, MEMBER_LABEL = "tier", "member"
 #: Interval between renewals of a Lease in seconds, short enough for renewals in a short task.
-RENEW = 0.3
+RENEW_INTERVAL = 0.3
 #: An image whose pods become ready after 3 s, so that a task takes several renewals.
 SLOW = "myimage:v7-slow"
 #: Parts of messages about another task on the same controller.
@@ -74,9 +74,9 @@ class FleetObserver(Observer):
     def _count(self, kind: str, pod: Json) -> None:
         super()._count(kind, pod)
         if self._is_counting:
-            ready = [item["metadata"]["labels"].get(MEMBER, "") for item in self._pods.values()
-                     if is_ready(item)]
-            label = pod["metadata"]["labels"].get(MEMBER, "")
+            ready = [item["metadata"]["labels"].get(MEMBER_LABEL, "")
+                     for item in self._pods.values() if is_ready(item)]
+            label = pod["metadata"]["labels"].get(MEMBER_LABEL, "")
             self.min_ready_by_label[label] = min(self.min_ready_by_label.get(label, 10**9),
                                                  ready.count(label))
 
@@ -88,11 +88,11 @@ class FleetWorld(RealWorld):
         self._kinds = tuple(RESOURCES)
         if any(member.kind == "DaemonSet" for member in members):
             self._nodes = self.namespace.add_nodes(3)
-            self._take(2)
+            self._label_nodes(2)
         for member, replicas in members.items():
             body = self._manifest(member.kind, replicas)
-            labels = {"app": member.name, MEMBER: member.label}
-            body["metadata"] = {"name": member.name, "labels": {**labels, CHOSEN: "fleet"}}
+            labels = {"app": member.name, MEMBER_LABEL: member.label}
+            body["metadata"] = {"name": member.name, "labels": {**labels, FLEET_LABEL: "fleet"}}
             body["spec"]["selector"] = (labels if member.kind == "ReplicationController"
                                         else {"matchLabels": labels})
             body["spec"]["template"]["metadata"]["labels"] = labels
@@ -102,13 +102,11 @@ class FleetWorld(RealWorld):
     def pods_of(self, member: Member) -> list[tuple[str, bool]]:
         """Return image and readiness of each pod that is not terminating."""
         return [(pod["spec"]["containers"][0]["image"], is_ready(pod)) for pod in self._pods()
-                if pod["metadata"]["labels"].get(MEMBER) == member.label and owner(pod)]
+                if pod["metadata"]["labels"].get(MEMBER_LABEL) == member.label and owner(pod)]
 
     def roll(self, params: Json, death: tuple[int, bool] | None, floors: t.Mapping[str, int],
              is_loaded: bool) -> Ended:
-        """Run a task for several controllers; assert that each has at least as many ready pods as
-        its floor.
-        """
+        """Run a task for several controllers, and assert the floor of ready pods of each."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         task = {**{option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}, **LIMITS,
@@ -119,7 +117,7 @@ class FleetWorld(RealWorld):
         process = context.Process(target=_task, args=arguments)
         process.start()
         theirs.close()
-        load = self._load() if is_loaded else contextlib.nullcontext()
+        load = self._writes_of_another_client() if is_loaded else contextlib.nullcontext()
         with FleetObserver(self) as observer, load:
             ours.send("begin")
             try:
@@ -133,9 +131,8 @@ class FleetWorld(RealWorld):
         return ended
 
     @contextlib.contextmanager
-    def _load(self) -> t.Iterator[None]:
-        """Annotate all controllers and ready pods continuously, as another client, during the
-        block.
+    def _writes_of_another_client(self) -> t.Iterator[None]:
+        """Annotate all controllers and ready pods as another client, again and again in the block.
 
         A write to an unready pod would restart the delay of KWOK.
         """
@@ -169,24 +166,25 @@ def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | N
     try:
         pipe.recv()
         with clocks_ahead(ahead), mock.patch.object(
-                fleet, "INTERVALS", fleet.INTERVALS._replace(renew=RENEW)):
-            pipe.send(_ended(kubeconfig, params, death))
+                fleet, "INTERVALS", fleet.INTERVALS._replace(renew=RENEW_INTERVAL)):
+            pipe.send(_run_fleet(kubeconfig, params, death))
     finally:
         os._exit(0)
 
 
-def _ended(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> Ended:
+def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> Ended:
     try:
-        many = t.cast(fleet.Fleet, fleet.Fleet.from_params(params))
+        selected_fleet = t.cast(fleet.Fleet, fleet.Fleet.from_params(params))
         groups = {}
-        for kind in many.kinds:
+        for kind in selected_fleet.kinds:
             flow = choose(parse_request({**params, "name": "any", "names": None, "kind": kind}))
             gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}),
                                         params["namespace"], flow.watches, False)
             groups[fleet.Place(params["namespace"], kind)] = fleet.Group(flow, gateway)
         if death:
             _kill(groups, *death)
-        result = fleet.run(many, many.requests(params, groups), groups, Clock())
+        requests = selected_fleet.requests(params, groups)
+        result = fleet.run(selected_fleet, requests, groups, Clock())
     except RolloutError as error:
         return Ended("refused", error.progress, error.message)
     except Exception:
@@ -271,30 +269,30 @@ class Fleets(RuleBasedStateMachine):
         self.world.delete_pod(index)
 
     def _roll(self, params: Json, death: tuple[int, bool] | None, is_loaded: bool = False) -> Ended:
-        params = {"label_selectors": [f"{CHOSEN}=fleet"], "kinds": list(KINDS), **params}
+        params = {"label_selectors": [f"{FLEET_LABEL}=fleet"], "kinds": list(KINDS), **params}
         self.has_failed = True  # until the task has succeeded
         self.world.wait_until_idle()
         floors = {member.label: min([*self.sizes[member],
                                      sum(ready for _image, ready in self.world.pods_of(member))])
                   - (member.kind in ("StatefulSet", "DaemonSet")) for member in self.members}
         ended = self.world.roll(params, death, floors, is_loaded)
-        note(f"  {ended.how} {ended.message}")
-        assert ended.how != "crashed", ended.message
+        note(f"  {ended.outcome} {ended.message}")
+        assert ended.outcome != "crashed", ended.message
         assert not any(text in ended.message for text in INTRUSIONS), ended.message
         was_pending, self.pending = self.pending, params
-        if ended.how != "killed":
+        if ended.outcome != "killed":
             results = ended.result.get("results", [])
             assert len(results) == len(self.members), (
                 f"{len(results)} results of {len(self.members)} controllers")
-            assert any(result["failed"] for result in results) == (ended.how == "refused"), (
+            assert any(result["failed"] for result in results) == (ended.outcome == "refused"), (
                 ended.message)
-            is_whole = all(result.get("rollout", {}).get("phase", "complete") == "complete"
-                           for result in results)
-            if is_whole:
+            is_complete = all(result.get("rollout", {}).get("phase", "complete") == "complete"
+                              for result in results)
+            if is_complete:
                 self.pending = None
-            if ended.how == "refused" and not (was_pending or params.get("image") == BROKEN):
+            if ended.outcome == "refused" and not (was_pending or params.get("image") == BROKEN):
                 assert is_loaded and "keeps changing" in ended.message, ended.message
-            if ended.how == "done" and is_whole and "image" in params:
+            if ended.outcome == "done" and is_complete and "image" in params:
                 self._assert_image(params["image"])
         self.has_failed = False
         return ended
@@ -318,7 +316,7 @@ class Fleets(RuleBasedStateMachine):
             self._roll({"state": "rolled_back", "max_failures": "100%"}, None)
         self.pending = None
         ended = self._roll({"image": "myimage:last", "concurrency": 4}, None)
-        assert ended.how == "done", ended.message
+        assert ended.outcome == "done", ended.message
         again = self._roll({"image": "myimage:last"}, None)
         assert not again.result["changed"], "a rerun of the last task has changed something"
         for kind in KINDS:
@@ -326,11 +324,11 @@ class Fleets(RuleBasedStateMachine):
             assert self.world.names(kind) == names, (
                 f"{kind}: {self.world.names(kind)} instead of {names}")
         for member in self.members:
-            item = self.world.look(*member)
+            item = self.world.get(*member)
             annotations = {key for key in item["metadata"].get("annotations") or {}
                            if "baton.kubernetes" in key}
             assert annotations <= {"baton.kubernetes/last-rollout"}, (
                 f"annotations of the update remain on {member}: {annotations}")
             assert "priorityClassName" not in item["spec"]["template"]["spec"], (
                 f"the template of {member} is closed")
-        assert not self.world.leftovers()
+        assert not self.world.remaining_leases()

@@ -3,9 +3,11 @@
 
 """Play random histories: tasks with random options, killed at random writes, among other clients.
 
-The guarantees are those of docs/concepts/guarantees.md. The world (World) checks the
-guarantees during a task, and this file those after a task. At the end of a history, a task without
-kills must leave only the requested state.
+The guarantees are those of docs/concepts/guarantees.md. The world (World) checks the guarantees
+that hold during a task, and this file those that hold after it. At the end of a history, a task
+without kills must leave only the requested state.
+
+Hypothesis orders rules and arguments by their names: a new name changes the histories of a seed.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ Json = dict[str, t.Any]
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 #: Kinds whose pods the controller manager replaces as soon as the template changes.
-STEPPED_BY_SERVER = ("Deployment", "StatefulSet", "DaemonSet")
+SERVER_DRIVEN = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
 #: An image whose pods never become ready; the kubelet reports the cause immediately.
 BROKEN = "myimage:v9-noconfig"
 #: Options of a task that fails soon if pods do not become ready.
 IMPATIENT = {"failure_grace": 1, "progress_deadline": 10}
-#: Fields of the user, which an update restores at its end.
-OWN_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds",
+#: Fields of spec that the user sets: an update restores them at its end.
+USER_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds",
               "paused", "podManagementPolicy")
 
 
@@ -40,7 +42,7 @@ def _rolling(**numbers: t.Any) -> Json:
 
 
 #: Additional spec fields of a controller; a random number modulo the length selects an entry.
-OWN: dict[str, tuple[Json, ...]] = {
+USER_SPECS: dict[str, tuple[Json, ...]] = {
     "Deployment": (
         {}, {"revisionHistoryLimit": 0}, {"strategy": _rolling(maxSurge=1, maxUnavailable=0)},
         {"strategy": _rolling(maxSurge=0, maxUnavailable="50%"), "revisionHistoryLimit": 0},
@@ -66,7 +68,7 @@ WAYS = st.fixed_dictionaries({}, optional={
 HALTS = st.one_of(st.just({}), st.just({}), st.just({}),
                   st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}))
 HALTING = ("pause_at",)
-#: Number of the write at which the client is killed, and whether after the write.
+#: Number of the write at which the client is killed, and whether the kill follows the write.
 DEATHS = st.one_of(st.none(),
                    *[st.tuples(st.integers(1, number), st.booleans()) for number in (6, 14, 24)])
 
@@ -76,7 +78,7 @@ class Ended:
     """The result of a task."""
 
     #: "done", "killed" or "refused".
-    how: str
+    outcome: str
     #: The result of the module.
     result: Json = dataclasses.field(default_factory=dict)
     #: Text of the error.
@@ -88,25 +90,26 @@ class World(t.Protocol):
 
     #: Whether the world has all kinds, budgets, several clients, and a controller manager to
     #: restart.
-    is_whole: bool
-
-    def close(self) -> None:
-        """Release the resources of the world."""
-
+    has_all_actions: bool
     #: Offset of the client's clock in seconds.
     clock_ahead: float
     #: Whether pods take time to terminate.
     ends_slowly: bool
 
+    def close(self) -> None:
+        """Release the resources of the world."""
+
     def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
-        """Create the controller foo with these spec fields; wait for its pods unless they are
-        broken.
+        """Create the controller foo with these fields of spec, and wait until its pods are ready.
+
+        Do not wait for pods of a broken image.
         """
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> Ended:
-        """Run a task, and assert the floor of ready pods, the ceiling of pods, and that each pod
-        has a controller.
+        """Run a task, and assert the guarantees that hold during a task.
+
+        They are the floor of ready pods, the ceiling of pods, and a controller for each pod.
         """
 
     def check(self, params: Json) -> Ended:
@@ -116,14 +119,15 @@ class World(t.Protocol):
         """Wait until the cluster does not change any more."""
 
     def names(self, kind: str) -> list[str]:
-        """Return the names of the controllers of a kind that have no owner."""
+        """Return the names of the controllers of a kind, without those that have an owner."""
 
-    def look(self, kind: str, name: str) -> Json | None:
+    def get(self, kind: str, name: str) -> Json | None:
         """Return a controller as stored by the API server."""
 
     def pods(self) -> list[tuple[str, str, bool]]:
-        """Return the top-level owner, the image and the readiness of each pod that is not
-        terminating.
+        """Return the top-level owner, the image and the readiness of each pod.
+
+        Terminating pods are left out.
         """
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
@@ -134,19 +138,19 @@ class World(t.Protocol):
     def edit(self, kind: str, name: str, text: str) -> None:
         """Change a variable in the template as another client."""
 
-    def unmark(self, kind: str, name: str) -> None:
+    def remove_annotations(self, kind: str, name: str) -> None:
         """Remove every annotation as another client."""
 
-    def set_own(self, kind: str, name: str, spec: Json) -> None:
+    def set_user_fields(self, kind: str, name: str, spec: Json) -> None:
         """Change fields in the spec of a controller, as their user."""
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
         """Delete a controller with --cascade=orphan, and create it again without annotations."""
 
-    def hold(self, kind: str, name: str) -> None:
+    def add_finalizer(self, kind: str, name: str) -> None:
         """Add a finalizer, which another client removes some time after the deletion."""
 
-    def type(self, words: list[str]) -> None:
+    def run_kubectl(self, words: list[str]) -> None:
         """Execute a kubectl command that changes an object."""
 
     def apply(self, kind: str, replicas: int) -> None:
@@ -163,7 +167,7 @@ class World(t.Protocol):
     def autoscaler(self) -> Json | None:
         """Return the autoscaler's target and annotations."""
 
-    def leftovers(self) -> list[str]:
+    def remaining_leases(self) -> list[str]:
         """Return the Leases that remain after a task."""
 
 
@@ -189,13 +193,13 @@ class History(RuleBasedStateMachine):
         #: Index of the command of an error to execute, or None.
         self.pastes = pastes
         #: Whether the controller has a finalizer.
-        self.is_held = False
+        self.has_finalizer = False
         #: Whether another client has recreated the controller.
         self.is_recreated = False
         #: Whether pods of a broken image have existed.
         self.has_broken = False
-        #: Whether a killed task may have lost the user's settings.
-        self.is_own_lost = False
+        #: Whether a killed task may have changed fields of the user without a record.
+        self.are_user_fields_lost = False
         self.world.clock_ahead, self.world.ends_slowly = clock_ahead, ends_slowly
         #: The spec of the PodDisruptionBudget, if any.
         self.budget: Json | None = None
@@ -204,18 +208,24 @@ class History(RuleBasedStateMachine):
         #: The last task, unless its update is complete.
         self.pending: Json | None = None
         #: The tasks that may have started the update, oldest first.
-        self.begun: list[Json] = []
+        self.starting_tasks: list[Json] = []
         #: Whether an action of another client permits fewer pods than the floor.
         self.is_disturbed = False
-        self.scaler: Json | None = None
-        self.is_migrating = self.has_given_up = self.is_unmarked = False
-        self.is_applied = self.is_contradicted = False
+        self.initial_autoscaler: Json | None = None
+        #: Whether another client has removed the record of an update.
+        self.has_lost_record = False
+        self.is_migrating = self.has_abandoned_migration = False
+        #: Whether another client has applied the first manifest during an update.
+        self.is_applied = False
+        #: Whether another client has changed the controller during a migration, so that the
+        #: settings in the record are outdated.
+        self.is_contradicted = False
         self.has_failed = False
-        specs = OWN.get(kind, ({},))
+        specs = USER_SPECS.get(kind, ({},))
         is_broken = is_broken and self._can_be_broken
         self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1",
                           specs[choice % len(specs)])
-        self.own = self._own_now()
+        self.user_fields = self._current_user_fields()
         self.has_broken = self.was_broken = self.never_worked = is_broken
 
     # Tasks
@@ -223,48 +233,49 @@ class History(RuleBasedStateMachine):
     @rule(image=IMAGES, way=WAYS, halt=HALTS, death=DEATHS, hurry=st.booleans())
     def update(self, image: str, way: Json, halt: Json, death: tuple[int, bool] | None,
                hurry: bool) -> None:
-        self._do({"image": image, **self._possible(way), **halt}, death, hurry)
+        self._run_and_paste({"image": image, **self._accepted_options(way), **halt}, death, hurry)
 
     @precondition(lambda self: self._can_be_broken and not self.never_worked)
     @rule(way=WAYS, halt=HALTS, death=DEATHS, on_failure=st.sampled_from(["stop", "rollback"]))
     def update_to_what_never_works(self, way: Json, halt: Json, death: tuple[int, bool] | None,
                                    on_failure: str) -> None:
-        self._do({"image": BROKEN, "on_failure": on_failure, **IMPATIENT, **self._possible(way),
-                  **halt}, death)
+        self._run_and_paste({"image": BROKEN, "on_failure": on_failure, **IMPATIENT,
+                             **self._accepted_options(way), **halt}, death)
 
-    @precondition(lambda self: self.kind not in STEPPED_BY_SERVER and not self.is_migrating)
+    @precondition(lambda self: self.kind not in SERVER_DRIVEN and not self.is_migrating)
     @rule(image=IMAGES, name=st.sampled_from(["two", "three"]), death=DEATHS)
     def update_to_another_name(self, image: str, name: str, death: tuple[int, bool] | None) -> None:
-        self._do({"image": image, "next_name": name}, death)
+        self._run_and_paste({"image": image, "next_name": name}, death)
 
     @rule(way=WAYS, death=DEATHS, hurry=st.booleans())
     def roll_back(self, way: Json, death: tuple[int, bool] | None, hurry: bool) -> None:
-        self._do({"state": "rolled_back", **self._new_name(), **self._possible(way)}, death, hurry)
+        self._run_and_paste({"state": "rolled_back", **self._next_name_option(),
+                             **self._accepted_options(way)}, death, hurry)
 
     @rule(revision=st.sampled_from([1, 2, 3, "previous"]), death=DEATHS)
     def back_to_a_revision(self, revision: int | str, death: tuple[int, bool] | None) -> None:
-        self._do({"state": "rolled_back", "to_revision": revision}, death)
+        self._run_and_paste({"state": "rolled_back", "to_revision": revision}, death)
 
     @precondition(lambda self: not self.never_worked)
     @rule(death=DEATHS)
     def restart(self, death: tuple[int, bool] | None) -> None:
-        self._do({"state": "restarted"}, death)
+        self._run_and_paste({"state": "restarted"}, death)
 
-    @precondition(lambda self: self.kind == "ReplicationController" and self.world.is_whole)
+    @precondition(lambda self: self.kind == "ReplicationController" and self.world.has_all_actions)
     @rule(death=DEATHS)
     def migrate(self, death: tuple[int, bool] | None) -> None:
-        self._do({"module": "migrate_to_deployment", "state": "migrated"}, death)
+        self._run_and_paste({"module": "migrate_to_deployment", "state": "migrated"}, death)
 
     @precondition(lambda self: self.pending)
     @rule(death=DEATHS)
     def same_task_again(self, death: tuple[int, bool] | None) -> None:
-        self._do(t.cast(Json, self.pending), death)
+        self._run_and_paste(t.cast(Json, self.pending), death)
 
     # Other clients
 
     @rule(replicas=st.integers(1, 5))
     def scale(self, replicas: int) -> None:
-        if self.world.look(self.kind, self.name):
+        if self.world.get(self.kind, self.name):
             # During an update, either size may be correct, except for a DaemonSet.
             self.sizes = (self.sizes | {replicas} if self.pending
                           and self.kind != "DaemonSet" else {replicas})
@@ -278,160 +289,162 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: not self.never_worked)
     @rule(text=st.sampled_from(["a", "b & c", "ü"]))
     def edit(self, text: str) -> None:
-        if self.world.look(self.kind, self.name):
+        if self.world.get(self.kind, self.name):
             self.was_broken = (self.was_broken
-                               or _image(t.cast(Json, self.world.look(self.kind, self.name)))
+                               or _image(t.cast(Json, self.world.get(self.kind, self.name)))
                                == BROKEN)
             self.world.edit(self.kind, self.name, text)
-            self.is_disturbed = self.is_disturbed or self.kind in STEPPED_BY_SERVER
-            # the recorded settings are outdated
+            self.is_disturbed = self.is_disturbed or self.kind in SERVER_DRIVEN
             self.is_contradicted = self.is_contradicted or self.is_migrating
 
     @precondition(lambda self: self.pending)
     @rule()
     def unmark(self) -> None:
-        if self.world.look(self.kind, self.name):
-            self.world.unmark(self.kind, self.name)
-            self.is_unmarked = True
+        if self.world.get(self.kind, self.name):
+            self.world.remove_annotations(self.kind, self.name)
+            self.has_lost_record = True
             # without the record, a task can only use the current size
             if "next_name" in t.cast(Json, self.pending):
                 self.sizes |= {t.cast(Json,
-                                      self.world.look(self.kind, self.name))["spec"]["replicas"]}
+                                      self.world.get(self.kind, self.name))["spec"]["replicas"]}
 
-    @precondition(lambda self: not self.scaler and self.kind != "DaemonSet")
+    @precondition(lambda self: not self.initial_autoscaler and self.kind != "DaemonSet")
     @rule()
     def autoscale(self) -> None:
-        if self.world.look(self.kind, self.name) and not self.pending:
+        if self.world.get(self.kind, self.name) and not self.pending:
             self.world.autoscale(self.kind, self.name)
-            self.scaler = copy.deepcopy(self.world.autoscaler())
+            self.initial_autoscaler = copy.deepcopy(self.world.autoscaler())
 
     @precondition(lambda self: self.pending and self.kind == self.first_kind
-                  and self.world.is_whole)
+                  and self.world.has_all_actions)
     @rule(replicas=st.integers(1, 4))
     def apply(self, replicas: int) -> None:
-        if self.world.look(self.kind, "foo"):
+        if self.world.get(self.kind, "foo"):
             self.sizes |= {replicas} if self.kind != "DaemonSet" else set()
             self.world.apply(self.kind, replicas)
             self.is_disturbed = True
-            self.is_applied = self.kind not in STEPPED_BY_SERVER
+            self.is_applied = self.kind not in SERVER_DRIVEN
             self.is_contradicted = self.is_contradicted or self.is_migrating
 
-    @precondition(lambda self: self.kind in OWN and not self.pending)
+    @precondition(lambda self: self.kind in USER_SPECS and not self.pending)
     @rule(choice=st.integers(1, 9))
     def change_own_strategy(self, choice: int) -> None:
-        specs = OWN[self.kind]
-        self.world.set_own(self.kind, self.name,
+        specs = USER_SPECS[self.kind]
+        self.world.set_user_fields(self.kind, self.name,
                            {field: value for field, value in specs[choice % len(specs)].items()
                             if field != "podManagementPolicy"})
-        self.own = self._own_now()
+        self.user_fields = self._current_user_fields()
         self.is_disturbed = True  # the controller manager now replaces pods of OnDelete
 
-    @precondition(lambda self: self.world.is_whole and not self.is_migrating)
+    @precondition(lambda self: self.world.has_all_actions and not self.is_migrating)
     @rule(replicas=st.integers(1, 4), image=IMAGES, is_same=st.booleans())
     def recreate(self, replicas: int, image: str, is_same: bool) -> None:
-        item = self.world.look(self.kind, self.name)
+        item = self.world.get(self.kind, self.name)
         if not item:
             return
-        if is_same or self.kind not in STEPPED_BY_SERVER:
+        if is_same or self.kind not in SERVER_DRIVEN:
             image = _image(item)
         self.sizes = (self.sizes | {replicas} if self.pending
                       else {replicas} if self.kind != "DaemonSet" else self.sizes)
         self.world.recreate(self.kind, self.name, replicas, image)
         self.is_recreated = True
-        self.is_unmarked = self.is_unmarked or bool(self.pending)
+        self.has_lost_record = self.has_lost_record or bool(self.pending)
         self.is_disturbed = True
 
-    @precondition(lambda self: self.world.is_whole and not self.is_held)
+    @precondition(lambda self: self.world.has_all_actions and not self.has_finalizer)
     @rule()
     def hold(self) -> None:
-        if self.world.look(self.kind, self.name):
-            self.world.hold(self.kind, self.name)
-            self.is_held = True
+        if self.world.get(self.kind, self.name):
+            self.world.add_finalizer(self.kind, self.name)
+            self.has_finalizer = True
 
-    @precondition(lambda self: self.world.is_whole and not self.budget)
+    @precondition(lambda self: self.world.has_all_actions and not self.budget)
     @rule(spec=st.one_of(st.fixed_dictionaries({"minAvailable": st.sampled_from([1, 2, "50%"])}),
                          st.fixed_dictionaries({"maxUnavailable": st.sampled_from([0, 1])})))
     def limit_disruptions(self, spec: Json) -> None:
         self.budget = spec
         self.world.budget(spec)
 
-    @precondition(lambda self: self.world.is_whole)
+    @precondition(lambda self: self.world.has_all_actions)
     @rule()
     def restart_controller_manager(self) -> None:
         self.world.restart_controller_manager()
 
     # Guarantees
 
-    def _do(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> None:
+    def _run_and_paste(self, params: Json, death: tuple[int, bool] | None,
+                       hurry: bool = False) -> None:
         """Run a task, and execute a next command of its error."""
         ended = self._run(params, death, hurry)
         if self.pastes is not None:
             self._paste(params, ended, self.pastes)
 
     def _paste(self, params: Json, ended: Ended, which: int) -> None:
-        """Execute a command of an error, then the last command of each later error, at most two
-        commands per pod.
+        """Execute a command of an error, then the last command of each later error.
+
+        At most two commands per pod are executed.
         """
         for _time in range(2 * max(self.sizes)):
             # the failed update is rolled back already, so a rerun would fail again
-            if ended.how != "refused" or "is rolled back to" in ended.message:
+            if ended.outcome != "refused" or "is rolled back to" in ended.message:
                 return
             if "add max_surge=1" in ended.message:
-                params = self._surging(params)
+                params = self._with_surge(params)
             elif not (ways := typed_commands.alternatives(ended.message)):
                 return
             else:
-                params = self._typed(ways[which if -len(ways) <= which < len(ways) else -1], params)
+                way = ways[which if -len(ways) <= which < len(ways) else -1]
+                params = self._run_alternative(way, params)
                 which = -1  # the last command, a rollback
             ended = self._run(params, None)
         # the previous template is unknown
-        if ended.how == "refused" and self.is_unmarked:
+        if ended.outcome == "refused" and self.has_lost_record:
             return
         # the previous version is also broken
-        if ended.how == "refused" and self.was_broken:
+        if ended.outcome == "refused" and self.was_broken:
             ended = self._run({"image": typed_commands.WORKING}, None)
             if self.kind in ("StatefulSet", "DaemonSet"):  # pods of the failed template may remain
                 return
-        assert ended.how != "refused", f"each suggested command is refused: {ended.message}"
+        assert ended.outcome != "refused", f"each suggested command is refused: {ended.message}"
 
-    def _typed(self, way: list[list[str]], params: Json) -> Json:
-        """Execute the kubectl commands, and return the options of the suggested task, or of this
-        task.
+    def _run_alternative(self, way: list[list[str]], params: Json) -> Json:
+        """Execute the kubectl commands; return the options of the suggested task, or else params.
         """
         note(f"  pasted: {way}")
-        *tasks, last = ([task for words in way if (task := self._task_or_typed(words, params))]
+        *tasks, last = ([task for words in way if (task := self._task_or_run(words, params))]
                         or [params])
         for task in tasks:
             self._run(task, None)
         return last
 
-    def _task_or_typed(self, words: list[str], params: Json) -> Json | None:
+    def _task_or_run(self, words: list[str], params: Json) -> Json | None:
         """Return the options if the command is a task, or else execute the kubectl command."""
         if words == [typed_commands.BEGAN]:
-            task = ((self.begun.pop() if len(self.begun) > 1 else self.begun[0]) if self.begun
-                    else params)
+            *_earlier, task = self.starting_tasks or [params]
+            if len(self.starting_tasks) > 1:
+                self.starting_tasks.pop()
             return {option: value for option, value in task.items() if option not in HALTING}
         if (typed := typed_commands.task_params(words)) is None:
-            self._type(words)
+            self._run_kubectl(words)
             return None
         return {"kind": "ReplicationController",
                 **{option: value for option, value in typed.items() if option != "name"}}
 
-    def _surging(self, params: Json) -> Json:
+    def _with_surge(self, params: Json) -> Json:
         """Return the task with a surge, so that no pod is unavailable."""
         excluded = {"max_unavailable"} if self.kind == "DaemonSet" else set()
         return {**{option: value for option, value in params.items() if option not in excluded},
                 "max_surge": 1}
 
-    def _type(self, words: list[str]) -> None:
+    def _run_kubectl(self, words: list[str]) -> None:
         """Execute a kubectl command of an error."""
         verb, arguments, flags = typed_commands.kubectl(words)
-        self.world.type(words)
+        self.world.run_kubectl(words)
         if verb == "patch" and arguments[0] == "pdb":
             self.budget = {"maxUnavailable": 1}
         elif verb == "scale":
             size = int(flags["--replicas"])
-            assert size in self.sizes or self.is_unmarked, words
+            assert size in self.sizes or self.has_lost_record, words
 
     def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
         """Run a task, compare it with check mode, and record whether an update is pending."""
@@ -439,47 +452,48 @@ class History(RuleBasedStateMachine):
         params = {"name": self.name, "kind": self.kind, **(IMPATIENT if self.has_broken else {}),
                   **params}
         self.has_failed = True  # until the task has succeeded
-        if params["kind"] != self.kind and self.world.look(params["kind"], self.name):
+        if params["kind"] != self.kind and self.world.get(params["kind"], self.name):
             self.kind = params["kind"]  # the migration is complete except for a pause
-            self.own = self._own_now()
+            self.user_fields = self._current_user_fields()
         if not hurry or self.is_disturbed:
             self.world.wait_until_idle()
             self.is_disturbed = False
         # check mode has no broken pods
         planned = None if death or hurry or self.has_broken else self.world.check(params)
         size = min([*self.sizes, sum(is_ready for _name, _image, is_ready in self.world.pods())])
-        missing = max(min(max(_unavailable(params, self.kind, size, self.own),
-                              self._set_by_update(size)),
-                          _spare(self.budget, size)) for size in self.sizes)
+        missing = max(min(max(_unavailable(params, self.kind, size, self.user_fields),
+                              self._unavailable_without_record(size)),
+                          _allowed_disruptions(self.budget, size)) for size in self.sizes)
         # a pod with the label of the new template exists already
         if self.kind == "DaemonSet" and self.is_recreated:
             missing = max(1, missing)
-        surge = max(_surge(params, self.kind, size, self.own) for size in self.sizes)
+        surge = max(_surge(params, self.kind, size, self.user_fields) for size in self.sizes)
         # After a recreation, the successor of the earlier controller has pods of its own.
         pods = self.world.pods()
         foreign = len(pods) - len(self._of_update(pods)) if self.is_recreated else 0
         ceiling = max(len(pods), max(self.sizes) + surge + foreign)
         # The Deployment controller ignores terminating pods, the DaemonSet controller creates pods
         # while old pods terminate, and a killed task may have left a surge.
-        surges = self.kind == "DaemonSet" and (surge or self.has_broken or self.is_unmarked)
+        surges = self.kind == "DaemonSet" and (surge or self.has_broken or self.has_lost_record)
         is_counted = not hurry and self.kind != "Deployment" and not surges
         ended = self.world.task(params, death, 0 if hurry else size - missing,
                                 ceiling if is_counted else None)
-        note(f"  {ended.how} {ended.message}")
-        if ended.how == "refused":
+        note(f"  {ended.outcome} {ended.message}")
+        if ended.outcome == "refused":
             lost = typed_commands.lost_options(params, ended.message)
             assert not lost, (
                 f"options that are missing in the command to repeat the task: {lost}\n"
                 f"{ended.message}")
         if planned:
-            assert planned.how == ended.how, (
-                f"planned: {planned.how}, {planned.message}; done: {ended.how}, {ended.message}")
-            if ended.how == "done":
+            assert planned.outcome == ended.outcome, (
+                f"planned: {planned.outcome}, {planned.message}; "
+                f"done: {ended.outcome}, {ended.message}")
+            if ended.outcome == "done":
                 reported = [steps(task.result) for task in (planned, ended)]
                 assert reported[0] == reported[1], (
                     f"check mode plans {reported[0]}, and the task does {reported[1]}")
         assert "keeps changing" not in ended.message, ended.message
-        self._note(params, ended)
+        self._record_result(params, ended)
         self.has_failed = False
         return ended
 
@@ -492,16 +506,16 @@ class History(RuleBasedStateMachine):
         ended = self._run(params, None)
         for _time in range(3):
             ways = typed_commands.alternatives(ended.message)
-            if ended.how != "refused":
+            if ended.outcome != "refused":
                 return ended
             if begun := re.search(
                     r"another update is in progress: to (\S+) .* Another client began it",
                     ended.message):
                 self._run({"image": begun[1]}, None)
             elif "add max_surge=1" in ended.message:  # the budget allows no unavailable pod
-                params = self._surging(params)
+                params = self._with_surge(params)
             elif ways and ways[0][0][0] == "kubectl":
-                params = self._typed(ways[0], params)
+                params = self._run_alternative(ways[0], params)
             else:
                 return ended
             ended = self._run(params, None)
@@ -510,25 +524,26 @@ class History(RuleBasedStateMachine):
     @property
     def _can_be_broken(self) -> bool:
         """Return whether this world has broken pods of this kind."""
-        return self.world.is_whole or self.kind in ("StatefulSet", "DaemonSet")
+        return self.world.has_all_actions or self.kind in ("StatefulSet", "DaemonSet")
 
-    def _own_now(self) -> Json:
+    def _current_user_fields(self) -> Json:
         """Return the user's fields of the current spec."""
-        spec = t.cast(Json, self.world.look(self.kind, self.name))["spec"]
-        return copy.deepcopy({field: spec[field] for field in OWN_FIELDS if field in spec})
+        spec = t.cast(Json, self.world.get(self.kind, self.name))["spec"]
+        return copy.deepcopy({field: spec[field] for field in USER_FIELDS if field in spec})
 
     def _restored(self, fields: Json | None = None) -> Json:
         """Return the user's fields that an update restores."""
-        fields = copy.deepcopy(self._own_now() if fields is None else fields)
-        if self.is_own_lost:  # a recorded maxUnavailable above the current value is ignored
+        fields = copy.deepcopy(self._current_user_fields() if fields is None else fields)
+        # a task ignores a recorded maxUnavailable above the current value
+        if self.are_user_fields_lost:
             fields.get("updateStrategy", {}).get("rollingUpdate", {}).pop("maxUnavailable", None)
         return fields
 
     def _has_label(self) -> bool:
-        item = self.world.look(self.kind, self.name) or {"spec": {"selector": {}}}
+        item = self.world.get(self.kind, self.name) or {"spec": {"selector": {}}}
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
 
-    def _possible(self, way: Json) -> Json:
+    def _accepted_options(self, way: Json) -> Json:
         """Return the options that the kind accepts."""
         if self.kind not in ("StatefulSet", "DaemonSet"):
             return way
@@ -536,58 +551,58 @@ class History(RuleBasedStateMachine):
         return {option: value for option, value in way.items()
                 if (surges or option != "max_surge") and (option, value) != ("max_unavailable", 0)}
 
-    def _set_by_update(self, size: int) -> int:
+    def _unavailable_without_record(self, size: int) -> int:
         """Return the number of unavailable pods that an update without a record permits."""
-        if self.kind != "DaemonSet" or not self.is_unmarked:
+        if self.kind != "DaemonSet" or not self.has_lost_record:
             return 0
-        strategy = t.cast(Json, self.world.look(self.kind, self.name))["spec"]["updateStrategy"]
-        return _of(strategy.get("rollingUpdate", {}).get("maxUnavailable", 1), size)
+        strategy = t.cast(Json, self.world.get(self.kind, self.name))["spec"]["updateStrategy"]
+        return _resolve(strategy.get("rollingUpdate", {}).get("maxUnavailable", 1), size)
 
-    def _new_name(self) -> Json:
+    def _next_name_option(self) -> Json:
         """Return the option next_name of the update in progress, or {}."""
         name = (self.pending or {}).get("next_name")
         return {"next_name": name} if name else {}
 
-    def _note(self, params: Json, ended: Ended) -> None:
+    def _record_result(self, params: Json, ended: Ended) -> None:
         """Record the existing controllers, and whether an update is pending."""
         is_migration = params.get("state") == "migrated"
-        self.is_migrating = (is_migration or self.is_migrating) and ended.how != "done"
+        self.is_migrating = (is_migration or self.is_migrating) and ended.outcome != "done"
         # A migration that was killed before its first handover leaves an empty ReplicaSet.
-        self.has_given_up = (not is_migration
-                             and (self.has_given_up
+        self.has_abandoned_migration = (not is_migration
+                             and (self.has_abandoned_migration
                                   or (self.pending or {}).get("state") == "migrated"))
-        if ended.how == "done":
+        if ended.outcome == "done":
             phase = ended.result["rollout"]["phase"]
             self.pending = None if phase == "complete" else params
             if not self.pending:
-                self.begun = []
+                self.starting_tasks = []
                 if params.get("state") == "migrated":
                     self.kind = "Deployment"
-                    self.own = self._own_now()
+                    self.user_fields = self._current_user_fields()
                 names = self.world.names(self.kind)
-                assert len(names) == 1 or self.is_unmarked, (
+                assert len(names) == 1 or self.has_lost_record, (
                     f"{ended.message}, and these controllers exist: {names}")
                 self.name = self.name if self.name in names else names[0]
                 self.world.wait_until_idle()
-                image = _image(t.cast(Json, self.world.look(self.kind, self.name)))
+                image = _image(t.cast(Json, self.world.get(self.kind, self.name)))
                 self.never_worked = self.never_worked and image == BROKEN
                 # A recreated controller may have adopted pods of another template.
                 is_mixed = self.is_applied and params.get("state") == "rolled_back"
                 remaining = [pod for pod in self._of_update(self.world.pods())
                              if pod[0] != self.name or (pod[1] != image and not is_mixed)]
                 assert not remaining, f"{self.name} has {image}, but these pods exist: {remaining}"
-        elif ended.how == "killed":
+        elif ended.outcome == "killed":
             self.pending = params
-            self.is_own_lost = (self.is_own_lost or "max_unavailable" in params
+            self.are_user_fields_lost = (self.are_user_fields_lost or "max_unavailable" in params
                                 or "max_surge" in params)
         elif phase := ended.result.get("rollout", {}).get("phase"):
             if phase == "complete":
-                self.pending, self.begun = None, []
+                self.pending, self.starting_tasks = None, []
             elif ended.result["changed"]:
                 self.pending = params
         if (self.pending is params
                 and (params.get("state") != "rolled_back" or "to_revision" in params)):
-            self.begun.append(params)
+            self.starting_tasks.append(params)
 
     def teardown(self) -> None:
         """Run a task without kills, and assert that only the requested state remains."""
@@ -595,25 +610,26 @@ class History(RuleBasedStateMachine):
             return
         if self.pending:
             ended = self._run_confirmed(self.pending)
-            if self.is_migrating and ended.how == "refused":
+            if self.is_migrating and ended.outcome == "refused":
                 self._paste(self.pending, ended, -1)
-            elif self.pending or ended.how != "done":
-                ended = self._run_confirmed({"state": "rolled_back", **self._new_name()})
+            elif self.pending or ended.outcome != "done":
+                ended = self._run_confirmed({"state": "rolled_back", **self._next_name_option()})
             # both versions are broken, so a user changes the template
             if self.pending and self.has_broken:
-                self._paste({"state": "rolled_back", **self._new_name()}, ended, 0)
+                self._paste({"state": "rolled_back", **self._next_name_option()}, ended, 0)
         last_task = {"name": self.name, "image": "myimage:last"}
         if self.kind == "ReplicaSet" and self._has_label():
             # the immutable selector contains the deployment label
             last_task["next_name"] = "last"
         ended = self._run_confirmed(last_task)
         is_stuck = self.never_worked and self.kind in ("StatefulSet", "DaemonSet")
-        if (self.is_unmarked or self.is_contradicted or is_stuck) and ended.how == "refused":
+        may_be_refused = self.has_lost_record or self.is_contradicted or is_stuck
+        if may_be_refused and ended.outcome == "refused":
             assert "Next:" in ended.message, ended.message
             # settings that another client has changed are not checked
             return
-        assert ended.how == "done" and not self.pending, (
-            f"the last task: {ended.how} {ended.message}")
+        assert ended.outcome == "done" and not self.pending, (
+            f"the last task: {ended.outcome} {ended.message}")
         self.world.wait_until_idle()
         again = self._run(last_task, None)
         assert not again.result["changed"], "a rerun of the last task has changed something"
@@ -621,34 +637,36 @@ class History(RuleBasedStateMachine):
 
     def _of_update(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
         """Return the pods without those of controllers whose annotations were removed."""
-        ignored = set(self.world.names(self.kind)) - {self.name} if self.is_unmarked else set()
+        ignored = set(self.world.names(self.kind)) - {self.name} if self.has_lost_record else set()
         return [pod for pod in pods if pod[0] not in ignored]
 
     def _assert_requested_state(self, image: str) -> None:
         controllers = {kind: names for kind in KINDS if (names := self.world.names(kind))}
-        if self.has_given_up and self.kind == "ReplicationController":
+        if self.has_abandoned_migration and self.kind == "ReplicationController":
             controllers.pop("ReplicaSet", None)
-        if self.is_unmarked:
+        if self.has_lost_record:
             controllers = {self.kind: [self.name]}  # the other controllers have no owner any more
         assert controllers == {self.kind: [self.name]}, f"these controllers exist: {controllers}"
-        item = t.cast(Json, self.world.look(self.kind, self.name))
+        item = t.cast(Json, self.world.get(self.kind, self.name))
         template = item["spec"]["template"]
         size = (item["status"]["desiredNumberScheduled"] if self.kind == "DaemonSet"
                 else item["spec"]["replicas"])
         assert size in self.sizes, f"{size} replicas instead of {self.sizes}"
         assert _image(item) == image
-        if not (self.is_unmarked or self.is_contradicted):
-            assert self._restored() == (self._restored(self.own)), (
-                f"the user's settings are {self._own_now()} instead of {self.own}")
+        if not (self.has_lost_record or self.is_contradicted):
+            assert self._restored() == (self._restored(self.user_fields)), (
+                f"the user's settings are {self._current_user_fields()} instead of "
+                f"{self.user_fields}")
         assert "priorityClassName" not in template["spec"], "the template is closed"
         annotations = {key for key in item["metadata"].get("annotations") or {} if "/" in key}
         assert annotations <= {"baton.kubernetes/last-rollout",
                                "deployment.kubernetes.io/revision"}, (
             f"annotations of the update remain: {annotations}")
         assert sorted(self._of_update(self.world.pods())) == [(self.name, image, True)] * size
-        assert self.scaler is None or self.world.autoscaler() in (self.scaler, None), (
+        assert (self.initial_autoscaler is None
+                or self.world.autoscaler() in (self.initial_autoscaler, None)), (
             "the autoscaler has changed")
-        assert not self.world.leftovers()
+        assert not self.world.remaining_leases()
 
 
 def _image(item: Json) -> str:
@@ -683,20 +701,17 @@ def _unavailable(params: Json, kind: str, size: int, fields: Json) -> int:
     A Deployment rounds down, with at least 1 without a surge. A StatefulSet and a DaemonSet without
     a surge round up, with at least 1; a StatefulSet without the feature gate allows exactly 1.
     """
+    own_limit = _user_numbers(fields).get("maxUnavailable", 1)
     if kind == "StatefulSet":
-        return max(1,
-                   _of(params.get("max_unavailable", _own_numbers(fields).get("maxUnavailable", 1)),
-                       size))
+        return max(1, _resolve(params.get("max_unavailable", own_limit), size))
     if kind == "DaemonSet":
         if ("max_surge" in params
                 or ("max_unavailable" not in params
-                    and _of(_own_numbers(fields).get("maxSurge", 0), size))):
+                    and _resolve(_user_numbers(fields).get("maxSurge", 0), size))):
             return 0
-        return max(1,
-                   _of(params.get("max_unavailable", _own_numbers(fields).get("maxUnavailable", 1)),
-                       size))
+        return max(1, _resolve(params.get("max_unavailable", own_limit), size))
     is_own = kind == "Deployment" and not params.keys() & {"max_surge", "max_unavailable"}
-    value = _own_numbers(fields)["maxUnavailable"] if is_own else params.get("max_unavailable", 0)
+    value = _user_numbers(fields)["maxUnavailable"] if is_own else params.get("max_unavailable", 0)
     text = str(value)
     missing = size * int(text.rstrip("%")) // 100 if text.endswith("%") else int(text)
     return max(missing, 0 if _surge(params, kind, size, fields) else 1)
@@ -706,23 +721,23 @@ def _surge(params: Json, kind: str, size: int, fields: Json) -> int:
     """Return the maximum number of additional pods, rounded up."""
     if kind == "StatefulSet":
         return 0
-    if kind in OWN and not params.keys() & {"max_surge", "max_unavailable"}:
-        return _of(_own_numbers(fields).get("maxSurge", 0), size)
-    return _of(params.get("max_surge", 0 if kind == "DaemonSet" else 1), size)
+    if kind in USER_SPECS and not params.keys() & {"max_surge", "max_unavailable"}:
+        return _resolve(_user_numbers(fields).get("maxSurge", 0), size)
+    return _resolve(params.get("max_surge", 0 if kind == "DaemonSet" else 1), size)
 
 
-def _own_numbers(fields: Json) -> Json:
+def _user_numbers(fields: Json) -> Json:
     return (fields.get("strategy") or fields.get("updateStrategy") or {}).get("rollingUpdate") or {}
 
 
-def _of(value: int | str, size: int) -> int:
+def _resolve(value: int | str, size: int) -> int:
     """Return the number, or the percentage of the size, rounded up."""
     text = str(value)
     return -(-size * int(text.rstrip("%")) // 100) if text.endswith("%") else int(text)
 
 
-def _spare(budget: Json | None, size: int) -> int:
+def _allowed_disruptions(budget: Json | None, size: int) -> int:
     """Return the number of unavailable pods that a PodDisruptionBudget allows."""
     if not budget or "maxUnavailable" in budget:
         return budget["maxUnavailable"] if budget else size
-    return max(0, size - _of(budget["minAvailable"], size))
+    return max(0, size - _resolve(budget["minAvailable"], size))

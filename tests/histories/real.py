@@ -44,7 +44,7 @@ LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
 #: A finalizer, and the seconds after a deletion until another client removes it.
 FINALIZER, HOLD_SECONDS = "tests.example.com/held", 1.0
 #: Number of nodes for a DaemonSet, and their label.
-NODES, TAKES = 5, "takes"
+NODES, NODE_LABEL = 5, "takes"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
@@ -52,7 +52,7 @@ SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 class RealWorld:
     """A namespace of a real cluster."""
 
-    is_whole = True
+    has_all_actions = True
     clock_ahead: float = 0
     ends_slowly = False
 
@@ -82,11 +82,11 @@ class RealWorld:
             self._start_remover()
         if kind == "DaemonSet":
             self._nodes = self.namespace.add_nodes(NODES)
-            self._take(replicas)
+            self._label_nodes(replicas)
         self.namespace.call("POST", RESOURCES[kind].format(self.namespace.name),
                             self._manifest(kind, replicas, image, fields))
         if kind == "DaemonSet":
-            self._until_on(replicas)
+            self._wait_for_nodes(replicas)
         self.wait_until_idle()
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
@@ -104,7 +104,7 @@ class RealWorld:
                 raise
             except RolloutError as error:
                 ended = Ended("refused", error.progress, error.message)
-                self._note_server(error)
+                self._print_server_state(error)
             else:
                 ended = Ended("done", result, result["msg"])
         assert observer.min_ready >= floor, (
@@ -113,7 +113,7 @@ class RealWorld:
             f"{observer.max_pods} pods instead of at most {ceiling}")
         return ended
 
-    def _note_server(self, error: RolloutError) -> None:
+    def _print_server_state(self, error: RolloutError) -> None:
         """Print the state of the cluster after an error about missing progress."""
         if "no progress" not in error.what:
             return
@@ -158,14 +158,15 @@ class RealWorld:
         return sorted(item["metadata"]["name"] for item in self._items(kind)
                       if not item["metadata"].get("ownerReferences"))
 
-    def look(self, kind: str, name: str) -> Json | None:
+    def get(self, kind: str, name: str) -> Json | None:
         return next((item for item in self._items(kind) if item["metadata"]["name"] == name), None)
 
     def pods(self) -> list[tuple[str, str, bool]]:
-        of = {item["metadata"]["uid"]: item for kind in self._kinds for item in self._items(kind)}
+        controllers = {item["metadata"]["uid"]: item
+                       for kind in self._kinds for item in self._items(kind)}
 
         def owner_of(uid: str) -> str:
-            item = of.get(uid)
+            item = controllers.get(uid)
             return ("" if item is None else owner_of(owner(item)) if owner(item)
                     else item["metadata"]["name"])
 
@@ -174,8 +175,8 @@ class RealWorld:
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
         if kind == "DaemonSet":
-            self._take(replicas)
-            self._until_on(replicas)
+            self._label_nodes(replicas)
+            self._wait_for_nodes(replicas)
             return
         self._patch(kind, name, {"spec": {"replicas": replicas}})
 
@@ -188,19 +189,19 @@ class RealWorld:
         self._patch(kind, name, {"spec": {"template": {"spec": {"containers": [
             {"name": "web", "env": [{"name": "TEXT", "value": text}]}]}}}})
 
-    def unmark(self, kind: str, name: str) -> None:
+    def remove_annotations(self, kind: str, name: str) -> None:
         self._patch(kind, name, {"metadata": {"annotations": None}})
 
-    def set_own(self, kind: str, name: str, spec: Json) -> None:
+    def set_user_fields(self, kind: str, name: str, spec: Json) -> None:
         """Replace the fields, since a merge would retain numbers of another strategy."""
         fields = [{"op": "add", "path": f"/spec/{field}", "value": value}
                   for field, value in spec.items()]
         self.namespace.call("PATCH", self._path(kind, name), fields, "application/json-patch+json")
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
-        item = t.cast(Json, self.look(kind, name))
+        item = t.cast(Json, self.get(kind, name))
         self.namespace.call("DELETE", self._path(kind, name), {"propagationPolicy": "Orphan"})
-        eventually(lambda: self.look(kind, name) is None, f"the deletion of {name}")
+        eventually(lambda: self.get(kind, name) is None, f"the deletion of {name}")
         spec = item["spec"]
         spec["template"]["spec"]["containers"][0]["image"] = image
         if kind != "DaemonSet":
@@ -210,31 +211,31 @@ class RealWorld:
             or ("v1" if kind == "ReplicationController" else "apps/v1"), "kind": kind,
             "metadata": {"name": name, "labels": item["metadata"].get("labels", {})}, "spec": spec})
 
-    def hold(self, kind: str, name: str) -> None:
+    def add_finalizer(self, kind: str, name: str) -> None:
         self._start_remover()
         self._patch(kind, name, {"metadata": {"finalizers": [FINALIZER]}})
 
-    def type(self, words: list[str]) -> None:
+    def run_kubectl(self, words: list[str]) -> None:
         """Apply the effect of a kubectl command."""
         verb, arguments, flags = typed_commands.kubectl(words)
         assert flags["-n"] == self.namespace.name, words
         if verb == "scale":
-            self._patch(*self._named(*arguments), {"spec": {"replicas": int(flags["--replicas"])}})
+            self._patch(*self._target(*arguments), {"spec": {"replicas": int(flags["--replicas"])}})
         elif verb == "annotate":
             removed = {argument[:-1]: None for argument in arguments[2:]}
             assert all(argument.endswith("-") for argument in arguments[2:]), words
-            self._patch(*self._named(*arguments[:2]), {"metadata": {"annotations": removed}})
+            self._patch(*self._target(*arguments[:2]), {"metadata": {"annotations": removed}})
         elif verb == "delete" and arguments[0] in ("pod", "pods"):
             for name in arguments[1:]:
                 self.namespace.remove(name, "pods")
         elif verb == "delete":
             policy = {"propagationPolicy": flags.get("--cascade", "background").capitalize()}
             for name in arguments[1:]:
-                self.namespace.call("DELETE", self._path(*self._named(arguments[0], name)), policy)
+                self.namespace.call("DELETE", self._path(*self._target(arguments[0], name)), policy)
         elif verb == "patch":
             kind, name = arguments
             path = (f"{BUDGETS.format(self.namespace.name)}/{name}" if kind == "pdb"
-                    else self._path(*self._named(kind, name)))
+                    else self._path(*self._target(kind, name)))
             self.namespace.call("PATCH", path, json.loads(flags["-p"]),
                                 "application/merge-patch+json")
         else:
@@ -272,7 +273,7 @@ class RealWorld:
         return ({"spec": items[0]["spec"], "annotations": items[0]["metadata"].get("annotations")}
                 if items else None)
 
-    def leftovers(self) -> list[str]:
+    def remaining_leases(self) -> list[str]:
         """Return the Leases that have not expired, except those of killed tasks."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         end = time.monotonic() + TIMEOUT
@@ -293,21 +294,19 @@ class RealWorld:
         if kind == "DaemonSet":
             del body["spec"]["replicas"]
             body["spec"]["template"]["spec"] |= {
-                "nodeSelector": {TAKES: self.namespace.name},
+                "nodeSelector": {NODE_LABEL: self.namespace.name},
                 "tolerations": [{"key": "test", "operator": "Exists"}]}
         return body
 
-    def _take(self, count: int) -> None:
-        """Label the first `count` nodes only. A node without the label loses its pod, as if
-        removed.
-        """
+    def _label_nodes(self, count: int) -> None:
+        """Label the first `count` nodes only: a node without the label loses its pod."""
         for number, node in enumerate(self._nodes):
-            labels = {TAKES: self.namespace.name if number < count else None}
+            labels = {NODE_LABEL: self.namespace.name if number < count else None}
             self.namespace.call("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}},
                                 "application/merge-patch+json")
 
-    def _until_on(self, count: int) -> None:
-        eventually(lambda: (self.look("DaemonSet", "foo") or {}).get("status", {}).get(
+    def _wait_for_nodes(self, count: int) -> None:
+        eventually(lambda: (self.get("DaemonSet", "foo") or {}).get("status", {}).get(
             "desiredNumberScheduled") == count,
                    f"a DaemonSet on {count} nodes")
 
@@ -325,7 +324,7 @@ class RealWorld:
                             "application/strategic-merge-patch+json")
 
     @staticmethod
-    def _named(kind: str, name: str) -> tuple[str, str]:
+    def _target(kind: str, name: str) -> tuple[str, str]:
         """Return kind and name for a resource name of kubectl, such as rc."""
         short = {"rc": "ReplicationController", "rs": "ReplicaSet", "sts": "StatefulSet",
                  "ds": "DaemonSet", "deploy": "Deployment"}
@@ -383,24 +382,26 @@ class FinalizerRemover:
 
 @contextlib.contextmanager
 def clocks_ahead(seconds: float) -> t.Iterator[None]:
-    """Move the wall clock of the code under test ahead during the block, but not the monotonic
-    clock.
+    """Move the wall clock of the code under test ahead during the block.
+
+    The monotonic clock stays as it is.
     """
     with contextlib.ExitStack() as stack:
         for module in (http, leases):
-            stack.enter_context(mock.patch.object(module, "time", _Ahead(seconds)))
+            stack.enter_context(mock.patch.object(module, "time", _TimeAhead(seconds)))
         ahead = datetime.timedelta(seconds=seconds)
-        right = clock.Clock.timestamp_millis
+        original = clock.Clock.timestamp_millis
 
         def timestamp_millis(self: clock.Clock) -> str:
-            moment = datetime.datetime.fromisoformat(right(self).replace("Z", "+00:00")) + ahead
+            text = original(self).replace("Z", "+00:00")
+            moment = datetime.datetime.fromisoformat(text) + ahead
             return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
         stack.enter_context(mock.patch.object(clock.Clock, "timestamp_millis", timestamp_millis))
         yield
 
 
-class _Ahead:
+class _TimeAhead:
     """The module time with an offset of the wall clock."""
 
     def __init__(self, seconds: float) -> None:

@@ -13,7 +13,7 @@ import typed_commands
 from builders import rc
 from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
 from clusters import Cluster
-from history import BROKEN, STEPPED_BY_SERVER, Ended, Json
+from history import BROKEN, SERVER_DRIVEN, Ended, Json
 from writes import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -35,9 +35,7 @@ STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUn
 
 
 class CheckedCluster(Cluster):
-    """A simulated cluster that checks the pods after each change, and can kill the client at a
-    write.
-    """
+    """A simulated cluster that checks the pods after each change, and can kill the client."""
 
     def __init__(self, kind: Kind, replicas: int, image: str = "myimage:v1",
                  fields: Json | None = None) -> None:
@@ -121,11 +119,11 @@ class CheckedCluster(Cluster):
         number, after = self.death or (0, False)
         if len(self.attempts) + 1 == number and not after:
             raise Killed
-        landed = super().write(write)
+        is_written = super().write(write)
         self.check_pods()
         if len(self.attempts) == number:
             raise Killed
-        return landed
+        return is_written
 
     def hand_over(self, write: t.Any, may_continue: t.Callable[[], bool]) -> int:
         return sum(self.write(dataclasses.replace(write, pods=(pod,))) for pod in write.pods)
@@ -134,7 +132,7 @@ class CheckedCluster(Cluster):
 class SimulatedWorld:
     """A World (history.py) with a simulated cluster."""
 
-    is_whole, clock_ahead, ends_slowly = False, 0.0, False
+    has_all_actions, clock_ahead, ends_slowly = False, 0.0, False
 
     def close(self) -> None:
         return
@@ -147,7 +145,7 @@ class SimulatedWorld:
         gateway = self.gateway
         gateway.attempts, gateway.death, gateway.min_ready, gateway.max_pods = [], death, 10**9, 0
         try:
-            ended = self._ended(params, lambda request: gateway.run(request))
+            ended = self._run(params, lambda request: gateway.run(request))
         except Killed:
             ended = Ended("killed")
         gateway.death = None
@@ -158,7 +156,7 @@ class SimulatedWorld:
         return ended
 
     def check(self, params: Json) -> Ended:
-        return self._ended(params,
+        return self._run(params,
                            lambda request: driver.simulate(choose(request), request, self.gateway))
 
     def wait_until_idle(self) -> None:
@@ -170,7 +168,7 @@ class SimulatedWorld:
                       for name, item in items.items()
                       if not item["metadata"].get("ownerReferences"))
 
-    def look(self, kind: str, name: str) -> Json | None:
+    def get(self, kind: str, name: str) -> Json | None:
         return self._items(kind).get(name)
 
     def pods(self) -> list[tuple[str, str, bool]]:
@@ -214,21 +212,21 @@ class SimulatedWorld:
         self._change(kind, name,
                      lambda spec: spec["template"]["spec"]["containers"][0].update(env=env))
 
-    def unmark(self, kind: str, name: str) -> None:
+    def remove_annotations(self, kind: str, name: str) -> None:
         item = copy.deepcopy(self._items(kind)[name])
         item["metadata"].pop("annotations", None)
         self._store(kind, name, item)
 
-    def set_own(self, kind: str, name: str, spec: Json) -> None:
+    def set_user_fields(self, kind: str, name: str, spec: Json) -> None:
         self._change(kind, name, lambda fields: fields.update(spec))
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
         return
 
-    def hold(self, kind: str, name: str) -> None:
+    def add_finalizer(self, kind: str, name: str) -> None:
         return
 
-    def type(self, words: list[str]) -> None:
+    def run_kubectl(self, words: list[str]) -> None:
         verb, arguments, flags = typed_commands.kubectl(words)
         name = arguments[-1]
         if verb == "scale":
@@ -261,7 +259,7 @@ class SimulatedWorld:
     def autoscaler(self) -> Json | None:
         return None
 
-    def leftovers(self) -> list[str]:
+    def remaining_leases(self) -> list[str]:
         return []
 
     def _items(self, kind: str) -> dict[str, Json]:
@@ -277,13 +275,13 @@ class SimulatedWorld:
         self._store(kind, name, item)
 
     def _store(self, kind: str, name: str, item: Json) -> None:
-        if kind in STEPPED_BY_SERVER:
+        if kind in SERVER_DRIVEN:
             self.gateway.cluster.items[name] = item
         else:
             self.gateway.cluster._store(name, item)
 
     @staticmethod
-    def _ended(params: Json, run: t.Callable[[t.Any], Json]) -> Ended:
+    def _run(params: Json, run: t.Callable[[t.Any], Json]) -> Ended:
         try:
             result = run(parse_request({"namespace": "default", **params}))
         except InternalError:

@@ -64,8 +64,9 @@ def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
 
 
 def run_tests(row: Row, results: Path, environment: dict[str, str]) -> None:
-    """Run the tests of each file; report tests that need a newer version (marker `since`) as
-    skipped.
+    """Run the tests of each file.
+
+    Tests that need a newer version (marker `since`) are reported as skipped.
     """
     files = [f"tests/integration/{name}.py" for name in PARTS.values()]
     output = ""

@@ -42,8 +42,9 @@ def client(cluster: Cluster, user: str) -> tuple[bytes, bytes]:
 
 
 def _paths(cluster: Cluster) -> tuple[Path, Path]:
-    """Return the paths of the CA certificate (tests/cluster/components.py defines its name) and of
-    its key.
+    """Return the paths of the CA certificate and of its key.
+
+    tests/cluster/components.py defines the name of the certificate.
     """
     certificate = Path(cluster.kubeconfig).with_name("client-authority.crt")
     return certificate, certificate.with_suffix(".key")

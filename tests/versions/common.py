@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Helpers that rows of several kinds use."""
+"""Functions that several kinds of rows use."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ PROGRAMS, COLLECTIONS = ROOT / ".venv" / "bin", ROOT / ".venv" / "collections"
 
 @contextlib.contextmanager
 def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
-    """Provide a namespace during the block. Its name is short, since the user name in a certificate
-    has at most 64 characters.
+    """Provide a namespace during the block.
+
+    Its name is short, since the user name in a certificate has at most 64 characters.
     """
     namespace = Namespace(cluster.kubeconfig, "versions")
     try:

@@ -57,36 +57,34 @@ DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analy
 
 def rows(is_sample: bool) -> list[Row]:
     return [Row(WHAT, f"{core} on Python {minor}",
-                functools.partial(run, chosen=(core, minor, package), is_sample=is_sample))
+                functools.partial(run, versions=(core, minor, package), is_sample=is_sample))
             for core, minor, package in CORES[:1 if is_sample else None]]
 
 
-def run(row: Row, cluster: AnyCluster, chosen: tuple[str, str, str], is_sample: bool) -> None:
-    folder = provided(chosen)
-    row.other_versions = describe(folder, chosen[1], "kubernetes", "urllib3", "Jinja2")
-    with installed(folder) as variables:
+def run(row: Row, cluster: AnyCluster, versions: tuple[str, str, str], is_sample: bool) -> None:
+    folder = core_environment(versions)
+    row.other_versions = describe(folder, versions[1], "kubernetes", "urllib3", "Jinja2")
+    with installed_collection(folder) as variables:
         with row.part("ansible-doc"):
-            documents(variables)
-        tests(row, cluster, TESTS, variables)
-        if chosen == AAP:
-            tests(row, cluster, README, variables, "-k", "README")
-        if not is_sample and chosen in (CORES[0], CORES[-1]):
+            check_documentation(variables)
+        run_tests(row, cluster, TESTS, variables)
+        if versions == AAP:
+            run_tests(row, cluster, README, variables, "-k", "README")
+        if not is_sample and versions in (CORES[0], CORES[-1]):
             with row.part("sanity"):
-                sanity(folder, variables)
+                run_sanity(folder, variables)
 
 
-def provided(chosen: tuple[str, str, str]) -> Path:
+def core_environment(versions: tuple[str, str, str]) -> Path:
     """Return the virtual environment with this ansible-core. Raises Unavailable."""
-    core, minor, package = chosen
+    core, minor, package = versions
     # the commands of README require pip
     return environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg", "pip")
 
 
 @contextlib.contextmanager
-def installed(folder: Path) -> Iterator[dict[str, str]]:
-    """Provide the environment of Ansible commands, with the collection installed by the commands of
-    README.
-    """
+def installed_collection(folder: Path) -> Iterator[dict[str, str]]:
+    """Install the collection by the commands of README, and provide the environment of commands."""
     (block,) = re.findall(r"## Install\n.*?\n\n((?:    [^\n]*\n)+)",
                           (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     with (tempfile.TemporaryDirectory(prefix="baton-collections-") as place,
@@ -105,14 +103,15 @@ def run_command(command: list[str], variables: dict[str, str]) -> str:
     return ended.stdout
 
 
-def documents(variables: dict[str, str]) -> None:
+def check_documentation(variables: dict[str, str]) -> None:
+    """Assert that ansible-doc shows all plugins."""
     for kind, names in DOCUMENTED.items():
         full = [f"baton.kubernetes.{name}" for name in names]
         listed = json.loads(run_command(["ansible-doc", "--json", "-t", kind, *full], variables))
         assert sorted(listed) == sorted(full), f"ansible-doc -t {kind} knows {sorted(listed)}"
 
 
-def tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str],
+def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str],
           *options: str) -> None:
     """Run integration tests with the Ansible commands of these versions."""
     with tempfile.TemporaryDirectory(prefix="baton-tests-") as place:
@@ -142,9 +141,8 @@ def tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables:
                 assert not failed, "; ".join(failed)
 
 
-def sanity(folder: Path, variables: dict[str, str]) -> None:
-    """Run the command of the tier `sanity`, with the installations of ansible-test in the user's
-    cache.
+def run_sanity(folder: Path, variables: dict[str, str]) -> None:
+    """Run the command of the tier `sanity`; ansible-test installs its packages in the user's cache.
     """
     place = cache() / "versions" / f"sanity-{folder.name}"
     run_command(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(place)})

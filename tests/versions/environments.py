@@ -66,11 +66,11 @@ def environment(minor: str, *requirements: str) -> Path:
 
 
 @functools.cache
-def installed(folder: Path) -> dict[str, str]:
+def package_versions(folder: Path) -> dict[str, str]:
     """Return the versions of the packages in an environment."""
     listed = subprocess.run([*_pip(folder), "list", "--format=json"], capture_output=True,
                             text=True, timeout=60, check=True)
-    return {load["name"]: load["version"] for load in json.loads(listed.stdout)}
+    return {package["name"]: package["version"] for package in json.loads(listed.stdout)}
 
 
 def _pip(folder: Path) -> list[str]:
@@ -82,4 +82,4 @@ def _pip(folder: Path) -> list[str]:
 def describe(folder: Path, minor: str, *packages: str) -> str:
     """Return the versions of Python and of some packages for the column "with"."""
     return ", ".join([f"Python {python(minor)[1]}",
-                      *(f"{name} {installed(folder)[name]}" for name in packages)])
+                      *(f"{name} {package_versions(folder)[name]}" for name in packages)])

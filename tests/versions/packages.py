@@ -48,49 +48,52 @@ echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"
 
 
 def rows(is_sample: bool) -> list[Row]:
-    packages = [Row(PACKAGE, version, functools.partial(package, minor=minor))
+    packages = [Row(PACKAGE, version, functools.partial(run_package, minor=minor))
                 for version, minor in KUBERNETES.items()]
     if is_sample:
         return packages[:1]
-    return [*packages, *(Row(TARGET, minor, refused) for minor in TOO_OLD),
-            *(Row(TARGET, minor, functools.partial(target, requirement=package))
+    return [*packages, *(Row(TARGET, minor, run_too_old_python) for minor in TOO_OLD),
+            *(Row(TARGET, minor, functools.partial(run_target, requirement=package))
               for minor, package in PYTHONS.items())]
 
 
-def package(row: Row, cluster: AnyCluster, minor: str) -> None:
+def run_package(row: Row, cluster: AnyCluster, minor: str) -> None:
     """Update a controller with each source of credentials, and run the module as a process."""
     folder = environment(minor, f"kubernetes=={row.version}")
     row.other_versions = describe(folder, minor, "urllib3")
     with namespace_for(cluster) as namespace:
         sources = sources_of_credentials(namespace)
         if isinstance(cluster, Cluster):
-            sources["client-certificate"] = certificate(namespace, cluster)
+            sources["client-certificate"] = client_certificate(namespace, cluster)
         else:
             row.skipped["client certificate"] = ("the test cannot issue a certificate for the "
                                                  "cluster that KUBECONFIG names")
-        connect(row, namespace, folder, sources)
-        module(row, namespace, folder)
+        update_by_each_source(row, namespace, folder, sources)
+        update_by_module(row, namespace, folder)
 
 
-def target(row: Row, cluster: AnyCluster, requirement: str) -> None:
+def run_target(row: Row, cluster: AnyCluster, requirement: str) -> None:
+    """Update a controller with this Python, and run the modules without the package kubernetes."""
     folder = environment(row.version, requirement)
     row.other_versions = describe(folder, row.version, "kubernetes")
     with namespace_for(cluster) as namespace:
-        module(row, namespace, folder)
+        update_by_module(row, namespace, folder)
     with row.part("reports that kubernetes is missing"):
         assert_refused(str(environment(row.version) / "bin" / "python"),
                        "Failed to import the required Python library (kubernetes)")
 
 
-def refused(row: Row, _cluster: AnyCluster) -> None:
+def run_too_old_python(row: Row, _cluster: AnyCluster) -> None:
+    """Assert that the modules refuse this Python."""
     path, version = python(row.version)
     row.other_versions = f"Python {version}"
     with row.part("reports that it is too old"):
         # newer versions of ansible-core refuse this Python themselves
-        assert_refused(path, "needs Python 3.9 or newer", cores.provided(cores.CORES[0]) / "bin")
+        programs = cores.core_environment(cores.CORES[0]) / "bin"
+        assert_refused(path, "needs Python 3.9 or newer", programs)
 
 
-def module(row: Row, namespace: Namespace, folder: Path) -> None:
+def update_by_module(row: Row, namespace: Namespace, folder: Path) -> None:
     """Run the module as a process of this checkout's ansible-core."""
     with (row.part("module"),
           ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables):
@@ -135,11 +138,11 @@ def sources_of_credentials(namespace: Namespace) -> dict[str, dict[str, Any]]:
     return {"token": {"host": server.host, "api_key": namespace.token,
                       "ca_cert": server.ssl_ca_cert},
             "exec-plugin": plugin("plugin", namespace.token),
-            "expired-token": plugin("expired", expired(namespace), namespace.token),
+            "expired-token": plugin("expired", expired_token(namespace), namespace.token),
             "in-cluster": {}}
 
 
-def certificate(namespace: Namespace, cluster: Cluster) -> dict[str, Any]:
+def client_certificate(namespace: Namespace, cluster: Cluster) -> dict[str, Any]:
     """Return the options for a kubeconfig with an inline client certificate."""
     both = authority.client(cluster, f"system:serviceaccount:{namespace.name}:baton")
     certificate, key = (base64.b64encode(content).decode() for content in both)
@@ -155,7 +158,7 @@ def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
     return {"kubeconfig": content}
 
 
-def expired(namespace: Namespace) -> str:
+def expired_token(namespace: Namespace) -> str:
     """Return a token whose Secret is deleted."""
     secret = namespace.create("secrets", {"metadata": {"name": "bound"}})
     token = namespace.new_token(boundObjectRef={"kind": "Secret", "apiVersion": "v1",
@@ -164,8 +167,8 @@ def expired(namespace: Namespace) -> str:
     return token
 
 
-def connect(row: Row, namespace: Namespace, folder: Path,
-            sources: dict[str, dict[str, Any]]) -> None:
+def update_by_each_source(row: Row, namespace: Namespace, folder: Path,
+                          sources: dict[str, dict[str, Any]]) -> None:
     """Update a controller for each source of credentials, in one process."""
     for name in sources:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))

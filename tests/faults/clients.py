@@ -30,7 +30,7 @@ TIMEOUT = 150
 """Seconds after which a running program is killed."""
 
 PYTHON_MODULE = [sys.executable, "-m"]
-"""First words of a command whose process is forked from a Python process with imported modules."""
+"""First words of a command that runs in a forked process, with its modules already imported."""
 
 Json = dict[str, Any]
 

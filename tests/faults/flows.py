@@ -53,7 +53,7 @@ class Flow:
 
     @property
     def expected(self) -> set[str]:
-        """Return the ReplicationControllers of which at least one must always exist."""
+        """Return names of ReplicationControllers: at least one of them must always exist."""
         if {"kind", "module"} & self.task.keys():
             return set()
         return {"foo", *([self.task["next_name"]] if "next_name" in self.task else [])}

@@ -104,7 +104,7 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
 
 
 def record(text: str, words: list[str]) -> None:
-    """Replace the end of the document, from the heading of all series or of a selection on."""
+    """Replace the end of the document, from the heading HEADING on, or LATER for a selection."""
     heading, command = LATER if words else HEADING, " ".join(["tests/faults --record", *words])
     head = DOCUMENT.read_text("utf-8").partition(heading)[0].rstrip()
     DOCUMENT.write_text(f"{head}\n\n{heading}\n\nWritten by `.venv/bin/python "

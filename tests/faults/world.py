@@ -54,8 +54,8 @@ class Judge(Observer):
     def begin(self, replicas: int, expected: set[str], surge: int, missing: int = 0) -> None:
         """Start the observation in an idle namespace.
 
-        expected: controllers of which one must always exist. surge: maximum number of additional
-        pods. missing: maximum number of unready pods.
+        expected: names of controllers; at least one must always exist. surge: maximum number of
+        additional pods. missing: maximum number of unready pods.
         """
         if self.errors:
             self.errors.clear()

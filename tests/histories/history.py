@@ -116,7 +116,7 @@ class World(t.Protocol):
         """Run a task in check mode."""
 
     def wait_until_idle(self) -> None:
-        """Wait until the cluster does not change any more."""
+        """Wait until the cluster no longer changes."""
 
     def names(self, kind: str) -> list[str]:
         """Return the names of the controllers of a kind, without those that have an owner."""
@@ -636,7 +636,7 @@ class History(RuleBasedStateMachine):
         self._assert_requested_state("myimage:last")
 
     def _of_update(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
-        """Return the pods without those of controllers whose annotations were removed."""
+        """Return the pods, without those of controllers that have lost their annotations."""
         ignored = set(self.world.names(self.kind)) - {self.name} if self.has_lost_record else set()
         return [pod for pod in pods if pod[0] not in ignored]
 
@@ -645,7 +645,7 @@ class History(RuleBasedStateMachine):
         if self.has_abandoned_migration and self.kind == "ReplicationController":
             controllers.pop("ReplicaSet", None)
         if self.has_lost_record:
-            controllers = {self.kind: [self.name]}  # the other controllers have no owner any more
+            controllers = {self.kind: [self.name]}  # no task knows the other controllers
         assert controllers == {self.kind: [self.name]}, f"these controllers exist: {controllers}"
         item = t.cast(Json, self.world.get(self.kind, self.name))
         template = item["spec"]["template"]

@@ -29,7 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-#: Kinds whose pods the model stores by the name of their controller.
+#: Kinds for which the model stores the pods by the name of the controller.
 BY_NAME = (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 

@@ -19,7 +19,7 @@ Json = dict[str, t.Any]
 
 #: First words of an ad-hoc command.
 AD_HOC = ["ansible", "localhost", "-m"]
-#: Text of an error in place of a command, if the options of the other task are unknown.
+#: Text that an error has in place of a command if the options of the other task are unknown.
 BEGAN = "run the task that began it"
 #: Placeholders in commands, with their replacements.
 PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"

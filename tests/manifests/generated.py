@@ -76,7 +76,7 @@ _EXCLUDED = {"ephemeralContainers", "nodeName", "activeDeadlineSeconds", "restar
              "deletionGracePeriodSeconds", "resourceVersion",
              "uid", "generation", "selfLink", "resourceClaims", "workloadRef", "schedulingGroup",
              "restartPolicyRules"}
-#: Union types, of which exactly one field is set.
+#: Union types: exactly one field is set.
 _ONE_OF = ("Volume", "VolumeProjection", "LifecycleHandler", "EnvVarSource", "EnvFromSource")
 
 

@@ -159,7 +159,7 @@ def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
 
 
 def expired_token(namespace: Namespace) -> str:
-    """Return a token whose Secret is deleted."""
+    """Return a token that is invalid, since its Secret is deleted."""
     secret = namespace.create("secrets", {"metadata": {"name": "bound"}})
     token = namespace.new_token(boundObjectRef={"kind": "Secret", "apiVersion": "v1",
                                                 "name": secret["metadata"]["name"]})

@@ -25,7 +25,7 @@ TIMEOUT = 60.0
 #: Fields of a cluster that the protocol passes to a plugin.
 _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify",
                    "certificate-authority-data", "proxy-url", "disable-compression")
-#: Name of the extension of a cluster that holds the configuration of a plugin.
+#: Name of a cluster's extension with the configuration of the plugin.
 _EXTENSION = "client.authentication.k8s.io/exec"
 
 

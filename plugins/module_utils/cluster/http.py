@@ -183,7 +183,7 @@ class Http:
              is_write: bool | None = None, accept: str = JSON) -> Json:
         """Send a request, retry it if a retry is safe, and return the object in the response.
 
-        Raises Refused, OutcomeUnknown for a write whose response was lost, or RolloutError if the
+        Raises Refused, OutcomeUnknown if the response to a write was lost, or RolloutError if the
         server cannot be reached.
         """
         is_write = method != "GET" if is_write is None else is_write
@@ -443,7 +443,7 @@ def _retry_after(headers: t.Any) -> float:
 
 
 def innermost_reason(error: BaseException) -> str:
-    """Return the innermost reason of an error of urllib3, without the repr of Python objects."""
+    """Return the innermost reason of a urllib3 error, without the repr of Python objects."""
     while isinstance(reason := getattr(error, "reason", None), BaseException):
         error = reason
     message = display_text(" ".join(str(error).split()))

@@ -111,7 +111,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return names
 
     def _owners(self, items: list[Json]) -> set[str]:
-        """Return the names of the controllers of the task's kind among the owners of objects."""
+        """Return the names of the objects' owners that are of the task's kind."""
         references = (ref for item in items for ref in item["metadata"].get("ownerReferences") or ()
                       if ref.get("controller"))
         return {ref["name"] for ref in references if ref["kind"] == self.kind}
@@ -204,7 +204,7 @@ def _with_partners(items: list[Json]) -> set[str]:
 
 
 def _has_taken_effect(write: Write, before: Json | None, stored: Json | None) -> bool:
-    """Return whether a write whose response was lost has taken effect.
+    """Return whether a write has taken effect although its response was lost.
 
     before and stored are the object before the write and now.
     """

@@ -115,7 +115,7 @@ class Pods(Namespaced):
         return self._starting_results[selector][1]
 
     def _are_starting(self, selector: str) -> bool:
-        """Read the table of the pods, which has a tenth of the size of the pods."""
+        """Read the pods as a table, a tenth as large as the objects."""
         query, token = {"labelSelector": selector, "includeObject": "None"}, ""
         for _page in range(MAX_TABLE_PAGES):
             try:

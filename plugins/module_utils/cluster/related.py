@@ -131,7 +131,7 @@ class RelatedObjects(Namespaced):
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
     def other_kinds(self, name: str) -> list[str]:
-        """Return the other kinds of which the user can read an object with this name."""
+        """Return the other kinds that have an object with this name, if the user may read it."""
         paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
         return [kind for kind, path in paths.items()
                 if self._status(f"{path}/{quoted(name)}") == 200]

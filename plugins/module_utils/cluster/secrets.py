@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 from ..model.fields import Json, mapping, objects, text
 
-#: Fields of a user in a kubeconfig whose content is secret, including nested fields.
+#: Fields of a kubeconfig's user with secret content, including nested fields.
 _SECRET_FIELDS = {"token", "password", "client-key-data", "auth-provider"}
 #: Nested fields that are not secret: the name of an auth provider.
 _PUBLIC_FIELDS = {"name"}
@@ -27,8 +27,8 @@ _URL_OPTIONS = ("host", "proxy")
 _FILE_OPTIONS = ("client_cert", "client_key", "ca_cert")
 #: Environment variables from which the kubernetes package reads the proxy.
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
-#: Maximum length of a file name; and of a value that counts as the path of a missing file although
-#: it does not look like a path.
+#: Maximum length of a file name, and of a value without signs of a path that still counts as the
+#: path of a missing file.
 _MAX_NAME_LENGTH, _MAX_PATH_LENGTH = 255, 40
 #: Endings by which a longer value counts as a path: no token, key or base64 text has them.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")

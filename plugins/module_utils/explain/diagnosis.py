@@ -146,7 +146,7 @@ def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Ca
 
 
 def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> list[Cause]:
-    """Return the cause of the last restart of each of these containers."""
+    """Return the cause of the last restart, for each of these containers."""
     spec, status = _map(pod, "spec"), _map(pod, "status")
     name = _text(_map(pod, "metadata"), "name")
     values = {"pod": name, "node": _text(spec, "nodeName"), **_commands(request)}
@@ -168,7 +168,7 @@ def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> lis
 
 
 def merge(causes: t.Iterable[Cause]) -> list[Cause]:
-    """Return one example of each kind of cause, most specific first, with the number of pods."""
+    """Return one cause of each kind, most specific first, with the number of affected pods."""
     by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in causes:
         by_kind[cause.kind].append(cause)

@@ -13,7 +13,7 @@ import typing as t
 from .fields import Json
 from .identity import is_name
 
-#: Maximum length of a text, and maximum number of entries of a mapping, in a record.
+#: Maximum length of a text in a record, and maximum number of entries in a mapping.
 MAX_TEXT_LENGTH, MAX_ENTRIES = 4096, 100
 
 LABEL_KEY = re.compile(

@@ -31,7 +31,7 @@ CHECKSUM_LENGTH = 16
 #: The kinds by their names in kubectl.
 _KINDS = {"configmap": "ConfigMap", "configmaps": "ConfigMap", "cm": "ConfigMap",
           "secret": "Secret", "secrets": "Secret"}
-#: Fields of an environment variable, of envFrom and of a projected volume, by kind.
+#: Fields with a reference, by kind: in valueFrom, in envFrom, and in a volume or projected source.
 _KEY_FIELDS = {"ConfigMap": "configMapKeyRef", "Secret": "secretKeyRef"}
 _ALL_FIELDS = {"ConfigMap": "configMapRef", "Secret": "secretRef"}
 _VOLUME_FIELDS = {"ConfigMap": "configMap", "Secret": "secret"}

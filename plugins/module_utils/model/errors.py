@@ -79,7 +79,7 @@ class NoSuchController(RolloutError):
 
     #: Whether another client has deleted the controller during the task.
     was_deleted = False
-    #: Kind of a controller of the same name whose migration is in progress, or "".
+    #: Kind of the controller with this name, if its migration is in progress; otherwise "".
     migrated_kind = ""
 
 

@@ -158,7 +158,7 @@ KINDS = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DE
 _WORDS = {word: kind for kind in KINDS
           for word in (kind.lower(), kind.resource,
                        "deploy" if kind is Kind.DEPLOYMENT else kind.short)}
-#: Kinds whose selector is a plain mapping of labels.
+#: Kinds with a plain mapping of labels as selector.
 _SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
 
 

@@ -105,7 +105,7 @@ ROLLOUT_LABEL = "deployment"
 KUBECTL_NEXT = "kubectl.kubernetes.io/next-controller-id"
 KUBECTL_SOURCE = "kubectl.kubernetes.io/update-source-id"
 KUBECTL_ORIGINAL = "kubectl.kubernetes.io/original-replicas"
-#: Maximum size of all annotations of an object in the API, in bytes of keys and values.
+#: The API's limit for the annotations of an object, in bytes of all keys and values.
 MAX_ANNOTATIONS_SIZE = 256 * 1024
 
 #: Maximum length of a uid. The API server creates shorter uids.

@@ -41,7 +41,8 @@ class Request:
     template: Json | None = None
     #: The manifest of the successor, as in `kubectl rolling-update -f`.
     definition: Json | None = None
-    #: The ConfigMaps and Secrets whose changes replace the pods; "auto" for all in the template.
+    #: ConfigMaps and Secrets: a change of their data replaces the pods. "auto" means all that the
+    #: template names.
     roll_on: tuple[Reference | str, ...] = ()
     #: Checksums of the data by reference; None before the objects are read (flows/roll_on.py).
     checksums: t.Mapping[str, str] | None = None
@@ -81,7 +82,7 @@ class Request:
     pause_at: Size | None = None
     #: Seconds for which the new pods are watched at a pause and at the end.
     soak: float = 0
-    #: Label selector of the nodes whose pods are replaced before a pause; "" for any node.
+    #: Label selector of the nodes on which pods are replaced before a pause; "" for any node.
     nodes: str = ""
     #: What to do if the new pods run different versions of an image: "warn", "fail" or "ignore".
     image_drift: str = "warn"
@@ -93,8 +94,8 @@ class Request:
     lock: bool = True
     #: Seconds to wait for another holder of the Lease.
     lock_timeout: float = 0
-    #: The job template whose job in AWX runs the task, or "" if the name is unknown; None without
-    #: AWX. A user of AWX launches jobs, and has no shell for commands.
+    #: The name of the AWX job template that runs the task; "" if unknown, None without AWX. A user
+    #: of AWX launches jobs, and has no shell for commands.
     job_template: str | None = None
     #: The connection options, for commands; None for a value that no command can contain.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
@@ -263,7 +264,7 @@ def _state_options(request: Request, target: State, state: State | None) -> Json
 def _command_options(request: Request, target: State | None, is_fleet: bool, changes: Json) -> Json:
     """Return all options of a command, in the order of the documentation.
 
-    target is the state whose options are repeated; None repeats all options.
+    target selects the options for a command with this state; None selects all options.
     """
     has_kinds = is_fleet and "kinds" in request.options
     has_namespaces = is_fleet and any(option in request.options for option in commands.NAMESPACES)

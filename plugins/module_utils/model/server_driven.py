@@ -174,7 +174,7 @@ def pod_ordinal(pod: str) -> int:
 class DaemonSet(RevisionDriven):
     """A DaemonSet, with the number of eligible nodes as its size.
 
-    rollingUpdate has maxSurge and maxUnavailable, exactly one of which is 0.
+    rollingUpdate has maxSurge and maxUnavailable: exactly one of them is 0.
     """
 
     #: The number of pods on nodes that are not eligible (status.numberMisscheduled).

@@ -89,7 +89,7 @@ def _is_safe(options: Json) -> bool:
 def kubectl(connection: t.Mapping[str, str | None], namespace: str = "") -> str:
     """Return the beginning of a kubectl command, with the connection of the task.
 
-    An option whose value is unknown, such as a kubeconfig passed as content, gets a placeholder:
+    An option with an unknown value, such as a kubeconfig passed as content, gets a placeholder:
     the command then fails instead of using another cluster.
     """
     return _program("kubectl", connection, namespace)

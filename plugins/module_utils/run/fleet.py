@@ -321,8 +321,8 @@ class _FleetRun:
     def _next_command(self) -> list[str]:
         """Return the next commands of the first failure.
 
-        If they include a rollback, one command per namespace (at most LISTED_LIMIT) replaces it,
-        which rolls back all controllers of this kind whose failure suggests a rollback.
+        If they include a rollback, joint commands replace it, one per namespace (at most
+        LISTED_LIMIT), for all failed controllers of the same kind that suggest a rollback.
         """
         failed = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                   for request in self.requests if self._entries[_key(request)]["failed"]]

@@ -101,7 +101,7 @@ class Incidents:
     def find(self, view: View, events: list[Json], old_reasons: frozenset[str]) -> list[Cause]:
         """Return the incidents since the last call.
 
-        An Event whose reason is in old_reasons is no incident: old pods have the same Events.
+        An Event with a reason in old_reasons is no incident: old pods have the same Events.
         """
         request, pods = view.request, self._pods
         self._scale_down.resize(view.sizes(self._scale_down.sizes))

@@ -159,14 +159,14 @@ class Lease:
             lease.renew()
 
     def release(self) -> None:
-        """Release all Leases. A Lease whose release fails expires after LEASE_DURATION."""
+        """Release all Leases. If a release fails, the Lease expires after LEASE_DURATION."""
         self._send_all([lease.release for lease in self._leases])
         self.end_task()
 
     close = release
 
     def delete_abandoned(self) -> None:
-        """Delete Leases whose holder was killed, at the end of a task that changed nothing.
+        """Delete the Leases of killed holders, at the end of a task that changed nothing.
 
         Here renewTime is enough to delete the Lease of a holder on another machine: if the holder
         is alive, its next renewal creates the Lease again. Failures are ignored.

@@ -108,7 +108,7 @@ def _not_installed(missing: ImportError) -> RolloutError:
     name = (missing.name or "kubernetes").partition(".")[0]
     install = f"{shlex.quote(sys.executable)} -m pip install kubernetes PyYAML"
     return RolloutError(missing_required_lib({"yaml": "PyYAML"}.get(name, name)),
-                        why=str(missing), next_command=install)
+                        why=str(missing), next_command=install, page="connection")
 
 
 def run_module(module: t.Any, entry_point: t.Callable[[Json], Json | None]) -> None:
@@ -299,7 +299,7 @@ def _query_source(spec: analyses.Analysis,
     if not names:
         return lambda query, stop: Reading(None, "no metric has a query", is_answer=False)
     if not params.get("prometheus_url"):
-        raise RolloutError(f"metric {names[0]} needs prometheus_url")
+        raise RolloutError(f"metric {names[0]} needs prometheus_url", page="analysis")
     return prometheus.Prometheus(params).query
 
 

@@ -599,6 +599,10 @@ failure:
         repeats the options of the task.
       type: list
       elements: str
+    url:
+      description: Address of the page of the documentation that explains the error; empty unless
+        the collection was built with the address of the documentation.
+      type: str
     causes:
       description: Why pods do not become available, the most significant cause first.
       type: list

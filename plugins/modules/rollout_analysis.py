@@ -461,6 +461,10 @@ failure:
       description: Always empty.
       type: list
       elements: dict
+    url:
+      description: Address of the page of the documentation that explains the error; empty unless
+        the collection was built with the address of the documentation.
+      type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

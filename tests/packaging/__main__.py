@@ -14,6 +14,7 @@ versions of ansible-core and ansible-lint.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import shutil
 import subprocess
@@ -38,6 +39,10 @@ from workspace import ClusterError, say  # noqa: E402
 LOCK = HERE / "requirements.lock"
 #: Placeholder of the public address in galaxy.yml.
 PLACEHOLDER = "https://git.example.com/baton.kubernetes"
+#: The file with the address of the pages about errors.
+ERROR_PAGES = "plugins/module_utils/model/error_pages.py"
+#: Host of a public address: a domain name, but neither an IP address nor a name of a local network.
+PUBLIC_HOST = re.compile(r"(?:[a-z0-9-]+\.)+(?!internal$|intranet$|lan$|local$|localdomain$)[a-z]+")
 #: Maximum size of the archive in bytes; developer files would triple the size.
 MAX_BYTES = 600_000
 #: Files in the archive, for users, and for ansible-lint and ansible-test of Galaxy.
@@ -58,11 +63,12 @@ def galaxy() -> dict:
 
 
 def address() -> str:
-    """Return the URL of the git remote without credentials; "" unless the remote has an https URL.
+    """Return the URL of the git remote without credentials; "" unless the URL is https and public.
     """
     url = urllib.parse.urlsplit(git("remote", "get-url", "origin"))
-    return (urllib.parse.urlunsplit(("https", url.hostname, url.path.removesuffix(".git"), "", ""))
-            if url.scheme == "https" and url.hostname else "")
+    host = url.hostname or ""
+    return (urllib.parse.urlunsplit(("https", host, url.path.removesuffix(".git"), "", ""))
+            if url.scheme == "https" and PUBLIC_HOST.fullmatch(host) else "")
 
 
 def build(folder: Path) -> Path:
@@ -82,8 +88,8 @@ def build(folder: Path) -> Path:
         if (tree / "changelogs/fragments").is_dir():  # else the release notes are committed
             environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": place}
             date = time.strftime("%Y-%m-%d", time.gmtime(seconds))
-            subprocess.run(["antsibull-changelog", "release", "--date", date], cwd=tree,
-                           env=environment, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(["antsibull-changelog", "release", "--update-existing", "--date", date],
+                           cwd=tree, env=environment, check=True, stdout=subprocess.DEVNULL)
         subprocess.run(["ansible-galaxy", "collection", "build", "--force", "--output-path",
                         str(folder)], cwd=tree, check=True)
     file = folder / "{namespace}-{name}-{version}.tar.gz".format(**galaxy())
@@ -92,13 +98,22 @@ def build(folder: Path) -> Path:
 
 
 def fill_in_address(tree: Path) -> None:
-    """Replace the placeholder in galaxy.yml, and the relative links in README.md."""
-    metadata, readme = tree / "galaxy.yml", tree / "README.md"
+    """Replace the placeholder in galaxy.yml, and the relative links in README.md and the roles'.
+
+    If the address is known, also write the address of the pages about errors into the code.
+    """
+    metadata = tree / "galaxy.yml"
     if galaxy()["repository"] == PLACEHOLDER:
         metadata.write_text(metadata.read_text("utf-8").replace(PLACEHOLDER,
                                                                 address() or PLACEHOLDER), "utf-8")
-    repository = yaml.safe_load(metadata.read_text("utf-8"))["repository"]
-    readme.write_text(absolute_links(readme.read_text("utf-8"), repository), "utf-8")
+    filled = yaml.safe_load(metadata.read_text("utf-8"))
+    for readme in (tree / "README.md", *tree.glob("roles/*/README.md")):
+        folder = str(readme.parent.relative_to(tree))
+        readme.write_text(absolute_links(readme.read_text("utf-8"), filled["repository"], folder),
+                          "utf-8")
+    code = tree / ERROR_PAGES
+    code.write_text(code.read_text("utf-8").replace(
+        'ADDRESS = ""', f'ADDRESS = "{error_address(filled)}"'), "utf-8")
 
 
 def release_faults() -> list[str]:
@@ -109,18 +124,38 @@ def release_faults() -> list[str]:
               if galaxy()["repository"] == PLACEHOLDER and not address() else []),
             *([f"the last commit has not the tag {version}, the version of galaxy.yml"]
               if version not in git("tag", "--points-at", "HEAD").split() else []),
-            *(["changelogs/fragments is not empty: run antsibull-changelog release"]
+            *(["changelogs/fragments is not empty: run make changelog"]
               if any((ROOT / "changelogs/fragments").glob("*")) else []),
-            *([f"CHANGELOG.rst has no section v{version}: run antsibull-changelog release"]
+            *([f"CHANGELOG.rst has no section v{version}: run make changelog"]
               if not notes.exists() or f"\nv{version}\n" not in notes.read_text("utf-8") else []),
             *(["files differ from the last commit"] if git("status", "--porcelain") else [])]
 
 
-def absolute_links(text: str, repository: str) -> str:
-    """Return Markdown with absolute links, since Galaxy and Automation Hub show README alone."""
+def error_address(metadata: dict) -> str:
+    """Return the address of a page about errors, with PAGE for its name; "" if unknown.
+
+    The field documentation is a folder of the repository, which has Markdown, or a site, which has
+    the HTML of `make docs`.
+    """
+    repository, docs = metadata["repository"].removesuffix(".git"), metadata["documentation"]
+    if PLACEHOLDER in docs:
+        return ""
+    is_folder = docs.startswith(f"{repository}/")
+    return (docs.rstrip("/")
+            + ("/reference/errors/PAGE.md" if is_folder else "/docs/reference/errors/PAGE.html"))
+
+
+def absolute_links(text: str, repository: str, folder: str = ".") -> str:
+    """Return a folder's README with absolute links, since Galaxy and Automation Hub show it alone.
+    """
     base = repository.removesuffix(".git")
-    text = re.sub(r"!\[([^\]]*)\]\((?!https?:|#)", rf"![\1]({base}/raw/HEAD/", text)
-    return re.sub(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)", rf"[\1]({base}/blob/HEAD/", text)
+
+    def absolute(match: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(folder, match["path"]))
+        return f"{match['text']}({base}/{'raw' if match['image'] else 'blob'}/HEAD/{path}"
+
+    return re.sub(r"(?P<text>(?P<image>!?)\[[^\]]*\])\((?!https?:|#)(?P<path>[^)#]+)",
+                  absolute, text)
 
 
 def complaints(file: Path) -> list[str]:
@@ -141,12 +176,16 @@ def complaints(file: Path) -> list[str]:
 
 
 def relative_links(file: Path) -> list[str]:
-    """Return the links of the archive's README that would not work on Galaxy."""
+    """Return the links of the archive's README files that would not work on Galaxy."""
+    faults = []
     with tarfile.open(file) as archive:
-        readme = archive.extractfile("README.md")
-        assert readme
-        links = re.findall(r"\]\((?!https?:|#)([^)]+)", readme.read().decode())
-    return [f"README.md links to {link}, which does not work on Galaxy" for link in links]
+        for name in archive.getnames():
+            if re.fullmatch(r"(roles/\w+/)?README\.md", name) and (
+                    readme := archive.extractfile(name)):
+                links = re.findall(r"\]\((?!https?:|#)([^)]+)", readme.read().decode())
+                faults += [f"{name} links to {link}, which does not work on Galaxy"
+                           for link in links]
+    return faults
 
 
 def licensed(reuse: Path) -> list[str]:

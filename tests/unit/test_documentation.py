@@ -18,6 +18,12 @@ from ansible.parsing.splitter import parse_kv
 from ansible.parsing.yaml.loader import AnsibleLoader
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import error_pages
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
+    InternalError,
+    NoSuchController,
+    RolloutFailed,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Module
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     parse_request,
@@ -27,10 +33,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import 
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import causes, warnings
 
 ROOT = Path(__file__).parents[2]
-ERRORS = ROOT / "docs" / "reference" / "errors.md"
-DOCUMENTED = " ".join(ERRORS.read_text(encoding="utf-8").split())
+#: The text of each page about errors, by the page's name.
+ERRORS = {page.stem: " ".join(page.read_text(encoding="utf-8").split())
+          for page in sorted((ROOT / "docs" / "reference" / "errors").glob("*.md"))}
 #: Functions that create errors, with the argument for the failed step.
 MAKERS = {"RolloutError": 0, "RolloutFailed": 0, "NoSuchController": 0, "failed": 2, "as_error": 1}
+#: The page of a class of errors.
+CLASS_PAGES = {maker.__name__: maker.page for maker in (RolloutFailed, NoSuchController)}
 
 
 def fixed_texts(node):
@@ -50,12 +59,26 @@ def messages():
             if maker in MAKERS and len(node.args) > MAKERS[maker]:
                 texts = [text.strip(" .;:,()") for text in fixed_texts(node.args[MAKERS[maker]])]
                 if any(texts):
-                    yield pytest.param(max(texts, key=len), id=f"{path.stem}:{node.lineno}")
+                    yield pytest.param(max(texts, key=len), page_of_error(path, maker, node),
+                                       id=f"{path.stem}:{node.lineno}")
 
 
-@pytest.mark.parametrize("text", list(messages()))
-def test_each_error_is_documented(text):
-    assert text in DOCUMENTED
+def page_of_error(path, maker, node):
+    """Return the page of an error by its argument, its class, or the module that creates it."""
+    provided = [keyword.value.value for keyword in node.keywords if keyword.arg == "page"]
+    module = ".".join(path.relative_to(ROOT / "plugins").with_suffix("").parts)
+    return provided[0] if provided else CLASS_PAGES.get(maker) or error_pages.page_of(module)
+
+
+@pytest.mark.parametrize("text, page", list(messages()))
+def test_each_error_is_on_its_page(text, page):
+    assert text in ERRORS[page]
+
+
+def test_each_page_of_errors_has_a_module_or_a_class():
+    pages = {page for _prefix, page in error_pages.PAGES} | {
+        RolloutFailed.page, InternalError.page, "release"}  # roles fail without RolloutError
+    assert pages == ERRORS.keys()
 
 
 def test_rows_of_the_client_driven_planner_are_documented():
@@ -293,12 +316,23 @@ def test_links_of_a_page_resolve(page):
         assert not anchor or anchor in anchors_of(target), link
 
 
+def test_examples_of_the_site_are_those_of_readme():
+    """The guide for docs.ansible.com has no example that README does not have, and test."""
+    guide = (ROOT / "docs/docsite/rst/guide_canary.rst").read_text("utf-8")
+    blocks = re.findall(r"\.\. code-block:: \w+\n\n((?:(?:  .*)?\n)+)", guide)
+    readme = [line.strip() for line in (ROOT / "README.md").read_text("utf-8").splitlines()]
+
+    assert len(blocks) == 2
+    assert [line for block in blocks for line in block.splitlines() if line.strip() not in readme
+            ] == []
+
+
 def test_readme_has_at_most_120_lines():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
 
 
 def test_readme_or_an_overview_links_to_every_page():
     linked = {(ROOT / page).parent.joinpath(link.partition("#")[0]).resolve()
-              for page in ("README.md", "docs/concepts/how-it-works.md")
+              for page in ("README.md", "docs/concepts/how-it-works.md", "docs/reference/errors.md")
               for link in LINK.findall((ROOT / page).read_text("utf-8"))}
     assert not {page.resolve() for page in (ROOT / "docs").rglob("*.md")} - linked

@@ -57,7 +57,7 @@ def refuse_finalizers(request: Request, *controllers: Controller) -> None:
     for controller in controllers:
         if controller.finalizers:
             raise RolloutError(f"its migration deletes {controller.kind} {controller.name}, which "
-                               "has finalizers",
+                               "has finalizers", page="migration",
                                where=request.where, why=_finalizers(controller),
                                next_command=(*_without_finalizers(request, controller), "then:",
                                              request.command()))

@@ -15,9 +15,10 @@ RolloutError only if the driver cannot handle it.
 
 from __future__ import annotations
 
+import sys
 import typing as t
 
-from . import shell
+from . import error_pages, shell
 from .fields import escape_unprintable
 
 #: Maximum number of stack frames and of characters in an internal error.
@@ -30,8 +31,11 @@ class RolloutError(Exception):
     The driver adds the applied steps and the status of the rollout.
     """
 
+    #: The page of docs/reference/errors; by default the page of the module that creates the error.
+    page = ""
+
     def __init__(self, what: str, *, where: str = "", why: str = "",
-                 next_command: str | t.Iterable[str] = "") -> None:
+                 next_command: str | t.Iterable[str] = "", page: str = "") -> None:
         """Create an error. next_command has one command or hint per element."""
         super().__init__(what)
         #: The failure, in one sentence.
@@ -49,6 +53,8 @@ class RolloutError(Exception):
         self.status = ""
         #: The causes of unavailable pods.
         self.causes: list[dict[str, t.Any]] = []
+        self.page = (page or self.page
+                     or error_pages.page_of(sys._getframe(1).f_globals["__name__"]))
 
     @property
     def commands(self) -> list[str]:
@@ -58,11 +64,13 @@ class RolloutError(Exception):
     @property
     def message(self) -> str:
         """The full text of the error, for the result key msg."""
+        url = error_pages.url(self.page)
         first = _one_line(f"{self.where}: {self.what}" if self.where else self.what)
         lines = [first if first.endswith((".", "!", "?")) else f"{first}."]
         reasons = [reason.strip() for reason in self.why.splitlines() if reason.strip()]
         lines += [f"Reason: {reasons[0]}"] if len(reasons) == 1 else _block("Reason:", reasons)
         lines += [f"So far: {self.status}."] if self.status else []
+        lines += [f"See {url}"] if url else []
         # Reasons come from the cluster. They are indented, so that none can begin with "Next:".
         return "\n".join(lines + _block("Next:", self.next_command.splitlines()))
 
@@ -70,13 +78,14 @@ class RolloutError(Exception):
         """Return the keyword arguments for fail_json()."""
         failure = {"what": self.what, "where": self.where, "why": self.why,
                    "next_command": self.next_command, "commands": self.commands,
-                   "causes": self.causes}
+                   "causes": self.causes, "url": error_pages.url(self.page)}
         return {"changed": False, **self.progress, "msg": self.message, "failure": failure}
 
 
 class NoSuchController(RolloutError):
     """Neither the controller that the user names nor a successor of it exists."""
 
+    page = "controller"
     #: Whether another client has deleted the controller during the task.
     was_deleted = False
     #: Kind of the controller with this name, if its migration is in progress; otherwise "".
@@ -85,6 +94,8 @@ class NoSuchController(RolloutError):
 
 class InternalError(RolloutError):
     """A defect of the collection."""
+
+    page = "internal"
 
     @classmethod
     def from_exception(cls, exception: Exception, where: str = "",
@@ -106,6 +117,7 @@ class InternalError(RolloutError):
 class RolloutFailed(RolloutError):
     """New pods do not become available, so that on_failure applies."""
 
+    page = "new-pods"
     #: Whether the controller manager creates failing pods again and again.
     is_endless = False
     #: Whether on_failure must not roll back: the rollback is impossible, or would fail as well.

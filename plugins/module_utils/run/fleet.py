@@ -129,7 +129,7 @@ class Fleet:
         if empty and (params.get("namespaces") or len(empty) == len(namespaces)):
             raise RolloutError(f"no {' or '.join(self.kinds)} matches "
                                f"{','.join((*self.label_selectors, *self.field_selectors))}",
-                               where=f"namespace {first_names(empty)}")
+                               where=f"namespace {first_names(empty)}", page="fleet")
 
     def _selected_names(self, gateway: KubernetesGateway) -> list[str]:
         """Return the names of the controllers that match the selectors.
@@ -201,7 +201,7 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
                     fleet_run.dispatch_changes()
         finally:
             # Wake the drivers, so that the executor can shut down.
-            fleet_run.end(RolloutError("stopped"))
+            fleet_run.end(RolloutError("stopped", page="other-clients"))
         for future in futures:
             future.result()
     return fleet_run.result()

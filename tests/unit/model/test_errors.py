@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import pytest
+from request_builders import refusal
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import error_pages
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
     NoSuchController,
     RolloutError,
+    RolloutFailed,
     as_lines,
     list_alternatives,
 )
@@ -38,6 +41,30 @@ def test_status_is_between_the_reason_and_the_next_command():
 
     assert [line.partition(":")[0] for line in error.message.splitlines() if line[0] != " "] == [
         "RC a/b", "Reason", "So far", "Next"]
+
+
+def test_address_of_the_page_is_before_the_next_command(monkeypatch):
+    monkeypatch.setattr(error_pages, "ADDRESS", "https://docs.example.com/errors/PAGE.html")
+    error = RolloutFailed("it failed", **ALL_PARTS)
+
+    url = "https://docs.example.com/errors/new-pods.html"
+    assert error.message.splitlines()[1:4] == ["Reason: quota", f"See {url}", "Next:"]
+    assert error.as_result()["failure"]["url"] == url
+
+
+def test_page_follows_from_the_module_that_creates_the_error():
+    assert refusal(image="myimage:v2", max_surge="many").page == "options"
+    assert RolloutError("it failed").page == "", "the table does not have this test"
+
+
+@pytest.mark.parametrize("module, page", [
+    ("a.plugins.module_utils.cluster.http", "connection"),
+    ("module_utils.cluster.namespaces", "fleet"),
+    ("a.plugins.module_utils.run.lease", "other-clients"),
+    ("a.plugins.module_utils.unknown", ""),
+])
+def test_first_prefix_decides_the_page_of_a_module(module, page):
+    assert error_pages.page_of(module) == page
 
 
 def test_no_full_stop_after_a_question_mark():
@@ -71,7 +98,7 @@ def test_result_contains_the_parts_and_the_message():
         "msg": error.message,
         "failure": {"what": "it failed", "where": "RC a/b", "why": "quota",
                     "next_command": "do this, then:\nkubectl get rc b",
-                    "commands": ["kubectl get rc b"], "causes": []},
+                    "commands": ["kubectl get rc b"], "causes": [], "url": ""},
     }
 
 

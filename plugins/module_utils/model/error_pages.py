@@ -1,0 +1,48 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The page of docs/reference/errors that explains an error.
+
+The page follows from the module that creates the error, so that no error has to name its page. A
+unit test requires that the page has the error.
+"""
+
+from __future__ import annotations
+
+#: Address of a page, with PAGE for its name; "" if unknown. `make build` writes the address from
+#: the field documentation of galaxy.yml.
+ADDRESS = ""
+
+#: Prefixes of modules of module_utils, each with the page of their errors; the first one decides.
+PAGES = (
+    ("analysis.", "analysis"),
+    ("traffic.", "traffic-split"),
+    ("flows.migration.", "migration"),
+    ("flows.", "controller"),
+    ("cluster.controllers", "migration"),
+    ("cluster.manifest_source", "options"),
+    ("cluster.namespaces", "fleet"),
+    ("cluster.", "connection"),
+    ("explain.permissions", "connection"),
+    ("run.fleet_result", "fleet"),
+    ("run.fleet", "options"),
+    ("run.places", "fleet"),
+    ("run.image_drift", "connection"),
+    ("run.watched", "connection"),
+    ("run.", "other-clients"),
+    ("model.budgets", "controller"),
+    ("model.", "options"),
+    ("task", "options"),
+)
+
+
+def page_of(module: str) -> str:
+    """Return the page for the errors of a module, or "" if the errors are on several pages."""
+    name = module.rpartition("module_utils.")[2]
+    return next((page for prefix, page in PAGES if name.startswith(prefix)), "")
+
+
+def url(page: str) -> str:
+    """Return the address of a page, or "" if the address is unknown."""
+    return ADDRESS.replace("PAGE", page) if page else ""

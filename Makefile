@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := sanity-sample versions-sample lint workflows packaging molecule unit-sample browser integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample events node-sample kind
+TIERS := sanity-sample versions-sample lint workflows docs packaging molecule unit-sample browser integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample events node-sample kind
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -58,6 +58,7 @@ t: .venv/ready ## One test: make t T=path::test; BATON_KEEP_CLUSTER=1 keeps its 
 .PHONY: $(TIERS:%=test-%)
 test-lint: ## ruff, import-linter, mypy, yamllint, ansible-lint, antsibull
 test-workflows: ## actionlint of .github, after a change there; needs Go
+test-docs: ## The documentation as HTML, with every link checked, after a change there
 test-unit-sample: ## pytest tests/unit without the longer explorations: no cluster
 test-browser: ## The report as Chromium lays it out; installs Debian's package where there is none
 test-sanity-sample: ## ansible-test sanity of the collection and of the tests that have changed
@@ -135,14 +136,12 @@ permissions: .venv/ready ## The Roles of docs/reference/permissions, from the ch
 	@.venv/bin/python tests/permissions
 
 .PHONY: docs
-docs: .venv/ready ## Every option and return value as HTML, in build/docs/build/html; fetches Sphinx the first time
-	@pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r docs/requirements.lock
-	@mkdir -p build/docs
-	@antsibull-docs sphinx-init --use-current --squash-hierarchy --fail-on-error --lenient --title baton.kubernetes \
-	  --html-short-title baton.kubernetes --project baton.kubernetes --copyright 'baton.kubernetes contributors' \
-	  --dest-dir build/docs baton.kubernetes > build/docs/log
-	@build/docs/build.sh >> build/docs/log 2>&1 || { cat build/docs/log; exit 1; }
-	@echo "build/docs/build/html/index.html"
+docs: .venv/ready ## The documentation as HTML, with every option, in build/docs/html; fetches Sphinx the first time
+	@.venv/bin/python tests/docsite
+
+.PHONY: changelog
+changelog: .venv/ready ## CHANGELOG.rst, from changelogs/fragments, which are removed
+	@antsibull-changelog release --update-existing
 
 .PHONY: build release
 build release: .venv/ready

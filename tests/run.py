@@ -71,6 +71,11 @@ NODE_FILES = ("tests/node", "tests/cluster", "plugins/module_utils/analysis/pod_
 EVENT_FILES = ("tests/events", "extensions/eda", "examples/rulebooks", "examples/monitoring",
                "playbooks/rollback.yml")
 
+#: Pages of the documentation, and files that antsibull-docs reads.
+DOCS_FILES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "roles",
+              "plugins/modules", "plugins/filter", "plugins/lookup", "plugins/doc_fragments",
+              "tests/docsite")
+
 BROWSER = "chromium"
 
 #: For each tier with files, the digest of the files when the tier last passed.
@@ -79,6 +84,10 @@ VERIFIED = ROOT / "tests" / "verified.json"
 #: PRINTING is held while the output of a tier is printed; STOPPED is set when no further command
 #: may start.
 PRINTING, STOPPED = threading.Lock(), threading.Event()
+
+#: Fails unless CHANGELOG.rst is what antsibull-changelog generates.
+CHANGELOG = ("antsibull-changelog generate --output .venv/CHANGELOG.rst --output-format rst && "
+             "diff -u CHANGELOG.rst .venv/CHANGELOG.rst")
 
 PYTEST = "pytest -q --tb=short --maxfail=5"
 #: Tests that take minutes or install packages; pyproject.toml limits the other tests.
@@ -95,6 +104,9 @@ INTEGRATION = (f"{PYTEST} {WORKERS} --durations 20 tests/integration --ignore {C
 ON_KIND = (f"{PYTEST} -n 4 "
            + " ".join(f"tests/integration/test_{name}.py"
                       for name in ("pause", "replica_set", "resume")))
+#: A newcomer's path through README, alone on a new cluster, with the seconds of each command; and
+#: the first section of the tutorial.
+FIRST_STEPS = f"{PYTEST} -s -k test_first tests/integration/test_documentation.py"
 
 
 @dataclass(frozen=True)
@@ -167,11 +179,13 @@ TIERS = {
             "ansible-lint --offline --strict",
             "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck .",
             "antsibull-changelog lint",
+            f"bash -c '{CHANGELOG}'",
         ],
         takes_one_processor=True,
     ),
     "workflows": Tier(["go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"],
                       missing=no_go, files=(".github",)),
+    "docs": Tier(["python tests/docsite"], takes_one_processor=True, files=DOCS_FILES),
     "unit-sample": Tier([f"env RELEASES=20 {UNIT} -m 'not full and not long and not browser'"]),
     "unit": Tier([f"{UNIT} {COVERAGE}"], minutes=60),
     "browser": Tier(
@@ -223,15 +237,15 @@ TIERS = {
     "molecule": Tier([BUILD, "molecule test --scenario-name default"], takes_one_processor=True),
     "kind": Tier(
         [f"{LONG} tests/kind", "python tests/kind molecule test --scenario-name kind",
-         f"python tests/kind --cluster {ON_KIND}"],
+         f"python tests/kind --cluster {FIRST_STEPS}", f"python tests/kind --cluster {ON_KIND}"],
         missing=no_kind, in_ci=False,
         files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
 }
 #: The tiers of `make test`, in this order.
-CHANGE = ("sanity-sample", "versions-sample", "lint", "workflows", "packaging", "molecule",
-          "unit-sample", "browser", "integration-sample", "cluster", "demo", "faults-sample",
-          "manifests-sample", "histories-sample", "releases-sample", "events", "node-sample",
-          "kind")
+CHANGE = ("sanity-sample", "versions-sample", "lint", "workflows", "docs", "packaging",
+          "molecule", "unit-sample", "browser", "integration-sample", "cluster", "demo",
+          "faults-sample", "manifests-sample", "histories-sample", "releases-sample", "events",
+          "node-sample", "kind")
 #: The tiers of `make test-all`: the full tier instead of each sample, and mutants of the latest
 #: changes.
 ALL = (*(name.removesuffix("-sample") for name in CHANGE), "mutation")

@@ -1,0 +1,114 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Build the documentation as HTML in build/docs/html, and check the links: python tests/docsite
+
+The site has the pages of the repository, and the documentation that antsibull-docs creates from
+modules, filters, lookups and roles. Sphinx has a separate environment in the user's cache.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/cluster")]
+
+import links  # noqa: E402
+import tool_environment  # noqa: E402
+from workspace import ClusterError, say  # noqa: E402
+
+LOCK = ROOT / "docs/requirements.lock"
+SITE = ROOT / "build/docs"
+#: The sections of the navigation, with the pages of each.
+SECTIONS = {
+    "Learn": ["docs/tutorial/*.md"],
+    "Do": ["docs/how-to/*.md", "examples/README.md"],
+    "Look up": ["collection/index.rst", "roles/*/README.md", "docs/reference/**/*.md"],
+    "Understand": ["docs/concepts/*.md"],
+    "Maintain": ["docs/internals/*.md", "tests/*/README.md", "CONTRIBUTING.md", "SECURITY.md",
+                 "CODE_OF_CONDUCT.md", "CHANGELOG.rst"],
+}
+
+
+def main() -> int:
+    """Build the site, print its faults, and return the exit code."""
+    python = tool_environment.python("docs", LOCK)
+    source, pages = SITE / "source", SITE / "html"
+    shutil.rmtree(SITE, ignore_errors=True)
+    copy_pages(source)
+    run_antsibull(source / "collection")
+    readme = source / "README.md"
+    readme.write_text(readme.read_text("utf-8") + navigation(source), "utf-8")
+    subprocess.run([str(python), "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going",
+                    "-b", "html", "-d", str(SITE / "doctrees"), "-c", str(HERE), str(source),
+                    str(pages)], check=True)
+    shutil.copy(pages / "README.html", pages / "index.html")
+    faults = links.broken_links(pages)
+    for line in faults:
+        say(f"docs: {line}")
+    say(f"docs: {len(list(pages.rglob('*.html')))} pages in {pages.relative_to(ROOT)}/index.html")
+    return 1 if faults else 0
+
+
+def copy_pages(source: Path) -> None:
+    """Copy all files of the repository, with links to folders as links to the repository."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
+                             "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
+    repository = yaml.safe_load((ROOT / "galaxy.yml").read_text("utf-8"))["repository"]
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        file, copy = ROOT / name, source / name
+        if file.is_file():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if file.suffix == ".md":
+                copy.write_text(without_folders(file, repository), "utf-8")
+            else:
+                shutil.copy(file, copy)
+
+
+def without_folders(page: Path, repository: str) -> str:
+    """Return a page with links to the repository instead of links to folders."""
+
+    def replacement(match: re.Match[str]) -> str:
+        folder = (page.parent / match[1]).resolve()
+        return (f"]({repository}/tree/HEAD/{folder.relative_to(ROOT)})" if folder.is_dir()
+                else match[0])
+
+    return re.sub(r"\]\((?![a-z]+:|#)([^)\s#]+)\)", replacement, page.read_text("utf-8"))
+
+
+def run_antsibull(folder: Path) -> None:
+    """Write the documentation of the collection's modules, plugins and roles as RST."""
+    folder.mkdir(mode=0o755)
+    programs = ROOT / ".venv/bin"
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+                   "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections")}
+    subprocess.run(["antsibull-docs", "collection", "--use-current", "--squash-hierarchy",
+                    "--fail-on-error", "--dest-dir", str(folder), "baton.kubernetes"],
+                   env=environment, check=True)
+
+
+def navigation(source: Path) -> str:
+    """Return the tables of contents, one for each section."""
+    text = ""
+    for title, patterns in SECTIONS.items():
+        pages = [str(page.relative_to(source).with_suffix(""))
+                 for pattern in patterns for page in sorted(source.glob(pattern))]
+        text += "\n".join(["", "```{toctree}", ":hidden:", f":caption: {title}", "", *pages,
+                           "```", ""])
+    return text
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (ClusterError, subprocess.CalledProcessError) as error:
+        sys.exit(f"docs: {error}")

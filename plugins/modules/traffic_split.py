@@ -94,7 +94,7 @@ options:
         repeat, or new pods with data of their own.
       - Requests of O(match) are not copied.
       - Only for an HTTPRoute. A share below 100% needs Gateway API v1.3 or newer. Not every Gateway
-        mirrors requests.
+        mirrors requests, and some ignore the share and copy all requests, such as Contour 1.33.
     type: str
   match:
     description:

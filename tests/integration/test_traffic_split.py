@@ -218,6 +218,7 @@ def test_mirror_is_written_and_restored_exactly(namespace, share, fields):
     result = edge.split(weight=None, mirror=share)
     old, new = hashes(edge)
     assert edge.weights() == [[(old, 100), (new, 0)]] * 2
+    assert any("ignores the share" in line for line in result["warnings"]) == bool(fields)
     assert (result["weight"], result["mirror"]) == ("0%", f"{share.rstrip('%')}%")
     added = {"type": "RequestMirror", "requestMirror": {
         "backendRef": {"group": "", "kind": "Service", "port": 80,

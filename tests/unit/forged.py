@@ -343,7 +343,8 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
         "status.parents.conditions.reason": TEXTS, "status.parents.conditions.message": _MESSAGES,
         "status.parents.conditions.observedGeneration": (0, 2**62)}
        for kind in ("HTTPRoute", "GRPCRoute")},
-    "Gateway": {"status.listeners.name": TEXTS,
+    "GatewayClass": {"status.supportedFeatures.name": TEXTS},
+    "Gateway": {"spec.gatewayClassName": NAMES, "status.listeners.name": TEXTS,
                 "status.listeners.conditions.type": ("Programmed", "ResolvedRefs")},
     "Ingress": {"spec.defaultBackend.service.name": NAMES,
                 "spec.rules.http.paths.backend.service.name": NAMES},

@@ -12,7 +12,7 @@ from ..cluster.http import Refused, label_selector, quoted
 from ..cluster.kubernetes import KubernetesGateway
 from ..explain import permissions
 from ..flows.flow import Rule
-from ..model.fields import Json, objects, text
+from ..model.fields import Json, mapping, objects, text
 from .observed import Observed
 from .related import GATEWAY_API, RESOURCES, Related, Resource, Status
 
@@ -28,6 +28,9 @@ class Reader(t.Protocol):
     def related(self) -> Related:
         """Return the objects of the namespace that may name the Service."""
 
+    def features(self, observed: Observed) -> frozenset[str]:
+        """Return the features that the GatewayClass of each Gateway of the route reports."""
+
     def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
         """Return the Gateways of the route, and the pods of these Services."""
 
@@ -37,6 +40,9 @@ class NoReader:
 
     def related(self) -> Related:
         return Related()
+
+    def features(self, observed: Observed) -> frozenset[str]:
+        return frozenset()
 
     def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
         return Status()
@@ -58,7 +64,26 @@ class ClusterReader:
                           for item in self._list(resource, versions.get(resource.group, ()))]
         return Related(tuple(items))
 
+    def features(self, observed: Observed) -> frozenset[str]:
+        reported = []
+        for item in self._gateways(observed).values():
+            name = text(mapping(item, "spec"), "gatewayClassName")
+            try:
+                stored = self._gateway.http.get(f"/apis/{GATEWAY_API}/v1/gatewayclasses",
+                                               "GatewayClass", "", name)
+            except Refused:
+                stored = None
+            features = objects(mapping(stored, "status"), "supportedFeatures")
+            reported.append(frozenset(text(feature, "name") for feature in features))
+        return frozenset.intersection(*reported) if reported else frozenset()
+
     def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
+        gateways = self._gateways(observed)
+        pods = {name: self._pods(observed.services[name].selector) for name in services}
+        return Status(gateways, {name: items for name, items in pods.items() if items is not None})
+
+    def _gateways(self, observed: Observed) -> dict[str, Json | None]:
+        """Return the readable Gateways of the route; None for one that does not exist."""
         gateways = {}
         for full_name in observed.route.gateways:
             namespace, _slash, name = full_name.partition("/")
@@ -67,8 +92,7 @@ class ClusterReader:
                 gateways[full_name] = self._gateway.http.get(path, "Gateway", namespace, name)
             except Refused:
                 continue
-        pods = {name: self._pods(observed.services[name].selector) for name in services}
-        return Status(gateways, {name: items for name, items in pods.items() if items is not None})
+        return gateways
 
     def _pods(self, selector: Json) -> tuple[Json, ...] | None:
         """Return the pods of a selector, from one page; None if they are not readable."""

@@ -15,6 +15,8 @@ import typing as t
 from ..model.fields import Json, mapping, objects, text
 from . import rules
 
+#: The feature of a GatewayClass to mirror a share of the requests.
+SHARE_OF_MIRROR = "HTTPRouteRequestPercentageMirror"
 GATEWAY_API, ISTIO = "gateway.networking.k8s.io", "networking.istio.io"
 
 
@@ -94,6 +96,8 @@ class Related(t.NamedTuple):
     """The readable objects of the namespace, each with its resource."""
 
     items: tuple[tuple[Resource, Json], ...] = ()
+    #: The features that the GatewayClass of each Gateway of the route reports.
+    features: frozenset[str] = frozenset()
 
     def naming(self, service: str, namespace: str, role: Role) -> list[tuple[Resource, Json]]:
         """Return the objects of a role that name the Service."""

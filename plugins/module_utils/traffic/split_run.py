@@ -23,7 +23,7 @@ from ..run.clock import Clock, SimulatedClock
 from . import rules
 from .objects import SERVICE_NAME, Objects, SimulatedObjects
 from .observed import GROUP, Observed, Route, Versions, find_versions
-from .planner import DRAIN, GATEWAYS, plan
+from .planner import DRAIN, plan
 from .reader import NoReader, Reader
 from .request import TrafficRequest
 
@@ -189,7 +189,7 @@ class SplitRun:
                                where=route.where,
                                next_command=("run the same task again, or:",
                                              self.request.restore_command))
-        if not self.steps and route.record is None:
+        if not self.steps and (route.record is None or self._adds_mirror(observed)):
             self._warn(observed)
         if not self.cluster.write(step.write):
             self._rejections += 1
@@ -204,21 +204,29 @@ class SplitRun:
         self.steps.append(report.entry(step, self.clock.timestamp_seconds()))
         self.print_line(_line(step))
 
+    def _adds_mirror(self, observed: Observed) -> bool:
+        """Return whether the task adds a mirror to the rules of a split."""
+        route = observed.route
+        names = rules.mirrored_services(route.rules, route.namespace)
+        return self.request.mirror is not None and observed.own.keys().isdisjoint(names)
+
     def _warn(self, observed: Observed) -> None:
         """Print the warnings about a split that is about to begin."""
         from .warnings import warnings
 
         if observed.versions is not None:
-            self.warnings = warnings(self.request, observed, self.reader.related())
+            related = self.reader.related()
+            if self.request.mirror:
+                related = related._replace(features=self.reader.features(observed))
+            self.warnings = warnings(self.request, observed, related)
         for warning in self.warnings:
             self.print_line(f"warning: {warning}")
 
-    def _causes(self, observed: Observed, waits_for_pods: bool) -> list[Cause]:
+    def _causes(self, observed: Observed) -> list[Cause]:
         """Return the causes why requests do not arrive."""
         from .causes import causes
 
-        services = observed.unready if waits_for_pods else []
-        return causes(self.request, observed, self.reader.status(observed, services))
+        return causes(self.request, observed, self.reader.status(observed, observed.unready))
 
     def _wait_for(self, observed: Observed, wait: Wait) -> None:
         now = self.clock.monotonic()
@@ -231,7 +239,7 @@ class SplitRun:
             self.is_drained = True
             return
         if wait != DRAIN and waited > self.request.timeout:
-            causes = self._causes(observed, wait != GATEWAYS)
+            causes = self._causes(observed)
             raise RolloutError(f"timed out after {self.request.timeout:g} s, waiting until "
                                f"{wait.until}", where=observed.route.where,
                                why="\n".join(cause.sentence for cause in causes),
@@ -241,7 +249,7 @@ class SplitRun:
 
     def _result(self, observed: Observed, done: Done) -> Json:
         route, request = observed.route, self.request
-        causes = self._causes(observed, False) if self.steps else []
+        causes = self._causes(observed) if self.steps else []
         return {"changed": bool(self.steps), "steps": self.steps, "msg": done.message,
                 "namespace": route.namespace, "route": route.name, "route_kind": route.kind,
                 "services": sorted(observed.own),

@@ -17,7 +17,7 @@ from ..model.fields import Json, display_text, mapping, text
 from . import rules
 from .observed import Observed, Route, Service
 from .planner import service_of_split
-from .related import Related, Role
+from .related import SHARE_OF_MIRROR, Related, Role
 from .request import TrafficRequest
 
 #: Beginnings of the annotations of a Service with which it configures the proxy of a Gateway.
@@ -89,6 +89,12 @@ def _naming(split: Split, role: Role) -> t.Iterator[dict[str, str]]:
         yield {"kind": resource.kind, "name": text(mapping(item, "metadata"), "name")}
 
 
+def _share_of_mirror(split: Split) -> Values:
+    mirror = split.request.mirror
+    if mirror and mirror.new < mirror.total and SHARE_OF_MIRROR not in split.related.features:
+        yield {"mirror": mirror}
+
+
 def _sessions(split: Split) -> Values:
     return [{"position": position} for position, rule in split.rules
             if mapping(rule, "sessionPersistence")]
@@ -124,6 +130,9 @@ ROWS = (
     Row("an annotation of the Service configures the proxy of a Gateway",
         "the annotation {key} of {service} does not apply to the two Services of the split",
         _annotations),
+    Row("`mirror` is below 100%, and the GatewayClass does not report the feature for it",
+        f"the GatewayClass does not report the feature {SHARE_OF_MIRROR}: a Gateway without it "
+        "ignores the share {mirror}, and copies all requests", _share_of_mirror),
     Row("a rule mirrors requests to the Service",
         "rule {position} mirrors requests to {service}: the copies are not split, and reach all "
         "pods", _mirrors),

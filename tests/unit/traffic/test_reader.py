@@ -77,6 +77,7 @@ def test_served_and_permitted_objects_are_listed():
 def test_unreadable_objects_are_left_out(server):
     assert ClusterReader(server, "shop").related() == Related()
     assert ClusterReader(server, "shop").status(World().observed(SPLIT), ["foo"]) == Status()
+    assert ClusterReader(server, "shop").features(World().observed(SPLIT)) == set()
 
 
 def test_status_has_the_gateways_and_the_pods():
@@ -89,6 +90,18 @@ def test_status_has_the_gateways_and_the_pods():
         {"shop/gateway": None})
 
 
+@pytest.mark.parametrize("stored, features", [
+    ({"status": {"supportedFeatures": [{"name": "A"}, {"name": "B"}]}}, {"A", "B"}),
+    ({"status": {}}, set()), (None, set())])
+def test_features_are_those_of_the_gateway_class(stored, features):
+    gateway = {"spec": {"gatewayClassName": "example"}}
+    server = Server(gateways={("shop", "gateway"): gateway, ("", "example"): stored})
+    assert ClusterReader(server, "shop").features(World().observed(SPLIT)) == features
+    del server.gateways["", "example"]
+    assert ClusterReader(server, "shop").features(World().observed(SPLIT)) == set()
+
+
 def test_without_a_reader_nothing_is_read():
     assert NoReader().related() == Related()
+    assert NoReader().features(World().observed(SPLIT)) == set()
     assert NoReader().status(World().observed(SPLIT), ["foo"]) == Status()

@@ -11,7 +11,18 @@ import types
 import pytest
 from builders import UPDATE, rc
 from clusters import FakeClock
-from traffic_objects import KEY, MATCHING, RESTORED, SPLIT, VERSIONS, World, backend, pod, rule
+from traffic_objects import (
+    KEY,
+    MATCHING,
+    MIRRORING,
+    RESTORED,
+    SPLIT,
+    VERSIONS,
+    World,
+    backend,
+    pod,
+    rule,
+)
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import (
     Holder,
@@ -26,6 +37,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related i
     Related,
     Status,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
 
 class Cluster:
@@ -103,6 +115,9 @@ class Reader:
         spec = {"defaultBackend": {"service": {"name": "foo"}}}
         return Related(((ingress, {"metadata": {"name": "web"}, "spec": spec}),))
 
+    def features(self, observed):
+        return frozenset()
+
     def status(self, observed, services):
         self.waited_for += services
         conditions = [{"type": "Programmed", "status": "False", "message": "no address"}]
@@ -119,6 +134,11 @@ def test_warnings_come_before_the_first_change_and_causes_after_the_last():
     assert result["warnings"] == [shared, unprogrammed]
     assert cluster.run(reader=Reader())["warnings"] == []
     cluster.request = MATCHING
+    assert cluster.run(reader=Reader())["warnings"] == [unprogrammed]
+    cluster.request = MIRRORING
+    (again, share, _cause) = cluster.run(reader=Reader())["warnings"]
+    assert again == shared and "ignores the share 10%" in share
+    cluster.request = dataclasses.replace(MIRRORING, mirror=Share(20, 100))
     assert cluster.run(reader=Reader())["warnings"] == [unprogrammed]
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import pytest
 from traffic_objects import (
     MATCHING,
+    MIRRORING,
     NAMESPACE,
     RESTORED,
     SPLIT,
@@ -24,8 +25,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gi
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import warnings
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
     RESOURCES,
+    SHARE_OF_MIRROR,
     Related,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
 MIRROR = {"type": "RequestMirror", "requestMirror": {"backendRef": backend("foo")}}
 SESSIONS = {"sessionPersistence": {"sessionName": "s"}}
@@ -95,6 +98,17 @@ def test_no_warning_of_the_route_itself_or_of_another_service(kind, item):
 ])
 def test_warning_of_a_rule(rules, request_, sentences):
     assert warned(World(*rules), request=request_) == sentences
+
+
+@pytest.mark.parametrize("features, share, is_warned", [
+    ((), Share(10, 100), True), ({SHARE_OF_MIRROR}, Share(10, 100), False),
+    ((), Share(100, 100), False), ({"HTTPRouteRequestMirror"}, Share(1, 1000), True)])
+def test_warning_of_a_share_that_a_gateway_may_ignore(features, share, is_warned):
+    mirroring = dataclasses.replace(MIRRORING, mirror=share)
+    sentences = warned(objects=Related(features=frozenset(features)), request=mirroring)
+    assert sentences == [f"the GatewayClass does not report the feature {SHARE_OF_MIRROR}: a "
+                         f"Gateway without it ignores the share {share}, and copies all requests"
+                         ] * is_warned
 
 
 def test_warning_of_annotations_for_a_proxy():

@@ -191,10 +191,6 @@ options:
     description: Seconds that a new pod must be ready before it is available. Changes
       C(minReadySeconds) of the controller, whose value is the default.
     type: str
-  update_period:
-    description: Seconds between two steps of a ReplicationController or a ReplicaSet.
-    type: str
-    default: "0"
   # Canary
   pause_at:
     description:

@@ -25,7 +25,7 @@ BEGAN = "run the task that began it"
 PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
 #: Options that the command to repeat a task must contain.
 REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable",
-            "min_ready_seconds", "update_period",
+            "min_ready_seconds",
             "revision_history_limit", "pause_at", "soak", "nodes", "on_failure",
             "failure_grace", "progress_deadline",
             "timeout", "autoscaler")

@@ -141,7 +141,7 @@ def rescales(namespace):
 
 def update(namespace, **params):
     """Update foo so slowly that an active autoscaler would act between two steps."""
-    return namespace.roll(**{"image": "myimage:v2", "update_period": 1.5, **params})
+    return namespace.roll(**{"image": "myimage:v2", "min_ready_seconds": 2, **params})
 
 
 @pytest.mark.full
@@ -179,7 +179,7 @@ def test_killed_task_leaves_the_autoscaler_frozen_until_the_rerun_or_rollback_en
             task["image"] = "myimage:v3"
         update(namespace, **task)
         assert spec_and_annotations(namespace) == original and not rescales(namespace)
-        update(namespace, image="myimage:v1", update_period=0) if "image" in task else None
+        update(namespace, image="myimage:v1", min_ready_seconds=0) if "image" in task else None
 
 
 @pytest.mark.full
@@ -240,7 +240,7 @@ def test_update_without_permission_on_autoscalers_leaves_the_autoscaler_unchange
 
     eventually(is_refused, "the changed Role")
     try:
-        kinds = {step["kind"] for step in update(namespace, update_period=0)["steps"]}
+        kinds = {step["kind"] for step in update(namespace, min_ready_seconds=0)["steps"]}
         assert kinds == {"ReplicationController", "ControllerRevision", "Pod"}
     except (RolloutError, ApiException) as error:
         assert "another client keeps undoing" in str(error)

@@ -102,7 +102,7 @@ def line_start(step):
 @pytest.mark.sample(1)
 def test_progress_lines_appear_while_the_module_runs(namespace, play, variables, tmp_path):
     namespace.make_primary(3)
-    process = play({"h1": variables}, update_period=2)
+    process = play({"h1": variables}, min_ready_seconds=2)
 
     received_lines = [(time.time(), match["line"])
                       for match in map(STEP.fullmatch, map(str.rstrip, process.stderr)) if match]
@@ -222,7 +222,7 @@ def test_progress_lines_of_a_module_that_runs_as_another_user_are_shown(
     process = play(
         {"h1": {**variables, "ansible_python_interpreter": python}},
         task_keywords=become_options,
-        update_period=3,
+        min_ready_seconds=3,
         **connection_options,
     )
     _pid, file = eventually(lambda: module_of(namespace), "the process of the module")
@@ -249,7 +249,7 @@ def module_of(namespace):
 def test_remote_module_ends_when_ansible_is_killed(namespace, play, ssh, tmp_path, kill):
     """SIGKILL of the process group is a canceled AWX job, SIGHUP a closed terminal."""
     namespace.make_primary(3)
-    process = wait_for_first_scaling(play({"h1": ssh}, update_period=30))
+    process = wait_for_first_scaling(play({"h1": ssh}, min_ready_seconds=30))
     local_pids, (_pid, file) = descendants(process.pid), module_of(namespace)
     assert file.exists()
 
@@ -281,7 +281,7 @@ def wait_for_first_scaling(process):
 def test_remote_module_ends_when_the_connection_is_lost(namespace, play, ssh):
     """The test stops the ssh session, so that no data arrives and no connection is closed."""
     namespace.make_primary(4)
-    process = wait_for_first_scaling(play({"h1": ssh}, update_period=30))
+    process = wait_for_first_scaling(play({"h1": ssh}, min_ready_seconds=30))
     pid, file = module_of(namespace)
     session = next(ancestor
                    for ancestor in ancestors(pid)

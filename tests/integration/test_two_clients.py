@@ -79,7 +79,7 @@ except RolloutError as error:
 def client_process(namespace, **params):
     """Start a process that runs a task after a line on its stdin."""
     params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig,
-              "update_period": 0.3, **params}
+              "min_ready_seconds": 1, **params}
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}\n{TASK}",
                json.dumps(params)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -117,8 +117,7 @@ def test_second_client_fails_and_names_the_lease_holder(namespace, times):
     """The tasks are equal, have different images, or are an update and a rollback."""
     namespace.make_primary(REPLICAS)
     tasks = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
-             (dict(image="myimage:v2", update_period=1),
-              dict(state="rolled_back", update_period=1))]
+             (dict(image="myimage:v2"), dict(state="rolled_back"))]
     for attempt in range(times):
         first, second = tasks[attempt % len(tasks)]
         with namespace.observer() as observer:
@@ -158,7 +157,7 @@ def test_second_client_waits_for_the_lease(namespace):
 
 def test_lease_of_a_dead_process_is_acquired_immediately(namespace):
     namespace.make_primary(2)
-    with client_process(namespace, image="myimage:v2", update_period=30) as first:
+    with client_process(namespace, image="myimage:v2", min_ready_seconds=30) as first:
         start(first)
         eventually(lambda: lease(namespace), "the Lease of the first task")
         first.kill()
@@ -170,7 +169,7 @@ def test_lease_of_a_dead_process_is_acquired_immediately(namespace):
 def test_lost_lease_stops_the_task_before_its_next_write(namespace):
     """While SIGSTOP suspends the task, another client overwrites the Lease."""
     namespace.make_primary(3)
-    with client_process(namespace, image="myimage:v2", update_period=3) as first:
+    with client_process(namespace, image="myimage:v2", min_ready_seconds=3) as first:
         start(first)
         eventually(lambda: namespace.rc()["spec"]["replicas"] == 2, "the first step")
         namespace.until_available("foo", 2)

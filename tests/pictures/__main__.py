@@ -130,7 +130,7 @@ def report_data(environment: dict[str, str], folder: Path) -> dict:
                                                    "ansible.builtin.pause": {"seconds": 3}}]))
     variables = {"controller": "foo", "image": "myimage:v2", "stages": ["10%", "50%", "100%"],
                  "soak": "8s",
-                 "update_period": 1, "max_surge": 1,
+                 "min_ready_seconds": 1, "max_surge": 1,
                  "verify_tasks": ["smoke.yml"], "after_tasks": ["write_data.yml"],
                  "report": str(folder / "page.html")}
     subprocess.run(["ansible-playbook", "baton.kubernetes.image_bump", "-e", json.dumps(variables)],

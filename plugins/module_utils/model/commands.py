@@ -75,7 +75,6 @@ OPTIONS: dict[str, Option] = {
                                      "a quota is as tight for the pods of a rollback"),
     "min_ready_seconds": Option(_FORWARD, "set when an update begins; a rollback restores the "
                                           "previous value"),
-    "update_period": Option(_REPLACING, _STRATEGY),
     "progress_deadline": Option(_ANY, "how slow progress may be depends on the cluster, not on the "
                                       "direction"),
     "wait": Option(_FORWARD, "a rollback command waits until the rollback ends"),

@@ -55,7 +55,6 @@ ARGUMENT_SPEC: Json = dict(
     pod_replacement_policy=dict(type="str", choices=[TERMINATION_STARTED, TERMINATION_COMPLETE],
                                 default=TERMINATION_STARTED),
     min_ready_seconds=dict(type="str"),
-    update_period=dict(type="str", default=f"{Request.update_period:g}"),
     progress_deadline=dict(type="str", default=f"{Request.progress_deadline:g}"),
     wait=dict(type="bool", default=Request.waits),
     timeout=dict(type="str", aliases=["wait_timeout"]),
@@ -92,11 +91,14 @@ REMOVED = {
     "to_kind": _MIGRATION, "release_owner": _MIGRATION,
     "return_sizes": "the roles collect the sizes for their report themselves",
     "max_steps": "pause_at ends a task at a number of new pods, and timeout after a time",
+    "update_period": "min_ready_seconds sets how long a new pod must be ready before the next step",
     **_REMOVED_FROM_ALL,
 }
 #: Options that the roles and playbooks no longer have, with their replacement.
 REMOVED_FROM_ROLES = {
     "max_steps": "stages end at numbers of new pods, and timeout ends a task after a time",
+    "update_period": "min_ready_seconds of an update sets how long a new pod must be ready before "
+                     "the next step",
     **_REMOVED_FROM_ALL,
 }
 #: The options of each module that changes controllers.
@@ -213,10 +215,8 @@ def _refuse_contradictions(module: Module, state: State, kind: Kind, provided: J
 def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
                                   definition: Json | None) -> None:
     """Refuse options that apply only to client-driven updates."""
-    period = duration("update_period", provided.get("update_period", 0))
-    values = {"next_name": provided.get("next_name"), "update_period": period}
-    for option in filter(values.get, values):
-        raise RolloutError(f"{option} cannot be used with kind={kind}, because the cluster "
+    if provided.get("next_name"):
+        raise RolloutError(f"next_name cannot be used with kind={kind}, because the cluster "
                            "takes the steps: leave it out")
     defined_name = definition["metadata"].get("name", name) if definition else name
     if defined_name != name:
@@ -407,7 +407,6 @@ _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "max_surge": size,
     "max_unavailable": size,
     "min_ready_seconds": _whole_seconds,
-    "update_period": duration,
     "progress_deadline": _positive_duration,
     "timeout": _positive_duration,
     "failure_grace": duration,

@@ -68,8 +68,6 @@ class Request:
     #: Whether the task waits for the end of the update. If not, the task ends when the controller
     #: manager has begun to replace the pods.
     waits: bool = True
-    #: Seconds between two steps.
-    update_period: float = 0
     #: Seconds without progress before the task fails.
     progress_deadline: float = 600
     #: Seconds for the whole task; None for no limit.

@@ -24,7 +24,7 @@ from ..model.fields import Json
 from ..model.identity import did_you_mean
 from ..model.observed import Observed
 from ..model.request import Request
-from ..model.steps import AUTOSCALER, REVISION, Action, Decision, Done, Handover, Step, Wait, Watch
+from ..model.steps import AUTOSCALER, REVISION, Decision, Done, Handover, Step, Wait, Watch
 from . import cleanup, image_drift, preflight
 from .clock import DEFAULT_INTERVALS, Clock, Intervals, SimulatedClock
 from .deadlines import (
@@ -177,8 +177,6 @@ class _State:
 class _Run(_State):
     """The loop of a run, one turn at a time."""
 
-    #: Whether a controller was scaled up since the last wait for update_period.
-    has_scaled_up = False
     #: Whether the last decision was to wait without an update in progress.
     is_idle = False
 
@@ -286,12 +284,6 @@ class _Run(_State):
     def apply(self, observed: Observed, step: Step) -> bool:
         """Apply a step; return False if the step has to be planned again. Raises RolloutError."""
         self.attempts.refuse_repetition(self.request, step)
-        if step.action is Action.SCALE and step.after > step.before:
-            if self.has_scaled_up and self.request.update_period:
-                _wait_period(self.request.update_period, self.clock, self.lease, self.stop)
-                self.has_scaled_up = False
-                return False  # After the wait, the plan may be out of date.
-            self.has_scaled_up = True
         self.lease.renew()
         try:
             is_applied, step = self.write(step)
@@ -402,14 +394,6 @@ def _read_controllers(flow: Flow, request: Request, gateway: Gateway, observed: 
     """Read all controllers of the update again, the primary last."""
     for name in (*flow.lookup_names(observed), request.name):
         gateway.look_up(name)
-
-
-def _wait_period(seconds: float, clock: Clock, lease: Lease, stop: t.Callable[[], str]) -> None:
-    """Wait for update_period, and renew the Lease meanwhile."""
-    end = clock.monotonic() + seconds
-    while (remaining := end - clock.monotonic()) > 0 and not stop():
-        lease.renew()
-        clock.sleep(min(remaining, POLL_INTERVAL))
 
 
 def _explain_absence(error: NoSuchController, gateway: Gateway, name: str) -> None:

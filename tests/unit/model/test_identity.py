@@ -111,8 +111,7 @@ def test_requested_template_changes_the_name(request_):
 
 
 @pytest.mark.parametrize("change", [
-    {"images": {"web": "myimage:v2"}}, {"min_ready_seconds": 5}, {"update_period": 3},
-    {"progress_deadline": 5},
+    {"images": {"web": "myimage:v2"}}, {"min_ready_seconds": 5}, {"progress_deadline": 5},
 ], ids=str)
 def test_name_ignores_options_of_the_rollout(change):
     assert successor_of(rc(), dataclasses.replace(UPDATE, **change)) == successor_of(rc())

@@ -200,9 +200,6 @@ INVALID_OPTIONS = {
                                    "min_ready_seconds '-1' is neither a number of seconds nor a "
                                    "duration"
                                    " such as 90s, 10m or 1h30m"),
-    "negative update_period": (V2 | {"update_period": -0.5},
-                               "update_period '-0.5' is neither a number of seconds nor a duration"
-                               " such as 90s, 10m or 1h30m"),
     **{f"soak {value}": (V2 | {"soak": value},
                          f"soak {value!r} is neither a number of seconds nor a duration such as "
                          "90s, 10m or "
@@ -245,10 +242,6 @@ INVALID_OPTIONS = {
         V2 | {"kind": "Deployment", "next_name": "bar"},
         "next_name cannot be used with kind=Deployment, because the cluster takes the steps: leave "
         "it out"),
-    "Deployment with update_period": (
-        V2 | {"kind": "Deployment", "update_period": "1s"},
-        "update_period cannot be used with kind=Deployment, because the cluster takes the steps: "
-        "leave it out"),
     "Deployment with a definition of another kind": (
         {"kind": "Deployment", "definition": {"kind": "ReplicationController"}},
         "definition is of kind ReplicationController: it must be a Deployment"),
@@ -261,11 +254,6 @@ INVALID_OPTIONS = {
         V2 | {"min_ready_seconds": 600},
         "progress_deadline (600 s) must be greater than min_ready_seconds (600 s)"),
 }
-
-
-@pytest.mark.parametrize("period", ["0", "0s", "0m0s", "0.0", 0])
-def test_a_server_driven_kind_accepts_an_update_period_of_0(period):
-    assert build_request(**V2, kind="Deployment", update_period=period).update_period == 0
 
 
 @pytest.mark.parametrize("params, what", INVALID_OPTIONS.values(), ids=INVALID_OPTIONS)
@@ -281,21 +269,21 @@ def test_defaults():
         name="foo", namespace="default", state=State.UPDATED, next_name=None,
         images={"": "myimage:v2"}, template=None,
         definition=None, label_key="kubernetes.io/deployment", max_surge=Size(1),
-        max_unavailable=Size(0), min_ready_seconds=None, update_period=0, progress_deadline=600)
+        max_unavailable=Size(0), min_ready_seconds=None, progress_deadline=600)
 
 
 def test_all_options_are_parsed():
     request = build_request(
         name="a.b", namespace="prod", next_name="bar", image="myimage:v2", container="web",
         deployment_label_key="x.io/y",
-        max_surge="25%", max_unavailable="3", min_ready_seconds=5, update_period=1.5,
+        max_surge="25%", max_unavailable="3", min_ready_seconds=5,
         progress_deadline=60.5)
 
     assert request == Request(
         name="a.b", namespace="prod", next_name="bar", images={"web": "myimage:v2"},
         label_key="x.io/y",
         max_surge=Size(25, percent=True), max_unavailable=Size(3), overrides_strategy=True,
-        min_ready_seconds=5, update_period=1.5, progress_deadline=60.5)
+        min_ready_seconds=5, progress_deadline=60.5)
 
 
 @pytest.mark.parametrize("option",
@@ -312,6 +300,7 @@ def test_empty_text_counts_as_omitted(option):
     ({"state": "migrated"}, "state=migrated was removed: use the module baton.kubernetes.migrat"),
     ({"return_sizes": True}, "return_sizes was removed: the roles collect the sizes for their"),
     ({"max_steps": 3}, "max_steps was removed: pause_at ends a task at a number of new pods"),
+    ({"update_period": "10s"}, "update_period was removed: min_ready_seconds sets how long a new"),
 ])
 def test_an_option_of_an_earlier_version_is_refused_with_the_new_way(arguments, message):
     with pytest.raises(RolloutError, match=message):

@@ -140,7 +140,7 @@ def test_command_for_another_state_or_other_images():
 #: A value other than the default for each option.
 ALL_OPTIONS = {
     "max_surge": "2", "max_unavailable": "25%", "min_ready_seconds": "5",
-    "update_period": "1.5", "progress_deadline": "60.5", "timeout": "15m", "failure_grace": "3s",
+    "progress_deadline": "60.5", "timeout": "15m", "failure_grace": "3s",
     "on_failure": "rollback", "pause_at": "10%",
     "soak": "10m",
     "revision_history_limit": 2, "autoscaler": "refuse", "lock": False,
@@ -150,7 +150,7 @@ ALL_OPTIONS = {
 }
 #: Options repeated by a rollback of the same task.
 REPEATED_BY_ROLLBACK = {"name", "namespace", "next_name", "deployment_label_key", "max_surge",
-                        "max_unavailable", "update_period",
+                        "max_unavailable",
                         "progress_deadline", "failure_grace", "revision_history_limit",
                         "autoscaler",
                         "lock",
@@ -446,8 +446,7 @@ def test_sentence_instead_of_a_command(change, next_command):
 
 
 @pytest.mark.parametrize("params, is_same", [
-    (V2 | {"max_surge": "3", "min_ready_seconds": 3, "update_period": 1, "progress_deadline": 9},
-     True),
+    (V2 | {"max_surge": "3", "min_ready_seconds": 3, "progress_deadline": 9}, True),
     (V2 | {"next_name": "bar"}, True),
     ({"image": "myimage:v3"}, False),
     (V2 | {"container": "web"}, False),

@@ -9,7 +9,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import time
-from itertools import pairwise
 
 import pytest
 from builders import NOW, ROLLBACK, SUCCESSOR, UPDATE, new, old, rc, record, template
@@ -95,7 +94,7 @@ def test_second_run_is_unchanged():
 
 def test_check_mode_plans_the_same_steps_without_waiting():
     real = Cluster(rc(replicas=7))
-    request = dataclasses.replace(UPDATE, update_period=100)
+    request = dataclasses.replace(UPDATE, min_ready_seconds=100)
     start = time.monotonic()
 
     planned = driver.simulate(choose(request), request, real)
@@ -180,31 +179,6 @@ def test_handover_is_not_rolled_back():
 
     assert error.what.startswith("no progress for 5 s") and "rolled back" not in error.what
     assert error.progress["rollout"]["phase"] == "taking_over" and cluster.clock.now < 1000 + 2 * 5
-
-
-# Period between steps
-
-
-def scale_times(cluster):
-    """Return the times at which the successor was scaled."""
-    patches = [(at, write)
-               for at, write in cluster.writes if isinstance(write, Patch)
-               and write.name == SUCCESSOR]
-    return [at
-            for at, write in patches
-            if any(operation["path"] == "/spec/replicas" for operation in write.operations)]
-
-
-@pytest.mark.parametrize("period", [0, 30])
-def test_update_period_between_steps(period):
-    cluster = Cluster(old(3), new(0))
-
-    cluster.run(dataclasses.replace(UPDATE, update_period=period))
-
-    times = scale_times(cluster)
-    assert len(times) == 3 and times[0] == 1000
-    assert all(later - earlier >= period for earlier, later in pairwise(times))
-    assert times[-1] - times[0] < 2 * period + 5
 
 
 # Other clients
@@ -648,26 +622,18 @@ def test_signal_stops_a_wait():
     assert cluster.clock.now < 1011
 
 
-def test_signal_stops_an_update_period():
-    cluster = Cluster(old(3), new(0))
-
-    error = cluster.error(dataclasses.replace(UPDATE, update_period=1000),
-                          stop=lambda: "SIGTERM" if cluster.clock.now > 1010 else "")
-
-    assert error.what == "stopped (SIGTERM)"
-    assert cluster.clock.now < 1012
-
-
 # No writes after the end
 
 
 def test_no_write_after_a_signal():
+    """The pods become ready at the moment of the signal."""
     cluster = Cluster(old(3), new(0))
+    settle = cluster.on_wait
+    cluster.on_wait = lambda: settle() if cluster.clock.now > 1010 else cluster.stall()
 
-    cluster.error(dataclasses.replace(UPDATE, update_period=1000),
-                  stop=lambda: "SIGTERM" if cluster.clock.now > 1010 else "")
+    cluster.error(stop=lambda: "SIGTERM" if cluster.clock.now > 1010 else "")
 
-    assert all(at <= 1010 for at, _write in cluster.writes)
+    assert cluster.writes and all(at <= 1010 for at, _write in cluster.writes)
 
 
 class ClusterWithAutoscaler(Cluster):

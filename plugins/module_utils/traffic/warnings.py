@@ -15,7 +15,7 @@ import typing as t
 from ..explain import gitops
 from ..model.fields import Json, display_text, mapping, text
 from . import rules
-from .observed import Observed, Route, Service
+from .observed import Observed, Route, Service, pair_of
 from .planner import service_of_split
 from .related import SHARE_OF_MIRROR, Related, Role
 from .request import TrafficRequest
@@ -31,6 +31,8 @@ class Split(t.NamedTuple):
     request: TrafficRequest
     route: Route
     service: Service
+    #: The names of the Services of the split.
+    names: tuple[str, str]
     related: Related
 
     @property
@@ -57,7 +59,8 @@ def warnings(request: TrafficRequest, observed: Observed, related: Related) -> l
     if observed.versions is None:
         return []
     service = service_of_split(request, observed, observed.versions)
-    split = Split(request, observed.route, service, related)
+    old, new = pair_of(observed.route, service, observed.versions)
+    split = Split(request, observed.route, service, (old.name, new.name), related)
     common = {"service": service.name, "route": f"{observed.route.kind} {observed.route.name}"}
     return [display_text(row.sentence.format(**{**common, **values}))
             for row in ROWS for values in row.find(split)]
@@ -80,7 +83,10 @@ def _meshes(split: Split) -> Values:
 
 
 def _policies(split: Split) -> Values:
-    return _naming(split, Role.POLICY)
+    namespace = split.route.namespace
+    old, new = ({resource.kind for resource, _item in split.related.naming(
+        name, namespace, Role.POLICY)} for name in split.names)
+    return [values for values in _naming(split, Role.POLICY) if values["kind"] not in old & new]
 
 
 def _naming(split: Split, role: Role) -> t.Iterator[dict[str, str]]:
@@ -124,7 +130,8 @@ ROWS = (
     Row("a VirtualService of Istio names the Service",
         "the VirtualService {name} also sends requests to {service}: the mesh does not read the "
         "{route}, so that these are not split", _meshes),
-    Row("a BackendTLSPolicy, or a DestinationRule of Istio, is for the Service",
+    Row("a BackendTLSPolicy, or a DestinationRule of Istio, is for the Service, but none for the "
+        "two Services of the split",
         "the {kind} {name} applies to {service}, but not to the two Services of the split",
         _policies),
     Row("an annotation of the Service configures the proxy of a Gateway",

@@ -74,6 +74,17 @@ def test_warning_of_an_object_that_names_the_service(kind, item, sentence):
     assert sentence in warning
 
 
+def test_no_warning_of_a_policy_that_also_applies_to_the_services_of_the_split():
+    world = World()
+    run(world, SPLIT)
+    names = [name for name in world.services if name.startswith("foo-")]
+    targets = [{"kind": "Service", "name": name} for name in ("foo", *names)]
+    whole, part = (related(BackendTLSPolicy=named("tls", targetRefs=items))
+                   for items in (targets, targets[:2]))
+    assert len(names) == 2 and warned(objects=whole) == []
+    assert len(warned(objects=part)) == 1
+
+
 @pytest.mark.parametrize("kind, item", [
     ("HTTPRoute", named("edge", rules=[rule(backend("foo"))])),
     ("HTTPRoute", named("other", rules=[rule(backend("foo", namespace="other"))])),

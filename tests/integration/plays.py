@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 
+import ansible_cli
 from objects import versions
 from proc import descendants
 
@@ -28,7 +29,7 @@ def ad_hoc_command(namespace, module="rolling_update", **options):
 
 def run_ad_hoc(namespace, environment, succeeds=True, **options):
     """Run an ad-hoc command, and return the result of the task and stderr."""
-    process = subprocess.run(
+    process = ansible_cli.run(
         ad_hoc_command(namespace, **options),
         env=environment,
         capture_output=True,
@@ -146,9 +147,9 @@ class Playbooks:
         return self._wait(self._start(*command), succeeds)
 
     def _start(self, *command):
-        return subprocess.Popen(command, cwd=self.folder, env=self.environment,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                text=True, start_new_session=True)
+        return ansible_cli.Popen(command, cwd=self.folder, env=self.environment,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                 text=True, start_new_session=True)
 
     def _wait(self, process, succeeds):
         output, _none = process.communicate(timeout=300)

@@ -15,6 +15,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import ansible_cli
 import monitoring
 import pytest
 import yaml
@@ -295,10 +296,10 @@ def test_ad_hoc_command_shows_each_measurement_in_check_mode(
                  "prometheus_url": f"http://me:s3cret@{address}", "window": WINDOW,
                  "count": 2, "interval": 0.3, "metrics": [SUCCESS]}
 
-    run = subprocess.run(["ansible", "localhost", "--check", "-vvv", "-m",
-                          "baton.kubernetes.rollout_analysis", "-a",
-                          json.dumps(arguments)], env=ansible_environment, capture_output=True,
-                         text=True, timeout=120, check=False)
+    run = ansible_cli.run(["ansible", "localhost", "--check", "-vvv", "-m",
+                           "baton.kubernetes.rollout_analysis", "-a",
+                           json.dumps(arguments)], env=ansible_environment, capture_output=True,
+                          text=True, timeout=120, check=False)
 
     assert run.returncode == 0, run.stdout + run.stderr
     lines = [line for line in run.stderr.splitlines() if line.startswith("localhost | ")]

@@ -13,6 +13,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import ansible_cli
 import pytest
 from objects import eventually, manifest, role
 from proc import alive, descendants
@@ -25,9 +26,9 @@ def run(namespace, ansible_environment, tmp_path):
     """Provide a function that runs a command."""
 
     def run(*command, environment=None, check=True):
-        result = subprocess.run(command, cwd=tmp_path,
-                                env={**ansible_environment, **(environment or {})},
-                                capture_output=True, text=True, timeout=120, check=False)
+        result = ansible_cli.run(command, cwd=tmp_path,
+                                 env={**ansible_environment, **(environment or {})},
+                                 capture_output=True, text=True, timeout=120, check=False)
         assert not check or result.returncode == 0, result.stdout + result.stderr
         return result
 

@@ -9,10 +9,10 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
 
+import ansible_cli
 import pytest
 from objects import eventually, versions
 from plays import Playbooks
@@ -77,7 +77,7 @@ def test_another_client_resumes_the_update(namespace, playbooks, ansible_environ
     resume_command, _rollback_command = commands(run.wait_for_output("Wait for approval"))
     assert versions(namespace) == (1, 1)
 
-    subprocess.run(
+    ansible_cli.run(
         resume_command,
         shell=True,
         env=ansible_environment,
@@ -97,7 +97,7 @@ def test_another_client_rolls_back_the_update(namespace, playbooks, ansible_envi
     run = BackgroundRun(playbooks, approve_within="10m")
     _resume_command, rollback_command = commands(run.wait_for_output("Wait for approval"))
 
-    subprocess.run(
+    ansible_cli.run(
         rollback_command,
         shell=True,
         env=ansible_environment,

@@ -20,6 +20,7 @@ import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import ansible_cli
 import pytest
 from credentials import PASSWORD, Case, credential_cases
 from kubernetes.config import incluster_config
@@ -345,9 +346,9 @@ def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
                                                               *tasks("none", "not/found.yml")]}]))
     command = ["ansible-playbook", "-vvv", str(tmp_path / "play.yml")]
     with SecretScanner(tmp_path / "temp", [namespace.token]) as scanner:
-        run = subprocess.run([*command, *vault], env=environment, capture_output=True, text=True,
-                             timeout=240, check=False)
-    run_without_password = subprocess.run(
+        run = ansible_cli.run([*command, *vault], env=environment, capture_output=True, text=True,
+                              timeout=240, check=False)
+    run_without_password = ansible_cli.run(
         command, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
 
@@ -386,9 +387,9 @@ def play(namespace, environment, tmp_path, cases):
     with SecretScanner(temp,
                        sorted({line for case in cases.values() for secret in case.secrets
                                for line in secret.splitlines()})) as scanner:
-        process = subprocess.run(["ansible-playbook", "-vvvv", "--diff", str(file)],
-                                 env={"ANSIBLE_PIPELINING": "1", **environment, **folders},
-                                 capture_output=True, text=True, timeout=600, check=False)
+        process = ansible_cli.run(["ansible-playbook", "-vvvv", "--diff", str(file)],
+                                  env={"ANSIBLE_PIPELINING": "1", **environment, **folders},
+                                  capture_output=True, text=True, timeout=600, check=False)
     output = process.stdout + process.stderr
     assert "Traceback" not in output
     secrets = [*scanner.secrets,

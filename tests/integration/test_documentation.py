@@ -21,6 +21,7 @@ import threading
 import time
 from pathlib import Path
 
+import ansible_cli
 import binaries
 import pytest
 import yaml
@@ -140,9 +141,9 @@ def run_example(namespace, ansible_environment, tmp_path):
         for file in files:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text("- name: Show\n  ansible.builtin.debug: {msg: well}\n")
-        run = subprocess.run(command, cwd=tmp_path, env=ansible_environment, capture_output=True,
-                             text=True, timeout=240,
-                             check=False)
+        run = ansible_cli.run(command, cwd=tmp_path, env=ansible_environment, capture_output=True,
+                              text=True, timeout=240,
+                              check=False)
         assert run.returncode == 0, f"{command}\n{run.stdout}{run.stderr}"
         return run.stdout
 

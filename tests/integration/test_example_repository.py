@@ -12,6 +12,7 @@ import subprocess
 import threading
 from pathlib import Path
 
+import ansible_cli
 import pytest
 import yaml
 from objects import eventually
@@ -67,8 +68,8 @@ def play(namespace, plain_environment, tmp_path, shop_url):
     def play(name, *options):
         command = ["ansible-playbook", "-i", "inventory/one.yml", name, *options]
         environment = {**plain_environment, "K8S_AUTH_KUBECONFIG": namespace.kubeconfig}
-        return subprocess.run(command, cwd=repository, env=environment, capture_output=True,
-                              text=True, timeout=240, check=False)
+        return ansible_cli.run(command, cwd=repository, env=environment, capture_output=True,
+                               text=True, timeout=240, check=False)
 
     return play
 

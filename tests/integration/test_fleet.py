@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 
+import ansible_cli
 import pytest
 from objects import eventually, manifest, role
 from plays import ad_hoc_command, kill_processes, run_ad_hoc
@@ -119,10 +120,10 @@ def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kin
     options = {"label_selectors": ["tier=backend"], "kinds": kinds, "image": "myimage:v2",
                "concurrency": 2}
 
-    planned = json.loads(subprocess.run([*ad_hoc_command(namespace, **options), "--check"],
-                                        env=ansible_environment, capture_output=True,
-                                        text=True, timeout=300,
-                                        check=True).stdout.partition("=>")[2])
+    planned = json.loads(ansible_cli.run([*ad_hoc_command(namespace, **options), "--check"],
+                                         env=ansible_environment, capture_output=True,
+                                         text=True, timeout=300,
+                                         check=True).stdout.partition("=>")[2])
     result, stderr = run_ad_hoc(namespace, ansible_environment, **options)
     rerun, _lines = run_ad_hoc(namespace, ansible_environment, **options)
 
@@ -243,9 +244,9 @@ def test_rerun_of_a_killed_fleet_resumes_all_updates(namespace, ansible_environm
                      manifest(1, "other:v1", "other", labels={"tier": "backend"}))
     options = {"label_selectors": ["tier in (backend)"], "image": "myimage:v2-slow",
                "concurrency": 3}
-    process = subprocess.Popen(ad_hoc_command(namespace, **options), env=ansible_environment,
-                               stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL, start_new_session=True)
+    process = ansible_cli.Popen(ad_hoc_command(namespace, **options), env=ansible_environment,
+                                stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL, start_new_session=True)
     eventually(lambda: len(namespace.rcs()) >= 7, "three successors")
     kill_processes(process)
 
@@ -290,7 +291,7 @@ def test_failure_stops_the_remaining_controllers(namespace, ansible_environment)
 def test_check_mode_changes_nothing(namespace, ansible_environment):
     make(namespace, *NAMES[:2])
 
-    process = subprocess.run(
+    process = ansible_cli.run(
         [*ad_hoc_command(namespace, names=NAMES[:2], image="myimage:v2"), "--check"],
         env=ansible_environment,
         capture_output=True,
@@ -321,9 +322,9 @@ def test_check_mode_changes_nothing(namespace, ansible_environment):
 def test_invalid_options_are_reported_without_a_traceback(
     namespace, ansible_environment, options, sentence
 ):
-    process = subprocess.run(ad_hoc_command(namespace, image="myimage:v2", **options),
-                             env=ansible_environment, capture_output=True,
-                             text=True, timeout=300, check=False)
+    process = ansible_cli.run(ad_hoc_command(namespace, image="myimage:v2", **options),
+                              env=ansible_environment, capture_output=True,
+                              text=True, timeout=300, check=False)
 
     assert (process.returncode and sentence in process.stdout
             and "Traceback" not in process.stdout + process.stderr)

@@ -15,6 +15,7 @@ import subprocess
 import threading
 from pathlib import Path
 
+import ansible_cli
 import pytest
 import yaml
 from objects import as_kind, eventually, manifest
@@ -40,9 +41,9 @@ def deployment(name, image, **container):
 def play(namespace, folder, environment, plays, *arguments):
     """Run a playbook in the folder, and return the completed process."""
     (folder / "play.yml").write_text(json.dumps(plays))
-    return subprocess.run(["ansible-playbook", "play.yml", *arguments], cwd=folder,
-                          env=environment, capture_output=True, text=True, timeout=240,
-                          check=False)
+    return ansible_cli.run(["ansible-playbook", "play.yml", *arguments], cwd=folder,
+                           env=environment, capture_output=True, text=True, timeout=240,
+                           check=False)
 
 
 @pytest.fixture

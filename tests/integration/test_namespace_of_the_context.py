@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
+import ansible_cli
 import pytest
 
 
@@ -22,8 +22,8 @@ def environment(namespace, ansible_environment):
 
 def ansible(environment, *command):
     """Run a command that must succeed, and return its output."""
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240,
-                         check=False)
+    run = ansible_cli.run(command, env=environment, capture_output=True, text=True, timeout=240,
+                          check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout + run.stderr
 

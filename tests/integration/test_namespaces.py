@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 
+import ansible_cli
 import pytest
 import yaml
 from namespace import RBAC, Namespace
@@ -79,8 +79,8 @@ def task(environment, *flags, succeeds=True, **options):
     """Run an ad-hoc task without the option namespace, and return the result and stderr."""
     command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
                json.dumps(options), *flags]
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300,
-                             check=False)
+    process = ansible_cli.run(command, env=environment, capture_output=True, text=True, timeout=300,
+                              check=False)
     assert (process.returncode == 0) == succeeds, process.stdout + process.stderr
     return json.loads(process.stdout.partition("=>")[2]), process.stderr
 

@@ -9,10 +9,10 @@ import contextlib
 import http.server
 import json
 import re
-import subprocess
 import threading
 from pathlib import Path
 
+import ansible_cli
 import pytest
 import yaml
 
@@ -73,9 +73,9 @@ def run_play(namespace, ansible_environment, tmp_path):
         environment = {**ansible_environment, "CHAT_WEBHOOK": f"{receiver_url}/{SECRET}",
                        "WEBHOOK_URL": f"{receiver_url}/hook",
                        "WEBHOOK_TOKEN": TOKEN}
-        run = subprocess.run(["ansible-playbook", "-vvv", "play.yml"], cwd=tmp_path,
-                             env=environment, capture_output=True,
-                             text=True, timeout=240, check=False)
+        run = ansible_cli.run(["ansible-playbook", "-vvv", "play.yml"], cwd=tmp_path,
+                              env=environment, capture_output=True,
+                              text=True, timeout=240, check=False)
         output = run.stdout + run.stderr
         assert (run.returncode == 0) == succeeds, output
         assert SECRET not in output and TOKEN not in output

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from xml.etree import ElementTree
 
+import ansible_cli
 import html5lib
 import pytest
 from namespace import Namespace
@@ -52,9 +52,9 @@ def report(namespace: Namespace, ansible_environment, tmp_path):
         page = tmp_path / "report.html"
         (tmp_path / "play.yml").write_text(PLAY.format(namespace=namespace.name, image=image,
                                                        page=page))
-        run = subprocess.run(["ansible-playbook", "play.yml"], cwd=tmp_path,
-                             env=ansible_environment, capture_output=True,
-                             text=True, timeout=180, check=False)
+        run = ansible_cli.run(["ansible-playbook", "play.yml"], cwd=tmp_path,
+                              env=ansible_environment, capture_output=True,
+                              text=True, timeout=180, check=False)
         assert run.returncode == 0, run.stdout + run.stderr
         return html5lib.HTMLParser(strict=True).parse(page.read_text(encoding="utf-8"))
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import subprocess
 import types
 
+import ansible_cli
 import gateway_api
 import pytest
 import writes
@@ -363,7 +363,7 @@ def test_ad_hoc_command_splits_and_restores(namespace, ansible_environment, tmp_
     edge = begin(namespace)
 
     def adhoc(arguments, *flags):
-        done = subprocess.run(
+        done = ansible_cli.run(
             ["ansible", "localhost", "-m", "baton.kubernetes.traffic_split", "-a",
              f"name=foo route=edge namespace={namespace.name} {arguments}", *flags],
             cwd=tmp_path, env=ansible_environment, capture_output=True, text=True, timeout=120,

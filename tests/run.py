@@ -186,7 +186,8 @@ TIERS = {
     "workflows": Tier(["go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"],
                       missing=no_go, files=(".github",)),
     "docs": Tier(["python tests/docsite"], takes_one_processor=True, files=DOCS_FILES),
-    "unit-sample": Tier([f"env RELEASES=20 {UNIT} -m 'not full and not long and not browser'"]),
+    "unit-sample": Tier([f"env RELEASES=20 FORGERIES=60 {UNIT} "
+                         "-m 'not full and not long and not browser'"]),
     "unit": Tier([f"{UNIT} {COVERAGE}"], minutes=60),
     "browser": Tier(
         [f"python tests/cluster/debian.py {BROWSER}", f"{PYTEST} -m browser tests/unit/report"],

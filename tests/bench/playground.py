@@ -291,8 +291,8 @@ class Playground:
         if not rollout.closed:
             raise SystemExit("nothing was handed over")
         return HandoverTimes(rollout.closed, rollout.until_reparented, self._bare_patches(pods),
-                          watch.without_controller,
-                          watch.created - pods)
+                             watch.without_controller,
+                             watch.created - pods)
 
     def _bare_patches(self, pods: int) -> float:
         """Return the seconds to patch a field of the owner references of all pods."""
@@ -407,8 +407,8 @@ class Playground:
         if process.returncode or not result["changed"]:
             raise SystemExit(f"nothing was updated: {result['msg']}")
         return FleetRollout(seconds, self._client_requests.total() - before, memory / 1024,
-                          self._client_requests.refused() - refused,
-                          cpu_of_children() - processor)
+                            self._client_requests.refused() - refused,
+                            cpu_of_children() - processor)
 
     def roll_deployments(self, image: str) -> Rollout:
         """Patch all Deployments, and wait until their rollouts are complete."""

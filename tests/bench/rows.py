@@ -415,7 +415,7 @@ def kubectl(bench: Bench) -> list[Row]:
             bench.with_fewer_runs(),
             f"{pods} pods by {KUBECTL}",
             lambda: ours.all_clients(lambda: ours.roll(name="foo", namespace=ours.namespace,
-                                                     image=next(versions))),
+                                                       image=next(versions))),
             lambda: theirs.all_clients(lambda: theirs.roll_by_kubectl(program, next(versions))),
             lambda: deployments.all_clients(lambda: deployments.roll_deployments(next(versions))),
         )
@@ -547,7 +547,7 @@ def _deployment_rollouts(bench: Bench, pods: int) -> list[Rollout]:
         playground.until_ready()
         task = {"kind": "Deployment", "name": "bar", "namespace": playground.namespace}
         (runs,) = measure_alternately(bench.with_fewer_runs(), f"Deployment of {pods} pods",
-                           lambda: playground.roll(**task, image=next(versions)))
+                                      lambda: playground.roll(**task, image=next(versions)))
     return runs
 
 

@@ -224,8 +224,8 @@ UPDATE_DAEMON_SET, ROLLBACK_DAEMON_SET = {**UPDATE, **DAEMON_SET}, {**ROLLBACK, 
 PAUSE_DAEMON_SET = {**UPDATE_DAEMON_SET, "pause_at": "1"}
 ON_NODES = {"nodeAffinity": {
     "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [
-    {"key": "kubernetes.io/hostname", "operator": "In",
-     "values": [f"fake-{number}" for number in range(REPLICAS)]}]}]}}}
+        {"key": "kubernetes.io/hostname", "operator": "In",
+         "values": [f"fake-{number}" for number in range(REPLICAS)]}]}]}}}
 
 
 def create_daemon_set(world: World) -> None:

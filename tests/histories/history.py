@@ -34,7 +34,7 @@ BROKEN = "myimage:v9-noconfig"
 IMPATIENT = {"failure_grace": 1, "progress_deadline": 10}
 #: Fields of spec that the user sets: an update restores them at its end.
 USER_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds",
-              "paused", "podManagementPolicy")
+               "paused", "podManagementPolicy")
 
 
 def _rolling(**numbers: t.Any) -> Json:
@@ -330,9 +330,9 @@ class History(RuleBasedStateMachine):
     @rule(choice=st.integers(1, 9))
     def change_own_strategy(self, choice: int) -> None:
         specs = USER_SPECS[self.kind]
-        self.world.set_user_fields(self.kind, self.name,
-                           {field: value for field, value in specs[choice % len(specs)].items()
-                            if field != "podManagementPolicy"})
+        fields = {field: value for field, value in specs[choice % len(specs)].items()
+                  if field != "podManagementPolicy"}
+        self.world.set_user_fields(self.kind, self.name, fields)
         self.user_fields = self._current_user_fields()
         self.is_disturbed = True  # the controller manager now replaces pods of OnDelete
 
@@ -569,8 +569,8 @@ class History(RuleBasedStateMachine):
         self.is_migrating = (is_migration or self.is_migrating) and ended.outcome != "done"
         # A migration that was killed before its first handover leaves an empty ReplicaSet.
         self.has_abandoned_migration = (not is_migration
-                             and (self.has_abandoned_migration
-                                  or (self.pending or {}).get("state") == "migrated"))
+                                        and (self.has_abandoned_migration
+                                             or (self.pending or {}).get("state") == "migrated"))
         if ended.outcome == "done":
             phase = ended.result["rollout"]["phase"]
             self.pending = None if phase == "complete" else params
@@ -594,7 +594,7 @@ class History(RuleBasedStateMachine):
         elif ended.outcome == "killed":
             self.pending = params
             self.are_user_fields_lost = (self.are_user_fields_lost or "max_unavailable" in params
-                                or "max_surge" in params)
+                                         or "max_surge" in params)
         elif phase := ended.result.get("rollout", {}).get("phase"):
             if phase == "complete":
                 self.pending, self.starting_tasks = None, []

@@ -308,7 +308,7 @@ class RealWorld:
     def _wait_for_nodes(self, count: int) -> None:
         eventually(lambda: (self.get("DaemonSet", "foo") or {}).get("status", {}).get(
             "desiredNumberScheduled") == count,
-                   f"a DaemonSet on {count} nodes")
+            f"a DaemonSet on {count} nodes")
 
     def _items(self, kind: str) -> list[Json]:
         return self.namespace.call("GET", RESOURCES[kind].format(self.namespace.name))["items"]

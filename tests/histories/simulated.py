@@ -157,7 +157,7 @@ class SimulatedWorld:
 
     def check(self, params: Json) -> Ended:
         return self._run(params,
-                           lambda request: driver.simulate(choose(request), request, self.gateway))
+                         lambda request: driver.simulate(choose(request), request, self.gateway))
 
     def wait_until_idle(self) -> None:
         self.gateway.settle()
@@ -289,5 +289,3 @@ class SimulatedWorld:
         except RolloutError as error:
             return Ended("refused", error.progress, error.message)
         return Ended("done", result, result["msg"])
-
-

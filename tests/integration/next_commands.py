@@ -50,7 +50,7 @@ SITES: dict[str, str] = {
     "explain/pod_health.py::_cause": PART,
     "explain/old_pods.py::": SHOWS,
     "explain/old_pods.py::_old_pod_causes": "not executed here: test_stateful_set and "
-                                        "test_broken_rollouts check the named pod",
+    "test_broken_rollouts check the named pod",
     "explain/report.py::pause_commands": "test_commands_of_a_pause_end_the_pause",
     "explain/failure_reasons.py::": "not executed: suggestions about pods; most only show objects, "
                                     "the others change objects that the template needs",

@@ -211,7 +211,7 @@ def test_outcome_of_each_query(namespace, export_pods, run_analysis):
         assert result.get("outcome") == outcome and message in result["msg"], (title, result)
         assert bool(result.get("failed")) is (outcome != "passed"), title
     passed = run_analysis({**NO_DATA, "name": "nothing"}, SUCCESS, name="foo.bar",
-                      on_inconclusive="pass", count=2)
+                          on_inconclusive="pass", count=2)
     assert (passed["outcome"] == "inconclusive" and "failed" not in passed
             and len(passed["measurements"]) == 4)
     assert ("which counts as passed (on_inconclusive): nothing, measurement 2 of 2: no data"
@@ -263,7 +263,7 @@ def test_prometheus_with_tls_and_a_password(namespace, export_pods, run_analysis
                 run_analysis(metric,
                              **{**trusted, "prometheus_url": f"https://me:s3cret@{address}"}),
                 run_analysis(metric, prometheus_url=f"https://me:s3cret@{address}",
-                         prometheus_validate_certs=False)]
+                             prometheus_validate_certs=False)]
         bad = [run_analysis(metric,
                             **{**trusted, "prometheus_url": f"https://me:wr0ng@{address}"}),
                run_analysis(metric, **trusted),

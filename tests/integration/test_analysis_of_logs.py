@@ -139,7 +139,7 @@ def test_log_is_read_up_to_the_limit(namespace, kubelet):
     warnings = []
 
     (measurement,) = run_analysis(namespace, BY_MINUTE | {"max": 0},
-                              warn=warnings.append)["measurements"]
+                                  warn=warnings.append)["measurements"]
 
     assert (measurement["new"] == pytest.approx(6000, rel=0.05)
             and 3000 < measurement["samples"] < 6000)

@@ -281,7 +281,7 @@ def test_next_commands_of_a_failed_job_are_launches(namespace, jobs):
     relaunch = "relaunch the job, or launch the job template *Update shop* again"
     assert job.status == "failed" and artifacts(job)["commands"] == [
         relaunch, f"launch the job template *Rollback* with controller foo, controller_namespace "
-               f"{namespace.name}"]
+        f"{namespace.name}"]
     options = {"name": "foo", "namespace": "{{ controller_namespace }}", "image": "{{ image }}",
                "failure_grace": 1}
     tasks = [{"baton.kubernetes.rolling_update": options, "register": "update",
@@ -299,7 +299,7 @@ def test_next_commands_of_a_failed_job_are_launches(namespace, jobs):
     plain = artifacts(jobs.launch("plain.yml", files={"plain.yml": [play]}, **in_awx))
 
     rollback = (f"launch a job that runs baton.kubernetes.rolling_update with name=foo "
-            f"namespace={namespace.name} state=rolled_back")
+                f"namespace={namespace.name} state=rolled_back")
     assert plain["commands"][-2:] == [relaunch, f"{rollback} failure_grace=1"]
     assert plain["rollback"] == rollback and plain["other"] == [f"{rollback} failure_grace=1"]
     assert "ansible localhost" not in plain["msg"]

@@ -188,8 +188,8 @@ class SecretScanner:
                     content = path.read_bytes()
                     if any(secret in content for secret in self.secrets):
                         self.findings.add(path.name if path in files
-                                       else content.replace(b"\0",
-                                                            b" ").decode(errors="replace")[:200])
+                                          else content.replace(b"\0",
+                                                               b" ").decode(errors="replace")[:200])
 
 
 class Proxy(socketserver.ThreadingTCPServer):

@@ -48,7 +48,8 @@ def namespace_selector(namespace, second):
     """Provide a label selector of both namespaces, and allow the user to list namespaces."""
     for place in (namespace, second):
         place.call("PATCH", f"/api/v1/namespaces/{place.name}",
-                  {"metadata": {"labels": {LABEL: namespace.name}}}, "application/merge-patch+json")
+                   {"metadata": {"labels": {LABEL: namespace.name}}},
+                   "application/merge-patch+json")
     revoke = allow_listing(namespace)
     yield f"{LABEL}={namespace.name}"
     revoke()
@@ -128,8 +129,8 @@ def test_namespaces_are_selected_by_label(
     if "StatefulSet" in kinds:
         for place in (namespace, second):
             place.call("PATCH", f"{RBAC}/namespaces/{place.name}/roles/baton",
-                      {"rules": role() + role("baton-stateful-sets")},
-                      "application/merge-patch+json")
+                       {"rules": role() + role("baton-stateful-sets")},
+                       "application/merge-patch+json")
             eventually(lambda place=place: is_allowed(namespace, {
                 "namespace": place.name, "group": "apps", "resource": "statefulsets",
                 "verb": "watch"}), "the Role for StatefulSets")
@@ -173,8 +174,9 @@ def test_next_namespace_is_not_started_after_a_failure(
         place.make_primary(1)
 
     result, _stderr = task(
-        ansible_environment, succeeds=False, names=["foo"], namespaces=[namespace.name,
-        second.name], concurrency=1, image="myimage:v3-absent", failure_grace=1)
+        ansible_environment, succeeds=False, names=["foo"],
+        namespaces=[namespace.name, second.name], concurrency=1, image="myimage:v3-absent",
+        failure_grace=1)
 
     assert [entry["skipped"] for entry in result["results"]] == [False, True]
     assert images(second) == {"myimage:v1"}
@@ -188,8 +190,8 @@ def test_namespace_without_permission_is_named_before_the_first_write(
     try:
         namespace.make_primary(1)
         result, _stderr = task(
-            ansible_environment, succeeds=False, names=["foo"], namespaces=[namespace.name,
-            forbidden.name], image="myimage:v2")
+            ansible_environment, succeeds=False, names=["foo"],
+            namespaces=[namespace.name, forbidden.name], image="myimage:v2")
     finally:
         forbidden.delete()
 
@@ -235,4 +237,3 @@ def test_watches_of_many_namespaces_leave_connections_for_requests(
             place.delete()
 
     assert len(result["results"]) == 12 and all(entry["changed"] for entry in result["results"])
-

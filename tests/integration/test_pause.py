@@ -104,7 +104,7 @@ def test_check_mode_plans_up_to_the_pause(namespace):
 
     planned, executed = namespace.check(image="myimage:v2",
                                         pause_at="40%"), namespace.roll(
-                                        image="myimage:v2", pause_at="40%")
+        image="myimage:v2", pause_at="40%")
 
     assert ([(step["action"], step["to"]) for step in planned["steps"]]
             == [(step["action"], step["to"]) for step in executed["steps"]])

@@ -79,8 +79,8 @@ def test_repeated_updates_and_rollback_to_a_revision(namespace):
     namespace.make_replica_set(REPLICAS)
     with namespace.observer() as observer:
         for request in ({"image": "myimage:v2"}, {"image": "myimage:v3"},
-                     {"state": "rolled_back", "to_revision": 1},
-                     {"state": "restarted"}):
+                        {"state": "rolled_back", "to_revision": 1},
+                        {"state": "restarted"}):
             update(namespace, **request)
             assert names(namespace) == ["foo"] and len(namespace.pods()) == REPLICAS
 

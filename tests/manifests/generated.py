@@ -32,8 +32,8 @@ MAX_OPTIONAL_FIELDS = 5
 
 _TEXTS = (st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
           | st.sampled_from((
-    "", " ", "a && b < c > d", 'it\'s "quoted" \\ $(VAR) $${X} `id`', "ü\u2028🚀\r\n", "yes",
-    "0123", "1e3", "null", "{{ x }}")))
+              "", " ", "a && b < c > d", 'it\'s "quoted" \\ $(VAR) $${X} `id`', "ü\u2028🚀\r\n",
+              "yes", "0123", "1e3", "null", "{{ x }}")))
 _NAMES = st.sampled_from(("a", "b", "data", "app-1", "x" * 15))
 _PORTS = st.integers(1, 65535) | st.sampled_from((53, 80, 8080))
 _PATHS = st.sampled_from(("/", "/a", "/etc/a b & c", "/data", "/x<y>", "a", "a/b"))

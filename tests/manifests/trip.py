@@ -378,5 +378,3 @@ def _without_times(steps: list[Json]) -> list[Json]:
 
 def _summary(steps: list[Json]) -> str:
     return "; ".join(f"{step['action']} {step['name']}" for step in steps)
-
-

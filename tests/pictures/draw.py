@@ -100,10 +100,10 @@ def _line(x: float, y: int, text: str, kind: str) -> str:
 def _picture(height: int, title: str, style: str, body: list[str]) -> str:
     light, dark = re.findall(r":root \{(.*?)\}", CSS.read_text("utf-8"), re.DOTALL)
     colors = (f"svg {{{_joined(light)}}}\n@media (prefers-color-scheme: dark) {{ svg "
-               f"{{{_joined(dark)}}} }}\n"
-               "text { fill: var(--text); } .muted { fill: var(--muted); }\n"
-               ".good { fill: var(--good); } .bad { fill: var(--bad); }\n"
-               ".frame { fill: var(--page); stroke: var(--rule); }")
+              f"{{{_joined(dark)}}} }}\n"
+              "text { fill: var(--text); } .muted { fill: var(--muted); }\n"
+              ".good { fill: var(--good); } .bad { fill: var(--bad); }\n"
+              ".frame { fill: var(--page); stroke: var(--rule); }")
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'viewBox="0 0 {WIDTH} {height}" '

@@ -125,8 +125,8 @@ def documents(whole: Json) -> list[str]:
             setting, number = (("updateStrategy", "partition") if "updateStrategy" in whole[field]
                                else ("strategy", "maxSurge"))
             strategies = ({"type": kind, "rollingUpdate": {number: wrong, "maxUnavailable": wrong}}
-                     for wrong in INVALID_VALUES
-                     for kind in (wrong, "RollingUpdate"))
+                          for wrong in INVALID_VALUES
+                          for kind in (wrong, "RollingUpdate"))
             texts += ({**whole, field: {**whole[field], setting: wrong}}
                       for wrong in (*strategies, *INVALID_VALUES, {"type": "OnDelete"}))
     return [json.dumps(document) for document in texts]

@@ -198,8 +198,8 @@ def test_documented_error_probabilities_of_samples_are_exact():
     """Each probability is exact for a version with this error rate and a limit of 1%."""
     page = (ROOT / "docs" / "how-to" / "analysis.md").read_text(encoding="utf-8")
     slow, typical = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
-                       for misses in counts)
-                   for share, counts in ((0.2, range(61)), (0.045, range(61, 601))))
+                         for misses in counts)
+                     for share, counts in ((0.2, range(61)), (0.045, range(61, 601))))
     assert (f"passes with a probability of {slow:.0e}, "
             f"one in which 4.5% are fails with {typical:.0e}") in page.replace("\n", " ")
     rows = re.findall(r"^ +\| ([\d,]+) \| \d+ ± [\d.]+ \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|$",

@@ -49,8 +49,8 @@ def test_imported_files_parse_on_an_older_python(path):
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_python_version_is_checked_before_other_imports(path):
     own_imports = [node for node in ast.walk(ast.parse(path.read_text("utf-8")))
-            if isinstance(node, ast.ImportFrom)
-            and str(node.module).startswith("ansible_collections")]
+                   if isinstance(node, ast.ImportFrom)
+                   and str(node.module).startswith("ansible_collections")]
 
     assert own_imports[0].names[0].name == "floor"
 

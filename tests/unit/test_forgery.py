@@ -163,8 +163,8 @@ def test_each_key_of_an_annotation_or_label_has_forged_values():
              if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     other_tools = r"argoproj\.io|fluxcd\.io|helm\.sh"
     similar = {text for text in texts
-             if re.fullmatch(rf"[a-z.-]*(kubernetes\.io|baton\.kubernetes|{other_tools})/[a-z-]+",
-                             text)}
+               if re.fullmatch(rf"[a-z.-]*(kubernetes\.io|baton\.kubernetes|{other_tools})/[a-z-]+",
+                               text)}
 
     assert (constants | similar) - {"node.kubernetes.io/unschedulable"} - set(KEYS) == set()
 

@@ -34,7 +34,7 @@ def pins(path):
 def test_a_lock_file_has_the_required_versions_and_a_hash_of_each_package(lock):
     locked = pins(lock)
     required = {name: version for path in LOCKS[lock]
-              for name, (version, _hashes) in pins(path).items()}
+                for name, (version, _hashes) in pins(path).items()}
 
     assert required
     assert {name: locked.get(name, ("none", 0))[0] for name in required} == required

@@ -112,7 +112,7 @@ def check_documentation(variables: dict[str, str]) -> None:
 
 
 def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str],
-          *options: str) -> None:
+              *options: str) -> None:
     """Run integration tests with the Ansible commands of these versions."""
     with tempfile.TemporaryDirectory(prefix="baton-tests-") as place:
         # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.

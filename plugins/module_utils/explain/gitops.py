@@ -133,8 +133,8 @@ def _argo(managed: Managed) -> Manager | None:
              else [text(managed.labels, ARGO_LABEL) or text(managed.labels, INSTANCE)])
     application = "/".join(names) if len(names) <= 2 and all(map(is_name, names)) else ""
     return Manager(f"Argo CD{_in_parentheses('application', application)}",
-                    "at its next sync (with self-heal, within seconds)", "stop automatic syncs",
-                    f"argocd app set {application or 'APPLICATION'} --sync-policy none")
+                   "at its next sync (with self-heal, within seconds)", "stop automatic syncs",
+                   f"argocd app set {application or 'APPLICATION'} --sync-policy none")
 
 
 def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | None:
@@ -159,7 +159,7 @@ def _flux(connection: Connection, managed: Managed, kind: str, resource: str,
     command = (f"{shell.kubectl(connection, namespace or 'NAMESPACE')} patch {resource} "
                f"{name or 'NAME'} {_SUSPEND_PATCH}")
     return Manager(f"Flux{_in_parentheses(kind, f'{namespace}/{name}' if name else '')}", when,
-                    "suspend it", command)
+                   "suspend it", command)
 
 
 def _helm(connection: Connection, managed: Managed) -> Manager | None:
@@ -169,10 +169,10 @@ def _helm(connection: Connection, managed: Managed) -> Manager | None:
         return None
     name, namespace = _valid_names(managed.annotations, HELM_RELEASE)
     return Manager(f"Helm{_in_parentheses('release', name)}",
-                    "at the release's next upgrade or rollback",
-                    advice="Make the same change in the values of the release. To show them: "
-                    f"{shell.helm(connection, namespace or 'NAMESPACE')} get values "
-                    f"{name or 'RELEASE'}")
+                   "at the release's next upgrade or rollback",
+                   advice="Make the same change in the values of the release. To show them: "
+                   f"{shell.helm(connection, namespace or 'NAMESPACE')} get values "
+                   f"{name or 'RELEASE'}")
 
 
 def _valid_names(metadata: t.Mapping[str, t.Any], keys: tuple[str, str]) -> tuple[str, str]:

@@ -121,7 +121,7 @@ def _unready_pods(view: View) -> Values:
     for name, pods in view.status.pods.items():
         unready = [pod for pod in pods if not pod_health.is_healthy(pod)]
         explained = diagnosis.merge(cause for pod in unready
-                                for cause in diagnosis.pod_causes(request, pod, ()))
+                                    for cause in diagnosis.pod_causes(request, pod, ()))
         for cause in explained:
             yield {"cause": cause.sentence, "advice": cause.suggestion}
         if unready and not explained:

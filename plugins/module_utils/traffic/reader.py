@@ -70,7 +70,7 @@ class ClusterReader:
             name = text(mapping(item, "spec"), "gatewayClassName")
             try:
                 stored = self._gateway.http.get(f"/apis/{GATEWAY_API}/v1/gatewayclasses",
-                                               "GatewayClass", "", name)
+                                                "GatewayClass", "", name)
             except Refused:
                 stored = None
             features = objects(mapping(stored, "status"), "supportedFeatures")

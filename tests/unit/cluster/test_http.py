@@ -159,7 +159,7 @@ def test_rejected_write_quotes_the_reason_of_the_server(
 
 def test_missing_permission_names_verb_and_resource(gateway, api):
     reason = ('replicationcontrollers "foo" is forbidden: User "me" cannot patch resource '
-             '"replicationcontrollers"')
+              '"replicationcontrollers"')
     api.answers.append(status(403, reason))
 
     with pytest.raises(RolloutError) as error:

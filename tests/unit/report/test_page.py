@@ -264,7 +264,7 @@ def with_attack(item):
     """Return the data with the attack in each text and key that the cluster or a user can set."""
     if isinstance(item, dict):
         own_keys = ("at", "phase", "started", "ended", "action",
-                *(["outcome"] if "metric" in item else []))
+                    *(["outcome"] if "metric" in item else []))
         return {key: {region + ATTACK: hosts for region, hosts in element.items()}
                 if key == "regions"
                 else element if key in own_keys else with_attack(element) for key,

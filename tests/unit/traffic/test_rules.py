@@ -146,7 +146,7 @@ def test_backend_that_another_client_has_added_is_kept():
 
 def test_services_of_other_kinds_and_namespaces_are_not_of_the_split():
     foreign = [backend("foo", kind="Other"), backend("foo", group="x"),
-              backend("foo", namespace="other")]
+               backend("foo", namespace="other")]
 
     assert rules.services_of([rule(*foreign)], NAMESPACE) == []
     assert divided([rule(item) for item in foreign]) == [rule(item) for item in foreign]

@@ -258,7 +258,7 @@ def test_versions_come_from_the_pods_of_the_controllers():
     holders = (Holder(primary, None), Holder(successor, {}))
 
     versions = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
-                               gateway(old, foreign, new), status(*holders))
+                                  gateway(old, foreign, new), status(*holders))
     assert versions.new == "bbb" and versions.unlabeled == (old,) and len(versions.old) == 10
     with pytest.raises(RolloutError, match="does not distinguish the old from the new pods"):
         split_run.versions(types.SimpleNamespace(creates_successor=False), UPDATE,

@@ -439,7 +439,7 @@ class Explorer:
             cluster.pods)
         # the model changes the first matching pod, so all pods must be equal
         is_undisturbed = (not died and cluster.deletions == self.deletions
-                    and cluster.replacements == self.replacements)
+                          and cluster.replacements == self.replacements)
         assert (not is_undisturbed
                 or len({pod[:3] for pod in cluster.pods if pod.owner != pod.cached_owner}) <= 1)
         assert (not is_undisturbed

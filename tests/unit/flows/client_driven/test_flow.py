@@ -53,7 +53,7 @@ class SlowCluster(Cluster):
             self.starts += [self.clock.now] * (len(self.cluster.terminating) - len(self.starts))
             self.max_running = max(self.max_running, len(self.cluster.pods))
             self.max_total = max(self.max_total,
-                                   len(self.cluster.pods) + len(self.cluster.terminating))
+                                 len(self.cluster.pods) + len(self.cluster.terminating))
         while self.starts and self.clock.now >= self.starts[0] + self.seconds:
             self.starts.pop(0)
             self.cluster.make(Move("end", self.cluster.terminating[0].owner))

@@ -176,7 +176,7 @@ def test_revision_history_limit_0():
     result = world.run_task(**update_to(2), revision_history_limit=0)
 
     assert (revision_steps(result), world.called("revisions"), result["warnings"]) == ([], [],
-                                                                                          [])
+                                                                                       [])
 
 
 @pytest.mark.parametrize("params",

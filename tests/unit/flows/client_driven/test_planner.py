@@ -336,7 +336,7 @@ SCALE = ("if 300 is right:\nkubectl -n default scale rc {0} --replicas={1}\nif n
          "default annotate rc {2} "
          f"{object_meta.ORIGINAL}- {object_meta.DESIRED}-\nthen run the same task again")
 CLOSED_TEMPLATE = (f"the priority class {CLOSED} closes its template, so failed pods "
-                      "are not replaced: ")
+                   "are not replaced: ")
 WITHOUT_TAKEOVER = (f"{CLOSED_TEMPLATE}another client removed the annotation "
                     f"{object_meta.TAKEOVER} "
                     "during a "

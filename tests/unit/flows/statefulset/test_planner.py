@@ -608,7 +608,7 @@ def test_previous_template_is_ambiguous_without_pods(revision, version):
 
 
 ALL_UNAVAILABLE = {"type": "RollingUpdate",
-                    "rollingUpdate": {"partition": 0, "maxUnavailable": "100%"}}
+                   "rollingUpdate": {"partition": 0, "maxUnavailable": "100%"}}
 DEPLOYMENT_STRATEGY = {"type": "RollingUpdate",
                        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 FORGED_FIELDS = {

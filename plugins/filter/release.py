@@ -4,7 +4,7 @@
 
 """Filters of the roles and playbooks: wrappers of module_utils/release.
 
-Each filter is documented in the YAML file of its name.
+The YAML file with the name of a filter documents it.
 """
 
 from __future__ import annotations

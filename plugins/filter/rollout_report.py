@@ -11,8 +11,8 @@ version_added: 0.1.0
 description:
   - Renders a self-contained page from the results of M(baton.kubernetes.rolling_update), in the
     form in which the role P(baton.kubernetes.image_bump#role) collects them.
-  - The charts of the controllers' sizes, and of the measurements of analyses, require the Python
-    package C(drawsvg). Without the package, the page contains tables only, and says so.
+  - The charts of the number of pods over time, and of the measurements of analyses, require the
+    Python package C(drawsvg). Without the package, the page contains tables only, and says so.
   - All text is HTML-escaped, including text from the cluster. M(ansible.builtin.template) does not
     escape text, even if the template enables Jinja2's C(autoescape).
 author:
@@ -28,14 +28,15 @@ options:
         missing value is shown as not known.
       - C(stages) is a list of dictionaries with the keys C(stage), C(started), C(ended), C(outcome)
         and C(checks).
-      - Each check has the keys C(file), C(outcome), C(message) and C(at). For an analysis,
-        C(measured) contains C(name), C(metrics) and C(measurements) of its result.
-      - C(results) contains the return values C(results) of M(baton.kubernetes.rolling_update), of
-        all tasks in order.
-      - For several clusters, C(clusters) contains a dictionary with these keys for each cluster, by
-        its name, and C(regions) contains the names of the clusters of each region. The page is then
-        a table of the clusters, with links to the pages of the clusters, whose file names are in
-        C(page).
+      - Each check has the keys C(file), C(outcome), C(message) and C(at). A check that is an
+        analysis also has the key C(measured), a dictionary with C(name), C(kind), C(metrics) and
+        C(measurements) from the result of M(baton.kubernetes.rollout_analysis).
+      - C(results) is the concatenation of the return values C(results) of all tasks with
+        M(baton.kubernetes.rolling_update), in order.
+      - For several clusters, C(clusters) maps the name of each cluster to a dictionary with the
+        keys above and C(page), the file name of the cluster's own page. C(regions) maps the name of
+        each region to the names of its clusters. The page is then a table of the clusters, with
+        links to their own pages.
     type: dict
     required: true
   template:

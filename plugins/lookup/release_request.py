@@ -66,8 +66,8 @@ class Variables:
         self.role, self.variables, self.template = role, variables, template
         self.extra = extra or {}
         self.errors: list[str] = []
-        self.is_short = bool(self.value(f"__{role}_short_names", default=False))
-        self.layer = ("role" if not self.is_short else "awx" if "awx_job_id" in variables
+        self.has_short_names = bool(self.value(f"__{role}_short_names", default=False))
+        self.layer = ("role" if not self.has_short_names else "awx" if "awx_job_id" in variables
                       else "playbook")
 
     def value(self, *names: str, default: t.Any = "") -> t.Any:
@@ -83,20 +83,21 @@ class Variables:
                     return value
         return default
 
-    def own(self, option: str, default: t.Any = "") -> t.Any:
-        """Return the value of a variable that is not an option of the module."""
+    def role_variable(self, option: str, default: t.Any = "") -> t.Any:
+        """Return the value of the variable ROLE_OPTION; short names are not read."""
         return self.value(f"{self.role}_{option}", default=default)
 
     def request(self, load: t.Callable[[str], t.Any]) -> Json:
         """Return the request, which release/request.py parses; load reads a YAML file."""
         files = {hook: [self._file(path, load) for path in self._entries(f"{hook}_tasks")]
                  for hook in HOOKS}
-        selection = {"name": self.own("name"), "names": self._entries("names", comma=True),
+        selection = {"name": self.role_variable("name"),
+                     "names": self._entries("names", comma=True),
                      "label_selectors": self._entries("label_selectors")}
         options = {option: value
                    for option, value in self.options().items() if option not in SELECTIONS}
-        self.errors += self._removed()
-        requested = self.own("analysis")
+        self.errors += self._errors_of_removed_variables()
+        requested = self.role_variable("analysis")
         try:
             parsed = (yaml.safe_load(requested) if isinstance(requested, str) and requested
                       else requested or [])
@@ -105,11 +106,11 @@ class Variables:
             self.errors.append(f"{self.role}_analysis is not YAML: {error}")
         if isinstance(parsed, list) and all(isinstance(analysis, dict) for analysis in parsed):
             self.errors += [f"{self.role}_analysis: {error}" for error in analyses.validate(parsed)]
-        page = report_path(str(self.own("report")))
+        page = report_path(str(self.role_variable("report")))
         return {"role": self.role, "layer": self.layer, "selection": selection, "options": options,
                 "previous": self._dictionary(f"{self.role}_previous_images"),
                 "stages": self._entries("stages", comma=True), "analyses": parsed, "files": files,
-                "approve_within": str(self.own("approve_within")), "report": page,
+                "approve_within": str(self.role_variable("approve_within")), "report": page,
                 "has_page": bool(page) and os.path.exists(page),
                 "has_artifacts": bool(self.value(f"__{self.role}_has_artifacts", default=False)),
                 "check_mode": bool(self.value("ansible_check_mode", default=False)),
@@ -117,17 +118,17 @@ class Variables:
                 else str(self.variables.get("inventory_hostname", "")),
                 "job_template": str(self.value("awx_job_template_name")) if self.layer == "awx"
                 else "",
-                **self._repeatable(options | selection),
+                **self._repeatable_options(options | selection),
                 "errors": list(map(self._with_user_names, dict.fromkeys(self.errors)))}
 
-    def _repeatable(self, values: Json) -> Json:
+    def _repeatable_options(self, values: Json) -> Json:
         """Return the options and the cluster that a command of the playbook repeats.
 
         user_options is empty if the command also has other variables, an inventory, or an analysis,
         whose credentials must not reach the output. A kubeconfig that is not a path becomes None.
         """
         extra, options = set(self.extra), documented_options(self.role)
-        names = {short for name in options for short in short_names(_short(name, self.role))}
+        names = {short for name in options for short in short_names(_option_of(name, self.role))}
         cluster = {name: self.extra[name] for name in CLUSTER_VARIABLES if name in self.extra}
         kubeconfig = cluster.get("kubeconfig")
         if kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)):
@@ -135,30 +136,30 @@ class Variables:
         inventory = list(context.CLIARGS.get("inventory") or ())
         is_repeatable = (self.layer == "playbook" and extra <= {*names, *cluster, *options}
                          and inventory in ([], list(C.DEFAULT_HOST_LIST))
-                         and not self.own("analysis"))
-        values = {_short(name, self.role): self.own(_short(name, self.role))
+                         and not self.role_variable("analysis"))
+        values = {_option_of(name, self.role): self.role_variable(_option_of(name, self.role))
                   for name in options} | values
         values = {option: value for option, value in values.items() if not is_empty(value)
                   and value != options[f"{self.role}_{option}"].get("default")}
         return {"user_options": values if is_repeatable else {}, "cluster": cluster}
 
-    def _removed(self) -> t.Iterator[str]:
+    def _errors_of_removed_variables(self) -> t.Iterator[str]:
         """Yield an error for each variable of an earlier version, with the replacement.
 
         A short name counts only as an extra variable (-e), because another variable of the user may
         have the same name.
         """
-        for option, instead in REMOVED_FROM_ROLES.items():
+        for option, replacement in REMOVED_FROM_ROLES.items():
             name = f"{self.role}_{option}"
-            if name in self.variables or (self.is_short and option in self.extra):
-                yield f"{name} was removed: {instead}"
+            if name in self.variables or (self.has_short_names and option in self.extra):
+                yield f"{name} was removed: {replacement}"
 
     def _with_user_names(self, error: str) -> str:
-        """Replace the names of the role's variables by the names that the user has typed."""
+        """Replace the names of the role's variables by the short names that the user has typed."""
         if self.layer != "role":
             for name in sorted(specs(self.role), key=len, reverse=True):
                 error = error.replace(name,
-                                      variable(self.role, self.layer, _short(name, self.role)))
+                                      variable(self.role, self.layer, _option_of(name, self.role)))
         return error.replace(f"{self.role}_", "") if self.layer != "role" else error
 
     @property
@@ -179,7 +180,7 @@ class Variables:
         images = f"{self.role}_images"
         if images in values:
             values[images] = self._read(images, values[images])
-        return {_short(name, self.role): value for name, value in values.items()}
+        return {_option_of(name, self.role): value for name, value in values.items()}
 
     def _dictionary(self, name: str) -> Json:
         return self._read(name, self.value(name, default={}))
@@ -194,19 +195,18 @@ class Variables:
 
     def _names(self, name: str) -> list[str]:
         """Return the names of a variable by precedence: an extra variable (-e), the short name."""
-        option = _short(name, self.role)
+        option = _option_of(name, self.role)
         # The playbook rollback sets rollback_image itself: either to `image`, or to the images that
         # the previous job replaced.
-        short = (short_names(option) if self.is_short
+        short = (short_names(option) if self.has_short_names
                  and not (self.role == "rollback" and option in IMAGES) else [])
         return [name, *short] if name in self.extra else [*short, name]
 
     def _entries(self, option: str, comma: bool = False) -> list[str]:
-        return entries.entries(self.own(option), comma)
+        return entries.entries(self.role_variable(option), comma)
 
     def _file(self, typed: str, load: t.Callable[[str], t.Any]) -> Json:
-        """Find a task file in the folder of the playbook, its folder tasks, or the current folder.
-        """
+        """Find a task file in the playbook's folder, its folder tasks, or the working directory."""
         folder = str(self.variables.get("playbook_dir") or ".")
         paths = [os.path.join(folder, typed), os.path.join(folder, "tasks", typed), typed]
         path = next((os.path.realpath(file) for file in paths if os.path.isfile(file)), "")
@@ -224,7 +224,7 @@ class Variables:
 def specs(role: str) -> dict[str, Json]:
     """Return the argument specs of the role's variables that are options of the module."""
     return {name: spec for name, spec in documented_options(role).items()
-            if _short(name, role) in ARGUMENT_SPEC}
+            if _option_of(name, role) in ARGUMENT_SPEC}
 
 
 @functools.cache
@@ -244,7 +244,8 @@ def short_names(option: str) -> list[str]:
     return [*filter(None, [PLAYBOOK_NAMES.get(option)]), option]
 
 
-def _short(name: str, role: str) -> str:
+def _option_of(name: str, role: str) -> str:
+    """Return the option for a variable of the role."""
     return name.removeprefix(f"{role}_")
 
 

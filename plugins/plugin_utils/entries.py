@@ -15,7 +15,7 @@ from ansible.errors import AnsibleFilterError
 def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str]:
     """Return the entries of a list, or of a text with one entry per line.
 
-    comma: commas separate entries, too. inside: raise AnsibleFilterError for an entry that is an
+    comma: commas also separate entries. inside: raise AnsibleFilterError for an entry that is an
     absolute path, contains "..", or begins with "~".
     """
     texts = "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value or "")
@@ -30,7 +30,9 @@ def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str
 
 
 def plain(value: t.Any) -> t.Any:
-    """Return a copy with plain dicts and lists: Ansible's containers evaluate templates on reads.
+    """Return a copy with plain dicts and lists.
+
+    A read of an element in a container of Ansible evaluates templates.
     """
     if isinstance(value, t.Mapping):
         return {str(key): plain(element) for key, element in value.items()}

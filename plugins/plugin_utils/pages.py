@@ -32,7 +32,7 @@ def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bo
 
 def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
              regions: dict) -> dict[str, dict]:
-    """Return the data of the page for all clusters by its path, or {} without such a page.
+    """Return the path of the page for all clusters with its data, or {} if there is no such page.
 
     data are the data of each host, {} for a host whose run has not ended. host_path is the path of
     the page of this host, and regions are the hosts of each region.

@@ -136,7 +136,7 @@ class Printer:
         self._module_ended = threading.Event()
         self._has_lines = False
         self._can_print = True
-        self._thread = _thread(self._run)
+        self._thread = _start_thread(self._run)
 
     def stop(self, has_lines: bool) -> None:
         """Print the remaining lines after the end of the module.
@@ -197,14 +197,14 @@ def ends_with_ansible() -> t.Iterator[None]:
             if os.getppid() != parent.pid:
                 os.killpg(os.getpgrp(), signal.SIGTERM)
 
-    _thread(watch)
+    _start_thread(watch)
     try:
         yield
     finally:
         task_ended.set()
 
 
-def _thread(target: t.Callable[[], None]) -> threading.Thread:
+def _start_thread(target: t.Callable[[], None]) -> threading.Thread:
     """Start a thread with the context variables of Display, and with blocked signals.
 
     The kernel delivers a signal to any thread that does not block it, but Python handles signals

@@ -36,7 +36,7 @@ MODULES = {"update": Module.ROLLING_UPDATE, "migrate": Module.MIGRATION}
 class ProgressAction(ModuleAction):
     """Base class of an action plugin that prints progress lines."""
 
-    #: Whether progress lines are printed in check mode, too.
+    #: Whether progress lines are also printed in check mode.
     prints_in_check_mode = False
 
     def update(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
@@ -74,7 +74,7 @@ class ProgressAction(ModuleAction):
         return result
 
     def has_lines(self, result: dict[str, t.Any]) -> bool:
-        """Return whether the module must have written progress lines, by its result."""
+        """Return whether the module must have written progress lines, according to its result."""
         return bool(result.get("changed") or result.get("failed"))
 
     def _folder(self) -> str:

@@ -54,7 +54,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
     """
     measurements: list[Measurement] = []
     subject = observe()
-    began_in_progress = subject.in_progress
+    was_in_progress = subject.in_progress
     warnings = dict.fromkeys(_sampling_warnings(analysis, subject))
     print_line(report.first_line(name, analysis, subject))
     next_start = clock.monotonic() + analysis.initial_delay
@@ -64,7 +64,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         subject = observe()
         # Once the update has ended, all pods count as new, so old and new pods can no longer be
         # compared.
-        if began_in_progress and not subject.in_progress:
+        if was_in_progress and not subject.in_progress:
             raise RolloutError("the update ended during the analysis", where=subject.where,
                                next_command="check whether another client rolled it back or "
                                             "completed it")
@@ -100,9 +100,8 @@ def _measure(metric: Metric, values: dict[str, dict[str, str]], subject: Subject
              stop: t.Callable[[], str]) -> Readings:
     """Return the readings of a metric for the new and the old pods.
 
-    values are the values of the placeholders, by the group of pods that the query is about: "new"
-    or "old". Raises RolloutError if stop() returns a reason, or for an error that a retry cannot
-    fix.
+    values has the values of the placeholders for a query about the "new" and about the "old" pods.
+    Raises RolloutError if stop() returns a reason, or for an error that a retry cannot fix.
     """
     if metric.needs_old_pods and not subject.old:
         return Readings(None)
@@ -148,8 +147,8 @@ def _placeholder_values(namespace: str, analysis: Analysis,
 
 def _sample(names: t.Sequence[str], limit: int) -> list[str]:
     """Return all names, or an evenly spaced sample of a list that is longer than the limit."""
-    return ([names[place * len(names) // limit] for place in range(limit)] if len(names) > limit
-            else list(names))
+    return ([names[number * len(names) // limit] for number in range(limit)]
+            if len(names) > limit else list(names))
 
 
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:

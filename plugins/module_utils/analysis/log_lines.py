@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Select the logs of a pod to read, parse their lines, and compute readings. Pure.
+"""Select the logs of a pod to read, parse their lines, and compute readings. No I/O.
 
 Log lines may contain secrets, so readings contain only numbers and pod names.
 """
@@ -61,7 +61,7 @@ def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: fl
     names = [*ordinary, *(text(container, "name")
                           for container in objects(spec, "initContainers"))]
     if missing := [container for container in containers if container not in names]:
-        raise ValueError(f"pod {name} has no container {missing[0]}, but "
+        raise ValueError(f"pod {name} has no container {missing[0]}; its containers are: "
                          f"{display_text(', '.join(names))}")
     states = {text(state, "name"): state for field in ("initContainerStatuses", "containerStatuses")
               for state in objects(status, field)}
@@ -102,8 +102,8 @@ def parse_lines(log: Log, data: bytes, limit: int) -> LogLines:
     is_truncated = len(data) >= limit
     raw = [line for line in data.split(b"\n") if line]
     raw = raw[:-1] if is_truncated and len(raw) > 1 else raw
-    ends = (raw[0], raw[-1]) if is_truncated and raw else ()
-    stamps = [match for match in map(_STAMP.match, ends) if match]
+    first_and_last = (raw[0], raw[-1]) if is_truncated and raw else ()
+    stamps = [match for match in map(_STAMP.match, first_and_last) if match]
     covered = (_timestamp(stamps[-1]) - _timestamp(stamps[0])) if stamps else log.seconds
     return LogLines(log, tuple(filter(str.strip, map(_text, raw))),
                     max(MIN_SECONDS, covered) if is_truncated else log.seconds, is_truncated)
@@ -144,11 +144,11 @@ def log_readings(metric: ErrorLines,
     worst_pod, errors_of_pod = errors_by_pod.most_common(1)[0]
     note = (f"{errors} of {total} lines, {errors_of_pod} of them in pod {worst_pod}" if errors
             else "")
-    truncated = next((log_lines.log for log_lines, _count in counts if log_lines.is_truncated),
-                     None)
-    warnings = (f"the log of pod {truncated.pod} is too long to be read to its end: only its first "
-                "part is counted; use a shorter window",
-                ) if truncated else ()
+    truncated_log = next(
+        (log_lines.log for log_lines, _count in counts if log_lines.is_truncated), None)
+    warnings = (f"the log of pod {truncated_log.pod} is too long to be read to its end: only its "
+                "first part is counted; use a shorter window",
+                ) if truncated_log else ()
     per_minute = sum(60 * count / max(MIN_SECONDS, time)
                      for count, time in sums_by_container.values())
     return Reading(errors / total if metric.per is Per.LINE else per_minute, warnings=warnings,

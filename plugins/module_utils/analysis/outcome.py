@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evaluate the outcomes of measurements, of metrics, and of an analysis. Pure.
+"""Evaluate the outcomes of measurements, of metrics, and of an analysis. No I/O.
 
 A violated threshold fails a measurement, even if other values are unknown. A measurement with an
 unknown value is inconclusive.
@@ -171,8 +171,8 @@ def _sample_shortage(samples: Reading | None, minimum: float, group: str) -> str
 def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
     """Return the outcome of a metric after some of its measurements.
 
-    A metric without a passed measurement is inconclusive. After the last measurement, a metric
-    without a passed measurement fails if at least one measurement has failed.
+    A metric without a passed measurement is inconclusive; after the last measurement, it fails if
+    at least one measurement has failed.
     """
     failed, inconclusive = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.INCONCLUSIVE)
     has_passed = Outcome.PASSED in outcomes

@@ -2,11 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build PromQL queries: the user's queries with placeholders, and the built-in queries. Pure.
+"""Build PromQL queries: the user's queries with placeholders, and the built-in queries. No I/O.
 
-A list of pod names replaces a placeholder inside a string literal, as a regular expression. The
-user may write the literal in double quotes, single quotes or backticks, which treat a backslash
-differently. Pod names are therefore escaped without backslashes.
+The placeholders of pods stand inside a string literal, and are replaced by a regular expression
+that matches the names of the pods. The user may write the literal in double quotes, single quotes
+or backticks, which treat a backslash differently. Pod names are therefore escaped without
+backslashes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..model.errors import RolloutError
 from ..model.identity import is_name
 
 #: Placeholders of a query, written $pods, ${pods} or {{pods}}. Ansible itself evaluates {{pods}},
-#: unless the user marks the query as !unsafe.
+#: unless the user tags the query with !unsafe.
 PLACEHOLDERS = ("pods", "new_pods", "old_pods", "namespace", "window")
 #: Maximum number of characters of a query, before the placeholders are replaced.
 MAX_LENGTH = 10_000
@@ -86,7 +87,10 @@ def seconds(duration: str) -> float:
 
 
 class Matchers(t.NamedTuple):
-    """Label matchers that select the series of the pods, with placeholders."""
+    """Label matchers that select the series of the pods.
+
+    They contain the placeholders $pods and, if there is a namespace label, $namespace.
+    """
 
     #: Names of the labels that hold the pod's name and namespace; namespace may be "".
     pod: str
@@ -103,15 +107,18 @@ class Matchers(t.NamedTuple):
         return f"{metric}{{{','.join(matchers)}}}"
 
 
-def success_rate(matchers: Matchers, requests: str, status_label: str, errors: str) -> str:
+def success_rate(matchers: Matchers, requests_metric: str, status_label: str,
+                 error_pattern: str) -> str:
     """Return the query for the share of requests without an error, between 0 and 1.
 
-    Applications often export no series of failed requests before the first failure: vector(0)
-    turns the missing series into 0.
+    error_pattern is a regular expression for the statuses of failed requests. Applications often
+    export no series of failed requests before the first failure: vector(0) turns the missing series
+    into 0.
     """
-    failed = matchers.selector(requests, f"{status_label}=~{_string_literal(errors)}")
+    failed = matchers.selector(requests_metric,
+                               f"{status_label}=~{_string_literal(error_pattern)}")
     return (f"1 - (sum(rate({failed}[$window])) or vector(0)) / "
-            f"sum(rate({matchers.selector(requests)}[$window]))")
+            f"sum(rate({matchers.selector(requests_metric)}[$window]))")
 
 
 def latency(matchers: Matchers, histogram: str, quantile: float) -> str:

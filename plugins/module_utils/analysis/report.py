@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compose the progress lines, the result and the error of an analysis. Pure."""
+"""Compose the progress lines, the result and the error of an analysis. No I/O."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ def error(analysis: Analysis, measurements: t.Sequence[Measurement],
     outcome = overall_outcome(outcomes.values())
     explanations = {name: _explanatory_measurements(name, outcome, measurements)
                     for name, metric_outcome in outcomes.items() if metric_outcome is outcome}
-    what = "; ".join(f"{name}: {measurements[-1].reason}"
-                     for name, measurements in explanations.items())
-    why = "\n".join(_sentence(measurement, analysis) for measurements in explanations.values()
-                    for measurement in measurements) if analysis.count > 1 else ""
+    what = "; ".join(f"{name}: {explanation[-1].reason}"
+                     for name, explanation in explanations.items())
+    why = "\n".join(_sentence(measurement, analysis) for explanation in explanations.values()
+                    for measurement in explanation) if analysis.count > 1 else ""
     rollback = subject.rollback_command.splitlines() if subject.rollback_command else []
     if outcome is Outcome.FAILED:
         return RolloutError(f"the analysis has failed: {what}", where=subject.where, why=why,

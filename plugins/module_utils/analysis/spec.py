@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validate the options of the module rollout_analysis. Pure.
+"""Validate the options of the module rollout_analysis. No I/O.
 
 The terms are those of Argo Rollouts' AnalysisTemplate: metric, measurement, count, interval,
 failure limit, inconclusive.

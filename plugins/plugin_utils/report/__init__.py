@@ -10,7 +10,7 @@
 | `data` | types of the data |
 | `rollouts` | results by controller |
 | `overview` | table of several controllers or clusters |
-| `sizes_chart` | chart of the sizes of a controller |
+| `sizes_chart` | chart of the number of pods over time |
 | `curves` | charts of the measurements of analyses |
 
 Only the filter rollout_report and `make pictures` import this package.

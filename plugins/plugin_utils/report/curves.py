@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draw charts of the measurements of analyses: new and old pods over time. Pure.
+"""Draw charts of the measurements of analyses: new and old pods over time. No I/O.
 
 Missing data, for example of an interrupted run, is omitted.
 """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the table of several controllers or clusters. Pure."""
+"""Build the table of several controllers or clusters. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
 #: Maximum number of initially visible rows, and of rows on a page. In a longer table, only the rows
 #: that need attention are initially visible.
 MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
-#: Maximum number of initially visible lines and characters of a text, and of all its characters.
+#: Maximum number of lines and of characters of a text that are initially visible, and of all
+#: characters.
 MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
 
 

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Group the results of tasks by controller, and select the content of the report. Pure.
+"""Group the results of tasks by controller, and select the content of the report. No I/O.
 
-`data` defines the types of the results. A missing value, or a value of another type, counts as
+data.py defines the types of the results. A missing value, or a value of another type, counts as
 empty.
 """
 
@@ -46,7 +46,7 @@ class Sample(t.NamedTuple):
     at: datetime.datetime
     is_taking_over: bool
     is_watched: bool
-    #: Whether the pods of the primary are new pods. They are from the handover on.
+    #: Whether the pods of the controller are new pods: from the handover on.
     is_new: bool
     controller: Json | None
     successor: Json | None
@@ -91,7 +91,7 @@ class Rollout:
     title: str = ""
 
     @functools.cached_property
-    def last(self) -> Json:
+    def last_result(self) -> Json:
         """Return the last result that is not skipped; if all are skipped, the last result."""
         return next((result for result in reversed(self.results) if not result.get("skipped")),
                     self.results[-1])
@@ -99,24 +99,24 @@ class Rollout:
     @property
     def outcome(self) -> str:
         """Return the outcome of the last task."""
-        if self.last.get("skipped"):
+        if self.last_result.get("skipped"):
             return "skipped"
-        phase = text(mapping(self.last, "rollout"), "phase")
-        last_outcome = text(mapping(self.last, "rollout", "last_rollout"), "outcome")
-        if self.last.get("failed"):
+        phase = text(mapping(self.last_result, "rollout"), "phase")
+        last_outcome = text(mapping(self.last_result, "rollout", "last_rollout"), "outcome")
+        if self.last_result.get("failed"):
             return (last_outcome if phase == "complete" and last_outcome == "rolled_back"
-                    and self.last.get("steps") else "failed")
+                    and self.last_result.get("steps") else "failed")
         if phase != "complete":
             return phase or "not known"
         return (last_outcome or "complete") if self.steps else "unchanged"
 
     @property
     def message(self) -> str:
-        return text(self.last, "msg")
+        return text(self.last_result, "msg")
 
     @property
     def failed_result(self) -> Json:
-        """Return the first failed result, which a failed rollback may follow."""
+        """Return the first failed result. A later one can be that of a failed rollback."""
         return next((result for result in self.results if result.get("failure")), {})
 
     @property
@@ -153,8 +153,8 @@ class Rollout:
 
     @property
     def controller(self) -> Json:
-        return (mapping(self.last, "rollout", "controller")
-                or mapping(self.last, "rollout", "successor"))
+        return (mapping(self.last_result, "rollout", "controller")
+                or mapping(self.last_result, "rollout", "successor"))
 
     @property
     def floor(self) -> int | None:
@@ -172,36 +172,37 @@ class Rollout:
 
     @functools.cached_property
     def samples(self) -> list[Sample]:
-        """Return the samples in order, thinned out to the maximum."""
-        samples = sorted((sample for _result, samples in self._sampled for sample in samples),
-                         key=lambda sample: sample.at)
+        """Return the samples in order, or about MAX_SAMPLES of them, at equal distances."""
+        samples = sorted(
+            (sample for _result, samples in self._samples_by_result for sample in samples),
+            key=lambda sample: sample.at)
         interval = -(-len(samples) // MAX_SAMPLES)
         return samples[:-1:interval] + samples[-1:] if interval > 1 else samples
 
     @functools.cached_property
-    def _sampled(self) -> list[tuple[Json, list[Sample]]]:
+    def _samples_by_result(self) -> list[tuple[Json, list[Sample]]]:
         """Return the samples by result."""
-        sampled: list[tuple[Json, list[Sample]]] = []
+        samples_by_result: list[tuple[Json, list[Sample]]] = []
         has_taken_over = False
         for result in self.results:
-            sampled.append((result, []))
+            samples: list[Sample] = []
+            samples_by_result.append((result, samples))
             for size in objects(result, "sizes"):
                 at = parse_time(size.get("at"))
                 controller, successor = size.get("controller"), size.get("successor")
                 is_taking_over = size.get("phase") == "taking_over"
                 has_taken_over = is_taking_over or (has_taken_over and not successor)
                 if at:
-                    sampled[-1][1].append(Sample(at, is_taking_over, size.get("is_watched") is True,
-                                                 has_taken_over,
-                                                 mapping(controller) or None,
-                                                 mapping(successor) or None))
-        return sampled
+                    samples.append(Sample(at, is_taking_over, size.get("is_watched") is True,
+                                          has_taken_over, mapping(controller) or None,
+                                          mapping(successor) or None))
+        return samples_by_result
 
     @property
     def soaks(self) -> list[Soak]:
         """Return the soaks: consecutive samples of a task in which the pods were watched."""
         soaks = []
-        for result, samples in self._sampled:
+        for result, samples in self._samples_by_result:
             groups = itertools.groupby(samples, lambda sample: sample.is_watched)
             watched = [list(group) for is_watched, group in groups if is_watched]
             has_failed = text(mapping(result, "failure"), "what").startswith(NOT_PASSED)
@@ -215,15 +216,15 @@ class Rollout:
     @property
     def times(self) -> tuple[datetime.datetime, datetime.datetime] | None:
         """Return the times of the first and the last observation of the controller."""
-        sampled = [sample.at for _result, samples in self._sampled for sample in samples]
-        times = sampled + [step["at"] for step in self.steps if step["at"]]
+        times = [sample.at for _result, samples in self._samples_by_result for sample in samples]
+        times += [step["at"] for step in self.steps if step["at"]]
         return (min(times), max(times)) if times else None
 
     @property
     def pauses(self) -> list[tuple[datetime.datetime, datetime.datetime]]:
         """Return the begin and the end of each pause between the samples of two tasks."""
         times_by_task = [[sample.at for sample in samples]
-                         for _result, samples in self._sampled if samples]
+                         for _result, samples in self._samples_by_result if samples]
         return [(max(before), min(after))
                 for before, after in itertools.pairwise(times_by_task)
                 if max(before) < min(after)]
@@ -274,18 +275,20 @@ class Report:
     def overview(self) -> Overview | None:
         """Return the table of several controllers or clusters, or None."""
         if clusters := mapping(self.data, "clusters"):
-            regions = {str(host): region for region, hosts in mapping(self.data, "regions").items()
-                       for host in (hosts if isinstance(hosts, list) else ())}
-            return Overview("cluster",
-                            [_cluster_row(name, mapping(clusters, name), text(regions, name))
-                             for name in clusters])
+            region_of_cluster = {
+                str(name): region for region, names in mapping(self.data, "regions").items()
+                for name in (names if isinstance(names, list) else ())}
+            return Overview("cluster", [
+                _cluster_row(name, mapping(clusters, name), text(region_of_cluster, name))
+                for name in clusters])
         return (Overview("controller", [self._row(rollout) for rollout in self.rollouts])
                 if self.is_fleet else None)
 
     def _row(self, rollout: Rollout) -> Row:
         begin, end = rollout.times or (None, None)
-        side = rollout.controller
-        available = f"{side.get('available', '?')}/{side.get('replicas', '?')}" if side else "–"
+        controller = rollout.controller
+        available = (f"{controller.get('available', '?')}/{controller.get('replicas', '?')}"
+                     if controller else "–")
         link = f"#controller-{self.sections.index(rollout)}" if rollout in self.sections else ""
         return Row(rollout.name, link, rollout.kind, rollout.outcome, rollout.message, begin, end,
                    available)
@@ -343,7 +346,11 @@ class Report:
 
 
 def with_common_keys(data: Json) -> Json:
-    """Add the keys of a run to the data of several clusters: shared values, times and outcome."""
+    """Complete the data of several clusters by the keys of a Run.
+
+    These are the values that all runs share, the first start, the last end, and the overall
+    outcome.
+    """
     clusters = mapping(data, "clusters")
     if not clusters or "outcome" in data:
         return data

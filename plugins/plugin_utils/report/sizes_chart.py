@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draw a chart of a rollout: new and old pods, available pods, floor and ceiling. Pure.
+"""Draw a chart of a rollout: new and old pods, available pods, floor and ceiling. No I/O.
 
 drawsvg escapes texts, but not attributes, so only texts may contain names and messages. The style
 sheet of the page defines colors and dashes by the classes of the elements.
@@ -65,9 +65,9 @@ class _Chart:
         return self.picture.as_svg(header="")
 
     def x(self, at: t.Any) -> float:
-        return self.at(self.seconds and (at - self.begin).total_seconds())
+        return self.x_of_seconds(self.seconds and (at - self.begin).total_seconds())
 
-    def at(self, seconds: float) -> float:
+    def x_of_seconds(self, seconds: float) -> float:
         return round(LEFT + (self.right - LEFT) * seconds / self.seconds, 1)
 
     def y(self, pods: float) -> float:
@@ -100,7 +100,7 @@ class _Chart:
             self.picture.append(drawsvg.Text(f"{pods:g}", None, LEFT - 8, y, class_="number",
                                              text_anchor="end", dy="0.35em"))
         for seconds in _ticks(self.seconds, _time_step(self.seconds, (self.right - LEFT) / 64)):
-            x = self.at(seconds)
+            x = self.x_of_seconds(seconds)
             self.picture.append(drawsvg.Line(x, self.bottom, x, self.bottom + 4, class_="axis"))
             self.picture.append(drawsvg.Text(duration(seconds), None, x, self.bottom + 18,
                                              class_="number", text_anchor="middle"))

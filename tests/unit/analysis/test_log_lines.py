@@ -84,8 +84,8 @@ def test_logs_of_named_containers():
 
     assert [log.container for log in readable_logs(item, ("sidecar", "web"), 60, NOW)] == [
         "sidecar", "web"]
-    with pytest.raises(ValueError,
-                       match=r"^pod foo has no container wbe, but web, proxy, sidecar$"):
+    with pytest.raises(ValueError, match=r"^pod foo has no container wbe; "
+                                         r"its containers are: web, proxy, sidecar$"):
         readable_logs(item, ("wbe",), 60, NOW)
 
 

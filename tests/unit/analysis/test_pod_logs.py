@@ -112,7 +112,8 @@ def test_unknown_container_has_an_unknown_value(logs, api):
 
     value, _lines = logs.read(ErrorLines("x", Per.LINE, ("wbe",)), ["foo-a"])
 
-    assert (value.why, value.is_answer) == ("pod foo-a has no container wbe, but web", False)
+    assert (value.why, value.is_answer) == (
+        "pod foo-a has no container wbe; its containers are: web", False)
 
 
 def test_missing_permission_is_an_error_without_retry(logs, api):

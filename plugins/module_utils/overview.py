@@ -51,8 +51,8 @@ class Overview:
 
     def rollouts(self) -> list[Json]:
         names = sorted({primary_name(self._controllers, name) for name in self._names()})
-        only = self._controllers.get(names[0]) if self._params["name"] and names else None
-        revisions = _revisions(self._flow, self._request, self._gateway, only)
+        controller = self._controllers.get(names[0]) if self._params["name"] and names else None
+        revisions = _revisions(self._flow, self._request, self._gateway, controller)
         rollouts = [self._rollout(name, revisions) for name in names]
         return [rollout for rollout in rollouts if rollout]
 
@@ -95,7 +95,7 @@ class Overview:
 
 def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
-    """Return the migrations in progress, by the name of their object of the task's kind."""
+    """Return the migrations in progress, by the names of the controllers that take part in them."""
     kind = request.kind
     if not flow.takes_part_in_migrations:
         return {}
@@ -106,16 +106,19 @@ def _migrations(flow: Flow, request: Request,
 
 
 def primary_name(controllers: t.Mapping[str, Controller], name: str) -> str:
-    """Return the name of the primary if this is the name of a successor, or else the name."""
+    """Return the name of the primary for the name of a successor, and any other name unchanged."""
     return (name in controllers and controllers[name].primary(controllers)) or name
 
 
 def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
-               only: Controller | None) -> dict[str, list[Json]]:
-    """Return the ControllerRevisions by uid of their controller; {} without permission."""
+               controller: Controller | None) -> dict[str, list[Json]]:
+    """Return the ControllerRevisions of a controller, or of all controllers, by the owner's uid.
+
+    Returns {} without permission.
+    """
     revisions: dict[str, list[Json]] = {}
     if flow.optional_permissions(request):
-        for item in gateway.revisions([only.uid] if only else []) or []:
+        for item in gateway.revisions([controller.uid] if controller else []) or []:
             revisions.setdefault(owner_uid(item), []).append(item)
     return revisions
 

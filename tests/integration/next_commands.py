@@ -123,7 +123,7 @@ SITES: dict[str, str] = {
         "test_command_names_the_controller_to_update",
     "flows/client_driven/refusals.py::refuse_selector_mismatch":
         "test_immutable_selector_needs_another_controller",
-    "flows/client_driven/size.py::agreed": "test_uncertain_size_is_confirmed",
+    "flows/client_driven/size.py::final_size": "test_uncertain_size_is_confirmed",
     "model/budgets.py::refuse_blocking_budgets": "test_budget_is_changed_to_allow_a_disruption",
     "model/request.py::kubectl": PART,
     "model/request.py::cluster_kubectl": PART,

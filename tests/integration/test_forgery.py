@@ -532,7 +532,7 @@ def test_forged_record_of_the_stored_template_blocks_no_update(
         {"name": name, "namespace": shared_namespace.namespace.name, "kind": kind, **V2}
     )
     key = object_meta.HASH_LABEL if kind == DEPLOYMENT else request.label_key
-    hash_of_result = provenance.result(
+    hash_of_result = provenance.record_entry(
         request.fingerprint, parse(request.kind, shared_namespace.get(kind, name)), key
     )
     record = {"outcome": "updated", "from": {}, "to": {}, "request": hash_of_result}

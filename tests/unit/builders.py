@@ -126,8 +126,8 @@ def record(outcome: str, before: str = "myimage:v1", after: str = "myimage:v2", 
 
 def final_record(request: Request, before: str = "myimage:v1", after: str = "myimage:v2") -> str:
     """Return the record at the end of the requested update."""
-    became = provenance.result(request.fingerprint, Controller.from_api(rc(image=after)),
-                               DEPLOYMENT_LABEL)
+    became = provenance.record_entry(request.fingerprint, Controller.from_api(rc(image=after)),
+                                     DEPLOYMENT_LABEL)
     return record("updated", before, after, request=became)
 
 

@@ -203,7 +203,7 @@ class ClusterModel(Moves, SimulatedCluster):
         if claimed is None:
             return None
         controlled, foreign = claimed
-        controlled, removed, status = self._resized(controller, controlled)
+        controlled, removed, status = self._pods_after_sync(controller, controlled)
         pods = sorted(foreign + controlled)
         if pods == sorted(self.pods) and (not exists or has_counts(item, status)):
             return None
@@ -282,7 +282,7 @@ class RevisionMoves:
     def moves(self) -> list[Move]:
         """Return all possible next moves; none when the cluster is stable."""
         moves = [Move("sync", name) for name in sorted(self.items)
-                 if self._synced(name) != self._state(name)]
+                 if self._state_after_sync(name) != self._state(name)]
         moves += [Move("ready", pod.name) for name in sorted(self.items)
                   for pod in self.pods(name) if not pod.ready and not self._is_broken(name, pod)]
         return moves
@@ -290,7 +290,7 @@ class RevisionMoves:
     def make(self, move: Move) -> None:
         """Make a move from the list."""
         if move.verb == "sync":
-            self._set_state(move.name, self._synced(move.name))
+            self._set_state(move.name, self._state_after_sync(move.name))
         else:
             self._set_ready(move.name)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Freeze the HorizontalPodAutoscaler of the primary during an update, and restore it. Pure.
+"""Freeze the HorizontalPodAutoscaler of the primary during an update, and restore it. No I/O.
 
 The autoscaler would scale up the primary while the update scales it down. The update therefore
 freezes the autoscaler, and stores its settings in an annotation. The step before the last step
@@ -87,7 +87,7 @@ def autoscaler_of(request: Request, autoscalers: t.Iterable[Json] | None) -> Jso
 
 
 def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> list[Json]:
-    """Return all autoscalers of the primary. With several, none of them scales the controller."""
+    """Return all autoscalers of the primary. If there are several, none scales the controller."""
     targets = [(scaler, mapping(scaler, "spec", "scaleTargetRef")) for scaler in autoscalers or ()]
     return [scaler for scaler, target in targets
             if target.get("kind") == request.kind and target.get("name") == request.name

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The choice of the flow for a request. No other module branches on kind or state. Pure.
+"""The choice of the flow for a request. No other module branches on kind or state.
 
 Each flow is imported on demand: Ansible compiles every imported file again for each task, which is
 most of the run time of a task that changes nothing.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The commands that resume and roll back the update of another task. Pure.
+"""The commands that resume and roll back the update of another task. No I/O.
 
 The cluster stores the template of an update, but not the options of its task. A command with the
 template alone would finish the update without pause_at, soak and on_failure of that task, so the

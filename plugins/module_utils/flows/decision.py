@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The next decision of an update: the plan of the flow, a soak, or a step for the HPA. Pure."""
+"""The next decision of an update: the plan of the flow, a soak, or a step for the HPA. No I/O."""
 
 from __future__ import annotations
 

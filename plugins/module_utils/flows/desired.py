@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The desired template as the API server would store it. Pure."""
+"""The desired template as the API server would store it. I/O only through Cluster."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..model.template import replace_ambiguous_lists, with_label
 from .flow import Cluster, Memory
 
 
-def merged(request: Request, base: Controller) -> Merge:
-    """Return the write that merges the template fields of the request into the controller."""
+def merge_write(request: Request, base: Controller) -> Merge:
+    """Return the merge patch with the template fields of the request."""
     return Merge(base.name, {"spec": {"template": replace_ambiguous_lists(request.template)}},
                  base.kind)
 
 
-def changed_in_place(request: Request, base: Controller) -> Merge | Patch:
-    """Return the write whose dry run shows the desired template of the controller."""
+def in_place_write(request: Request, base: Controller) -> Merge | Patch:
+    """Return the patch of the existing controller whose dry run shows the desired template."""
     if request.definition is None:
-        return merged(request, base)
+        return merge_write(request, base)
     template = request.definition["spec"]["template"]
     return Patch(base.name, (put("/spec/template", template),), base.kind)
 
@@ -36,8 +36,8 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
     """Return the desired template. Raises RolloutError.
 
     A partial template in the request needs a dry run, since only the API server merges it
-    correctly. dry_run_of returns the write for the dry run. The result is cached until the template
-    of the controller changes.
+    correctly. dry_run_of returns the write to send as a dry run. The result is cached until the
+    template of the controller changes.
     """
     if not request.needs_dry_run:
         return request.apply_to(base.template)
@@ -47,7 +47,7 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
     return request.with_checksums(memory.desired[1])
 
 
-def trial(request: Request, base: Controller, template: Json) -> Patch:
+def template_patch(request: Request, base: Controller, template: Json) -> Patch:
     """Return the patch that sets a template, with the deployment label of the controller."""
     value = deployment_label(request, base)
     with_value = with_label(template, request.label_key, value) if value else template

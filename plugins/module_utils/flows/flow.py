@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The interface of a flow, through which the other packages work with every kind. Pure.
+"""The interface of a flow, through which the other packages work with every kind.
 
 A flow is one way to update a controller, in a package of its own; choice.py chooses the flow of a
 request. A flow decides from an observation of the cluster alone.
@@ -248,8 +248,7 @@ class Holder(t.NamedTuple):
 class RolloutStatus:
     """The status of a rollout, for the report, the deadlines and the diagnosis."""
 
-    #: The primary, or the successor after the deletion of the primary; None if neither
-    #: exists.
+    #: The primary, or the successor after the deletion of the primary; None if neither exists.
     survivor: Controller | None
     #: complete (no update is in progress), progressing, paused, or taking_over.
     phase: str = "complete"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The handover: the last phase of a client-driven update without next_name. Pure.
+"""The handover: the last phase of a client-driven update without next_name. No I/O.
 
 The primary gets the template of the successor, and the pods of the successor are reparented to the
 primary. One patch per pod replaces the owner reference, so every pod has exactly one controller at
@@ -102,12 +102,13 @@ def is_closed(controller: Controller) -> bool:
 
 
 def rename(request: Request, primary: Controller, successor: Controller, desired: int) -> Step:
-    """| 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
+    """Return the step that gives the primary the template of the successor, closed.
 
     The primary also gets the selector, the size and the takeover annotation. Since the template is
     closed, the controller manager creates no pods for the primary. A rollback is not possible after
     this step: of the old template, only the images remain, in the annotation.
     """
+    # | 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
     value = deployment_label(request, successor)
     label = [put(f"/metadata/labels/{pointer(request.label_key)}", value)]
     if not primary.labels:
@@ -119,7 +120,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
                   {TAKEOVER: identity.canonical(
                       takeover_annotation(request, successor, desired, primary.images))}),
         *label,
-        put("/spec/template", closed(successor.template)),
+        put("/spec/template", closed_template(successor.template)),
         *([put("/spec/selector", successor.selector)] if primary.kind.may_change_selector else []),
         put("/spec/minReadySeconds", successor.min_ready_seconds),
         put("/spec/replicas", desired),
@@ -129,7 +130,8 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
 
 
 def recreate(request: Request, successor: Controller, desired: int) -> Step:
-    """| deleted | all pods | another client deleted the primary | create: as after the rename |"""
+    """Return the step that creates a deleted primary in the state after the rename."""
+    # | deleted | all pods | another client deleted the primary | create: as after the rename |
     value = deployment_label(request, successor) or ""
     annotations = {key: text
                    for key, text in successor.annotations.items() if key not in NOT_COPIED}
@@ -148,7 +150,7 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
         "spec": {
             "replicas": desired,
             "selector": successor.kind.selector(successor.selector),
-            "template": closed(successor.template),
+            "template": closed_template(successor.template),
             "minReadySeconds": successor.min_ready_seconds,
         },
     }
@@ -205,18 +207,19 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     # A terminating controller creates and adopts no pods, so its finalizers need not be awaited.
     if is_abandoned and may_open(primary, successor.uid, observed.pods):
         return Step(Action.RESTORE, primary.name,
-                    patch(primary, *opening(takeover["priorityClassName"])),
+                    patch(primary, *opening_operations(takeover["priorityClassName"])),
                     before="closed template", after="template")
     return delete_empty(successor)
 
 
 def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controller,
              labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
-    """| closed | closed | the successor has pods | hand over: reparent each pod by one patch |
+    """Return the step that reparents all pods of the source to the target, or a wait before it.
 
-    The same patch sets the labels on each pod; None removes a label. Returns None once the source
-    has no more pods.
+    The patch of a pod also sets the labels; None removes a label. Returns None once the source has
+    no more pods.
     """
+    # | closed | closed | the successor has pods | hand over: reparent each pod by one patch |
     if not (source.is_observed and target.is_observed):
         return Wait(f"the controller manager observes {target.name} and {source.name}",
                     is_condition=True)
@@ -237,7 +240,8 @@ def reparent_step(pods: tuple[Pod, ...], source_uid: str, source_name: str, targ
 
 
 def delete_empty(controller: Controller) -> Decision:
-    """| closed | closed | the successor has no pods, also by its status | delete it |"""
+    """Return the step that deletes a controller without pods, or a wait before or after it."""
+    # | closed | closed | the successor has no pods, also by its status | delete it |
     if controller.is_deleting:
         return wait_for_deletion(controller)
     if controller.current:
@@ -258,7 +262,7 @@ def close(controller: Controller, annotations: t.Mapping[str, str | None]) -> St
                 after="no more pods are created for it")
 
 
-def opening(original: str | None) -> tuple[Json, ...]:
+def opening_operations(original: str | None) -> tuple[Json, ...]:
     """Return the patch operations that open a template, and restore its priority class."""
     return (test(PRIORITY, CLOSED),
             put(PRIORITY, original) if original else {"op": "remove", "path": PRIORITY})
@@ -299,7 +303,8 @@ def _restore(primary: Controller, successor: Controller) -> Step:
     """
     takeover = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
     operations = (*annotate(primary, {TAKEOVER: takeover, PARTNER: successor.name}),
-                  test(PRIORITY, CLOSED), put("/spec/template", closed(successor.template)))
+                  test(PRIORITY, CLOSED),
+                  put("/spec/template", closed_template(successor.template)))
     warning = ""
     if primary.images != successor.images:
         warning = (f"another client applied another template to {primary.name} at the end of its "
@@ -312,10 +317,11 @@ def _restore(primary: Controller, successor: Controller) -> Step:
 
 def _undo(request: Request, observed: Observed, primary: Controller, successor: Controller,
           takeover: Takeover) -> Decision:
-    """Undo the handover, because another client replaced the primary by an open template.
+    """Return the next decision that undoes the handover, after which the update continues.
 
-    The update resumes from the phase where both controllers have pods. With the successor's pods as
-    well, the primary would have too many, and the controller manager would choose pods to delete.
+    Another client has replaced the primary by an open template. The update resumes from the phase
+    where both controllers have pods. With the successor's pods as well, the primary would have too
+    many, and the controller manager would choose pods to delete.
     """
     if not successor.is_observed or observed.pods is None:
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
@@ -325,16 +331,17 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
         return Wait(f"{successor.name} {successor.current} pods")
     # | open | closed | the primary has pods of the successor's template | hand over: back |
     label = deployment_label(request, successor)
-    back = tuple(pod for pod in observed.pods if pod.labels.get(request.label_key) == label)
-    if step := reparent_step(back, primary.uid, primary.name, successor):
+    successor_pods = tuple(pod for pod in observed.pods
+                           if pod.labels.get(request.label_key) == label)
+    if step := reparent_step(successor_pods, primary.uid, primary.name, successor):
         return step
     # | open | closed | the successor has its pods | restore: open it, remove the annotation |
-    if not may_open(successor, primary.uid, tuple(pod for pod in back if pod.owner)):
+    if not may_open(successor, primary.uid, tuple(pod for pod in successor_pods if pod.owner)):
         return Wait(f"{successor.name} {successor.current}/{successor.replicas} pods")
     if _exceeds_surge(request, observed, successor):
         return wait(f"{successor.name} {successor.current}/{successor.replicas} pods", observed)
     write = patch(successor, *annotate(successor, {TAKEOVER: None}),
-                  *opening(takeover["priorityClassName"]))
+                  *opening_operations(takeover["priorityClassName"]))
     return Step(Action.RESTORE, successor.name, write, before="closed template", after="template",
                 warning=f"another client replaced {primary.name} at the end of its update; the "
                         "update continues with the successor")
@@ -347,7 +354,7 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
     a kill waits for the pods as well.
     """
     is_open = not is_closed(primary)
-    operations = () if is_open else opening(takeover["priorityClassName"])
+    operations = () if is_open else opening_operations(takeover["priorityClassName"])
     if not primary.is_settled:
         # | closed | deleted | pods await the garbage collector | hand over: to the primary |
         step = None if is_open else reparent_step(
@@ -370,7 +377,7 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
     has_successor_template = (
         takeover["template"] == provenance.digest(primary.template, takeover["label"]))
     if has_successor_template:
-        record["request"] = provenance.result(takeover["request"], primary, takeover["label"])
+        record["request"] = provenance.record_entry(takeover["request"], primary, takeover["label"])
     changes = {**dict.fromkeys(UPDATE_ANNOTATIONS), LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in primary.annotations}
     # This write is the last: no later observation would detect a template of another client.
@@ -413,8 +420,8 @@ def stored_template_hash(template: Json) -> str:
     return identity.digest({**template, "metadata": template.get("metadata") or {}})
 
 
-def closed(template: Json) -> Json:
-    """Return the template in its closed form."""
+def closed_template(template: Json) -> Json:
+    """Return the template with the priority class of a closed template."""
     return {**template, "spec": {**template["spec"], "priorityClassName": CLOSED}}
 
 

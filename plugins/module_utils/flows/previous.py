@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`to_revision: previous`: roll back to the template before the last update. Pure.
+"""`to_revision: previous`: roll back to the template before the last update. No I/O.
 
 A task that runs twice must not roll back twice, so the meaning depends on the record of the last
 update (object_meta.LAST_ROLLOUT). The record stores the request: PREVIOUS for this request, a hash
@@ -44,9 +44,9 @@ def requested_revision(request: Request, controller: Controller,
     recorded_number = controller.last_rollout.get("revision")
     if current and recorded_number is not None and recorded_number != current.number:
         return newest_other(request, controller, history)
-    if provenance.has_result(request, controller):
+    if provenance.records_result(request, controller):
         return (current
-                or Revision(_number(controller),
+                or Revision(_recorded_number(controller),
                             without_label(controller.template, request.label_key)))
     return None if _is_undone(controller) else newest_other(request, controller, history)
 
@@ -104,6 +104,6 @@ def _is_undone(controller: Controller) -> bool:
             and last.get("request") != PREVIOUS and last.get("template", current) == current)
 
 
-def _number(controller: Controller) -> int:
+def _recorded_number(controller: Controller) -> int:
     number = controller.last_rollout.get("to_revision")
     return number if isinstance(number, int) else 0

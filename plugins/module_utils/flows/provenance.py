@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide whether a pod template is the result of a request. Pure.
+"""Decide whether a pod template is the result of a request. No I/O, except in is_confirmed().
 
 Admission may change the desired template when the API server stores it, for instance the registry
 of an image. A rerun must still recognize the stored template. The annotation last-rollout records
-the request, but any user with annotate permission can write the annotation: a dry run on the API
-server has to confirm the record.
+the request, but any user with annotate permission can write the annotation. Therefore
+is_confirmed() checks the record by a dry run on the API server.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ def match(request: Request, template: Json, desired: Json, *, is_recorded: bool 
     No other function decides whether a template is the result of a request. Each flow collects the
     evidence: client_driven/evidence.py, and Rules.match() in server_driven/rules.py.
 
-    is_recorded: annotations or labels, which another client may have written, name the request.
-    is_confirmed: the API server, or this task itself, proves the record.
+    is_recorded: annotations or labels name the request; another client may have written them.
+    is_confirmed: the record is true, by a dry run or because this task has written it. The comments
+    are the rows of a table.
     """
     # | equal to the desired template | recorded for this request | confirmed | match |
     # | yes | any | any | exact |
@@ -73,17 +74,20 @@ def has_ended(request: Request, controller: Controller) -> bool:
     """Return whether the record says that an update by the request led to the present template."""
     is_update = request.state is State.UPDATED or request.revision is not None
     return (is_update and controller.last_rollout.get("outcome") == "updated"
-            and has_result(request, controller))
+            and records_result(request, controller))
 
 
-def has_result(request: Request, controller: Controller) -> bool:
-    """Return whether the record has the request and the present template, with any outcome."""
-    entry = result(request.fingerprint, controller, request.label_key)
+def records_result(request: Request, controller: Controller) -> bool:
+    """Return whether the record names the request and the present template as its result.
+
+    The outcome in the record does not matter.
+    """
+    entry = record_entry(request.fingerprint, controller, request.label_key)
     return controller.last_rollout.get("request") == entry
 
 
-def result(fingerprint: str, controller: Controller, key: str) -> str:
-    """Return the entry of a record for a request whose result is the present template."""
+def record_entry(fingerprint: str, controller: Controller, key: str) -> str:
+    """Return what a record stores for a request that led to the present template."""
     return f"{fingerprint}/{digest(controller.template, key)}"
 
 
@@ -93,7 +97,7 @@ def digest(template: Json, key: str) -> str:
 
 
 def without_priority(template: Json) -> Json:
-    """Return the template without the field that closes it during a handover."""
+    """Return the template without priorityClassName, which a handover sets to prevent new pods."""
     spec = {field: value for field, value in template["spec"].items()
             if field != "priorityClassName"}
     return {**template, "spec": spec}
@@ -103,8 +107,8 @@ def is_confirmed(request: Request, base: Controller, desired: Json, cluster: Clu
                  memory: Memory, *trials: t.Callable[[Json], Patch | Create]) -> bool:
     """Return whether the API server stores the desired template as the present template.
 
-    Each of trials returns the write of a template for a dry run; one dry run has to return the
-    present template. The result is cached for the two templates. Raises RolloutError.
+    Each trial builds the request for a dry run of a template. The result is True if one of the dry
+    runs returns the present template; it is cached for the two templates. Raises RolloutError.
     """
     key = base.uid + identity.digest([base.template, desired])
     if memory.confirmed is None or memory.confirmed[0] != key:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The errors that several flows have in common. Pure."""
+"""The errors that several flows have in common. No I/O."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
 def nothing_to_roll_back(request: Request, before: Revision | None,
                          message: str = "there is no update in progress to roll back",
                          finish: t.Sequence[str] = ()) -> RolloutError:
-    """Return the error for a rollback without an update in progress or without its old template.
+    """Return the error for a rollback without an update in progress or without an old template.
 
     before is the newest revision with another template. finish has the commands that finish an
     update in progress. While an update is in progress, a rollback to a revision is possible, but an

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The checksums of ConfigMaps and Secrets in the pod template (roll_on). Pure.
+"""The checksums of ConfigMaps and Secrets in the pod template (roll_on).
 
-A run reads the objects before its first observation, and again after it has acquired the Lease. The
-checksums are constant for the rest of the run, so that all new pods have the same template.
+I/O only through Cluster. A run reads the objects before its first observation, and again after it
+has acquired the Lease. The checksums are constant for the rest of the run, so that all new pods
+have the same template.
 """
 
 from __future__ import annotations

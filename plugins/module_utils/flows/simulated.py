@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulated ReplicationControllers and ReplicaSets, for check mode. Pure.
+"""Simulated ReplicationControllers and ReplicaSets, for check mode.
 
-settle() acts for the controller manager, the garbage collector and the nodes, until the cluster is
-stable. tests/unit/cluster_models.py extends the simulation for tests: single steps, and a
-controller manager that lags behind the API server. Objects are never changed in place, so that
-copies are cheap.
+ControllerRevisions are read from the real cluster on first use. settle()  acts for the
+controller manager, the garbage collector and the nodes, until the cluster is stable.
+tests/unit/cluster_models.py extends the simulation for tests: single steps, and a controller
+manager that lags behind the API server. Objects are never changed in place, so that copies are
+cheap.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class SimulatedCluster(Model):
         #: The ControllerRevisions by name.
         self.stored_revisions: dict[str, Json] = {}
         self._look_up_revisions = look_up_revisions
-        self._first = [_uid(item) for item in self.items.values()]
+        self._initial_uids = [_uid(item) for item in self.items.values()]
         for item in self.items.values():
             if _size(item) <= MAX_PODS:
                 controller = Controller.from_api(item, kind)
@@ -76,7 +77,7 @@ class SimulatedCluster(Model):
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Return all ControllerRevisions. The first call reads them from the real cluster."""
         if self._look_up_revisions:
-            first = [uid for uid in self._first if uid in uids]
+            first = [uid for uid in self._initial_uids if uid in uids]
             stored = self._look_up_revisions(first) if first else []
             if stored is None:
                 return None
@@ -132,7 +133,7 @@ class SimulatedCluster(Model):
         return {pod.owner for pod in self.pods} | set(map(_uid, self.items.values()))
 
     def _patch(self, item: Json, write: Patch) -> bool:
-        changed = changed_by(write, item)
+        changed = after_patch(write, item)
         if changed is not None:
             self._store(write.name, changed)
         return changed is not None
@@ -142,7 +143,7 @@ class SimulatedCluster(Model):
         holds = all(metadata.get(field, "") == value
                     for field, value in write.preconditions.items())
         if holds:
-            self._store(write.name, deleted(item))
+            self._store(write.name, after_deletion(item))
         return holds
 
     def _store(self, name: str, item: Json | None) -> None:
@@ -169,16 +170,16 @@ class SimulatedCluster(Model):
             if _size(item) > MAX_PODS:
                 continue
             controller = Controller.from_api(item, self.kind)
-            claimed, other_pods = _claimed(controller, self.pods)
-            claimed, _surplus, status = self._resized(controller, claimed)
+            claimed, other_pods = _claimed_pods(controller, self.pods)
+            claimed, _surplus, status = self._pods_after_sync(controller, claimed)
             pods = sorted(other_pods + claimed)
             if pods != sorted(self.pods) or not has_counts(item, status):
                 self.pods, self.items[name] = pods, {**item, "status": status}
                 return True
         return False
 
-    def _resized(self, controller: Controller, pods: t.Sequence[t.Any],
-                 ) -> tuple[list[t.Any], list[t.Any], Json]:
+    def _pods_after_sync(self, controller: Controller, pods: t.Sequence[t.Any],
+                         ) -> tuple[list[t.Any], list[t.Any], Json]:
         """Return the pods of a controller after one sync, the deleted pods, and the status.
 
         The status counts the pods before the sync. Unready pods are deleted first.
@@ -217,7 +218,7 @@ class SimulatedCluster(Model):
         return Pod(controller.uid, tuple(sorted(labels.items())), ready)
 
 
-def _claimed(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
+def _claimed_pods(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
     """Return the pods of a controller after adoption and release, and the other pods."""
     claimed, other_pods = [], []
     for pod in pods:
@@ -243,8 +244,8 @@ def _spec(item: Json) -> t.Any:
     return item["spec"]
 
 
-def changed_by(write: Write, item: Json | None,
-               version: t.Callable[[Json], t.Any] = _spec) -> Json | None:
+def after_patch(write: Write, item: Json | None,
+                version: t.Callable[[Json], t.Any] = _spec) -> Json | None:
     """Return the object after a patch, or None if the object is missing or a precondition fails.
 
     version returns the fields of an object whose changes increment metadata.generation.
@@ -260,7 +261,7 @@ def changed_by(write: Write, item: Json | None,
     return _with_metadata(changed, generation=item["metadata"].get("generation", 1) + 1)
 
 
-def deleted(item: Json) -> Json | None:
+def after_deletion(item: Json) -> Json | None:
     """Return the object after a deletion: terminating with finalizers, otherwise None.
 
     The API server increments metadata.generation of a terminating object.

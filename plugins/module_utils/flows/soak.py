@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The place of a soak: before a pause, and before the first step that cannot be undone. Pure.
+"""The place of a soak: before a pause, and before the first step that cannot be undone. No I/O.
 
 Flow.is_soak_due() decides from the planned step whether a soak comes first, so planners have no
 rows for soaks. explain/pod_health decides whether a pod is healthy, and run/soaking measures the
@@ -46,7 +46,7 @@ def is_requested(request: Request) -> bool:
 
 def decide(flow: Flow, request: Request, observed: Observed,
            plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, or a Watch if the soak comes first.
+    """Return the planned decision, or a Watch if a soak comes first.
 
     The step that pauses the update also writes the annotation of the soak. The last step of the
     update removes the annotation.
@@ -66,14 +66,14 @@ def decide(flow: Flow, request: Request, observed: Observed,
     if decision.write.name != primary.name:
         return decision
     if decision.is_end:
-        return _add_operations(decision, decision.write, _removal(primary))
+        return _add_operations(decision, decision.write, _removal_operations(primary))
     if decision.is_last and observed.passed_soak:
         annotate_passed = [put(annotation(object_meta.SOAK), observed.passed_soak)]
         return _add_operations(decision, decision.write, annotate_passed)
     return decision
 
 
-def subject(carrier: Controller | None) -> str:
+def template_hash(carrier: Controller | None) -> str:
     """Return the hash of the template of the new pods; "" before the update has begun."""
     return identity.digest(carrier.template) if carrier else ""
 
@@ -84,7 +84,7 @@ def annotate_soak(primary: Controller, text: str, after: str) -> Step:
     return Step(Action.ANNOTATE, primary.name, write, after=after)
 
 
-def _removal(primary: Controller) -> list[Json]:
+def _removal_operations(primary: Controller) -> list[Json]:
     text, path = primary.annotations.get(object_meta.SOAK), annotation(object_meta.SOAK)
     return [] if text is None else [test(path, text), {"op": "remove", "path": path}]
 

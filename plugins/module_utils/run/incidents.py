@@ -41,7 +41,7 @@ class View(t.NamedTuple):
 
     @property
     def subject(self) -> str:
-        return soak.subject(self.carrier)
+        return soak.template_hash(self.carrier)
 
     @property
     def size(self) -> int:

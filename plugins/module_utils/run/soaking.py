@@ -52,7 +52,7 @@ class Soaking:
         self._reset()
 
     def _reset(self) -> None:
-        #: The hash of the new pods' template (flows/soak.subject); "" before the soak.
+        #: The hash of the new pods' template (flows/soak.template_hash); "" before the soak.
         self._subject = ""
         self._has_passed = False
         #: The uid of the primary.

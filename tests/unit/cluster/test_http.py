@@ -108,7 +108,7 @@ RENAME = handover.rename(Request("foo"), PRIMARY, Controller.from_api(new(3)), 3
     (handover.close(PRIMARY, {}).write, status(403, "denied"),
      "blocking the creation of pods from its template (for the handover) was refused (403)",
      "denied"),
-    (patch(PRIMARY, *handover.opening(None)), status(403, "denied"),
+    (patch(PRIMARY, *handover.opening_operations(None)), status(403, "denied"),
      "unblocking the creation of pods from its template (for the handover) was refused (403)",
      "denied"),
     (CREATE, status(422, "name: Invalid"), "its creation was refused (422)", "name: Invalid"),

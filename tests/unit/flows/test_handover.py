@@ -590,7 +590,8 @@ def test_open_restores_the_priority_class(original):
     change = ({"op": "add", "path": PRIORITY, "value": original} if original
               else {"op": "remove", "path": PRIORITY})
 
-    assert handover.opening(original) == ({"op": "test", "path": PRIORITY, "value": CLOSED}, change)
+    assert handover.opening_operations(original) == (
+        {"op": "test", "path": PRIORITY, "value": CLOSED}, change)
 
 
 @WORLDS

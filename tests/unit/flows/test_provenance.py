@@ -89,5 +89,5 @@ def test_result_ignores_the_closed_template():
     closed = rc()
     closed["spec"]["template"]["spec"]["priorityClassName"] = "x"
 
-    assert (provenance.result("a", Controller.from_api(closed), "")
-            == provenance.result("a", Controller.from_api(rc()), ""))
+    assert (provenance.record_entry("a", Controller.from_api(closed), "")
+            == provenance.record_entry("a", Controller.from_api(rc()), ""))

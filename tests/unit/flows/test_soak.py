@@ -89,7 +89,7 @@ def test_annotation_is_removed_at_the_end():
         {"op": "test", "path": "/metadata/annotations/baton.kubernetes~1soak",
          "value": PASSED_SOAK},
         {"op": "remove", "path": "/metadata/annotations/baton.kubernetes~1soak"})
-    assert soak.subject(carrier(*ALL_NEW)) != soak.subject(
+    assert soak.template_hash(carrier(*ALL_NEW)) != soak.template_hash(
         carrier(old(0), new(3, image="myimage:v3")))
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Collect the evidence that a template is the result of a request. Pure.
+"""Collect the evidence that a template is the result of a request. No I/O.
 
 flows/provenance.py decides. docs/internals/forged-annotations.md lists the evidence for each
 controller.
@@ -35,23 +35,23 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
     """Return how the template of a successor matches the request while the primary exists.
 
     The label records a hash of the request. A user who can create controllers can compute the hash
-    in advance, or edit the template afterwards. So a further proof is needed: this task has created
-    the successor, or the successor has pods and still the template whose hash the primary records,
-    or a dry run returns the present template.
+    in advance, or edit the template afterwards. One of these must therefore confirm the template:
+    the successor has pods, and the primary records the hash of its template; this task has created
+    the successor; or a dry run returns the template.
     """
     is_named = (successor.name == request.next_name if request.next_name
                 else successor.is_named_for(primary.name))
     if not is_named:
         return Match.NO
-    stored = handover.stored_template_hash(successor.template)
-    first = primary.successor_spec if primary.partner_uid == successor.uid else None
-    has_run = first == stored and bool(successor.current)
-    is_own = first in (None, stored) and observed.is_created_here
-    dry_run = observed.stored and handover.stored_template_hash(observed.stored)
+    present = handover.stored_template_hash(successor.template)
+    recorded = primary.successor_spec if primary.partner_uid == successor.uid else None
+    has_run = recorded == present and bool(successor.current)
+    is_own = recorded in (None, present) and observed.is_created_here
+    dry_run = observed.dry_run_template and handover.stored_template_hash(observed.dry_run_template)
     return provenance.match(
         request, successor.template, observed.desired or {},
         is_recorded=deployment_label(request, successor) == expected_successor(request, primary)[1],
-        is_confirmed=has_run or is_own or dry_run == stored)
+        is_confirmed=has_run or is_own or dry_run == present)
 
 
 def _match_alone(request: Request, observed: ClientDrivenObserved, successor: Controller) -> Match:

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The flow of ReplicationControllers and ReplicaSets: observation and status. Pure.
+"""The flow of ReplicationControllers and ReplicaSets: observation and status.
 
-The task itself scales both controllers, step by step.
+I/O only through Cluster. The task itself scales both controllers, step by step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ...model.steps import (
 )
 from .. import autoscaler, handover, provenance
 from ..commands import RERUN, resume_and_rollback
-from ..desired import desired_template, trial
+from ..desired import desired_template, template_patch
 from ..flow import (
     POD_LIST_INTERVAL,
     Cluster,
@@ -55,7 +55,7 @@ from . import evidence, history, refusals
 from .manifest import dry_run_of, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor, find
 from .planner import NOT_COUNTED, depends_on_terminating, plan
-from .status import goal_of, phase_of, sides_of
+from .status import goal_of, phase_of, status_of_pods
 
 #: The permission to count terminating pods.
 COUNT_NEEDS: Rule = ("", "pods", ("list",))
@@ -68,7 +68,7 @@ class Caches:
     """The caches of a run."""
 
     #: The successor's template as returned by a dry run, with the key of the cache.
-    stored: tuple[str, Json] | None = None
+    dry_run_template: tuple[str, Json] | None = None
     #: The name of the successor that this run has created, or "".
     created: str = ""
     #: The last applied step.
@@ -120,7 +120,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if not observed.primary and revisions is not None and not any(
                 revision.number == request.to_revision for revision in revisions):
             return request
-        stored = history.proven(memory.revisions or (), *observed.controllers)
+        stored = history.proven_revisions(memory.revisions or (), *observed.controllers)
         return history.resolved(request, revisions, stored)
 
     def find(self, request: Request, cluster: Cluster,
@@ -132,7 +132,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             observed, history=history.revisions(observed.primary, revisions, DEPLOYMENT_LABEL))
 
     def desired_template(self, request: Request, cluster: Cluster, memory: Memory) -> Json | None:
-        return _desired(request, self.find(request, cluster), cluster, memory)
+        return _desired_template(request, self.find(request, cluster), cluster, memory)
 
     def observe(self, request: Request, cluster: Cluster,
                 memory: Memory) -> ClientDrivenObserved:
@@ -141,7 +141,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             cluster.look_up(name)
             observed = self.find(request, cluster)
         base = observed.primary or observed.successor
-        desired = _desired(request, observed, cluster, memory)
+        desired = _desired_template(request, observed, cluster, memory)
         caches = memory.caches(Caches)
         caches.size = _size(observed) or caches.size
         observed = dataclasses.replace(
@@ -149,7 +149,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             pods=_pods_to_reparent(observed, cluster, memory),
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
-        observed = _with_stored(request, observed, cluster, caches)
+        observed = _with_dry_run_template(request, observed, cluster, caches)
         if base and desired is not None and not (observed.primary and observed.successor):
             observed = dataclasses.replace(
                 observed, is_confirmed=_is_confirmed(request, observed, base, cluster, memory))
@@ -188,14 +188,15 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if survivor is None:
             return RolloutStatus(None)
         phase, direction = phase_of(primary, successor)
-        began = primary if primary and direction == "back" else successor or survivor
+        is_back = direction == "back"
+        record = (primary if primary and is_back else successor or survivor).last_rollout
         goal = goal_of(request, observed)
         surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, goal)
         is_reparenting = handover.is_under_way(observed)
         return dataclasses.replace(
-            sides_of(observed, phase), survivor=survivor, phase=phase, direction=direction,
+            status_of_pods(observed, phase), survivor=survivor, phase=phase, direction=direction,
             goal=goal, surge=surge, unavailable=unavailable,
-            since=began.last_rollout.get("time") if phase != "complete" else None,
+            since=record.get("time") if phase != "complete" else None,
             before={} if is_reparenting else survivor.images, after=survivor.images,
             template=survivor.template, paused=survivor.paused if successor else None,
             is_past_return=is_reparenting)
@@ -215,8 +216,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
                 return RERUN, None
             changed = {container: image for container, image in primary.images.items()
                        if takeover["from"].get(container) != image}
-            finish = dataclasses.replace(request, name=primary.name, label_key=takeover["label"])
-            return finish.command(State.UPDATED, otherwise=RERUN, images=changed), None
+            request = dataclasses.replace(request, name=primary.name, label_key=takeover["label"])
+            return request.command(State.UPDATED, otherwise=RERUN, images=changed), None
         key, next_name = DEPLOYMENT_LABEL, None
         if successor:
             differing = [label for label, value in successor.selector.items()
@@ -270,8 +271,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         memory.revisions = history.stored_after(memory.revisions, step.write)
 
 
-def _desired(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
-             memory: Memory) -> Json | None:
+def _desired_template(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
+                      memory: Memory) -> Json | None:
     """Return the desired template; None for a rollback and during a handover."""
     base = observed.primary or observed.successor
     if base is None or request.undoes or base.has_takeover:
@@ -292,9 +293,9 @@ def _size(observed: Observed) -> int | None:
     return primary.replicas if primary and not successor and not primary.is_updating else None
 
 
-def _with_stored(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
-                 caches: Caches) -> ClientDrivenObserved:
-    """Return the observation with the result of a dry run of the successor.
+def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
+                           caches: Caches) -> ClientDrivenObserved:
+    """Return the observation with the template of a successor that a dry run creates.
 
     The dry run is sent only if nothing else shows that the successor is the result of the request.
     """
@@ -307,15 +308,15 @@ def _with_stored(request: Request, observed: ClientDrivenObserved, cluster: Clus
     if not is_expected or evidence.match(request, observed).is_result:
         return observed
     key = primary.uid + identity.digest([primary.template, observed.desired])
-    if caches.stored is None or caches.stored[0] != key:
+    if caches.dry_run_template is None or caches.dry_run_template[0] != key:
         stored = cluster.dry_run(_trial_of_successor(request, observed, primary))
-        caches.stored = (key, stored["spec"]["template"])
-    return dataclasses.replace(observed, stored=caches.stored[1])
+        caches.dry_run_template = (key, stored["spec"]["template"])
+    return dataclasses.replace(observed, dry_run_template=caches.dry_run_template[1])
 
 
 def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
                         primary: Controller) -> Create:
-    """Return the creation of the successor for a dry run, with a generated name."""
+    """Return the request for a dry run that creates the successor, with a generated name."""
     manifest = successor_manifest(request, observed, primary, 0)
     metadata = {**manifest["metadata"], "name": None, "generateName": f"{primary.name[:200]}-"}
     return Create({**manifest, "metadata": metadata})
@@ -329,7 +330,7 @@ def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Contro
     # A webhook may apply to patches and creations, or to creations alone.
     return provenance.is_confirmed(
         request, base, observed.desired, cluster, memory,
-        lambda template: trial(request, base, template),
+        lambda template: template_patch(request, base, template),
         lambda template: _trial_of_successor(
             request, dataclasses.replace(observed, desired=template), base))
 

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The history of a client-driven controller: a ControllerRevision for each old template. Pure.
+"""The history of a client-driven controller: a ControllerRevision for each old template. No I/O.
 
 As in the history of a DaemonSet (pkg/controller/daemon/update.go), equal templates share one
-ControllerRevision, with the highest number. Unlike those, these are never changed.
+ControllerRevision, with the highest number. Unlike those of a DaemonSet, they are never changed.
 
 The data of a ControllerRevision is a single string. The API server compares the immutable data byte
 by byte, and another version can serialize a structured template differently. Then every patch would
@@ -38,8 +38,9 @@ NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 def revisions(controller: Controller, stored: t.Iterable[Json], key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
     """Return the revisions for a rollback, newest first, beginning with the current template."""
-    all_revisions = proven(stored, controller, *other_controllers)
-    certain = [revision for revision in all_revisions if revision not in contested(all_revisions)]
+    all_revisions = proven_revisions(stored, controller, *other_controllers)
+    contested = contested_revisions(all_revisions)
+    certain = [revision for revision in all_revisions if revision not in contested]
     template = without_label(controller.template, key)
     if certain and certain[0].template == template:
         return tuple(certain)
@@ -50,7 +51,7 @@ def revisions(controller: Controller, stored: t.Iterable[Json], key: str,
     return Revision(number, template, fields.text(last, "time"), fields.text(last, "who")), *certain
 
 
-def proven(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
+def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
     """Return the ControllerRevisions that the collection has created, newest first.
 
     The name of such a ControllerRevision contains a hash of owner, number and template.
@@ -62,7 +63,7 @@ def proven(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]
                   key=lambda revision: revision.number, reverse=True)
 
 
-def contested(stored: t.Sequence[Revision]) -> list[Revision]:
+def contested_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
     """Return the revisions that share a number with a revision of a different template.
 
     One of them is forged, and nothing shows which.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The manifest of a successor, its dry run, and the record of an update. Pure."""
+"""The manifest of a successor, its dry run, and the record of an update. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...model.observed import Controller
 from ...model.request import Request
 from ...model.steps import Create, Merge
 from ...model.template import labels_of, with_label
-from ..desired import merged
+from ..desired import merge_write
 from .observed import ClientDrivenObserved, expected_successor
 
 
@@ -79,12 +79,12 @@ def rollout_record(outcome: str, before: Controller, after: Controller, now: str
 
 
 def dry_run_of(request: Request, base: Controller) -> Merge | Create:
-    """Return the dry run for the desired template.
+    """Return the write whose dry run shows the desired template.
 
-    In the dry run, the controller of the definition has a generated name and no pods.
+    With a definition, the dry run creates a controller with a generated name and without pods.
     """
     if request.definition is None:
-        return merged(request, base)
+        return merge_write(request, base)
     spec = request.definition["spec"]
     # The selector of a ReplicaSet has no default.
     selector = spec.get("selector") or base.kind.selector(labels_of(spec["template"]))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the primary and its successor among the controllers of the namespace. Pure."""
+"""Find the primary and its successor among the controllers of the namespace. No I/O."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ClientDrivenObserved(Observed):
     kubectl_controllers: tuple[Controller, ...] = ()
     #: Whether the update has to store the template of the primary before discarding it.
     keeps_history: bool = False
-    #: The name of the other primary if the primary is a successor itself, or None.
+    #: If the primary is itself the successor of another primary, the name of that primary.
     other_primary: str | None = None
     #: Whether this task has created the successor.
     is_created_here: bool = False
     #: The successor's template as returned by a dry run; None if no decision depends on it.
-    stored: Json | None = None
+    dry_run_template: Json | None = None
 
     @property
     def controllers(self) -> list[Controller]:

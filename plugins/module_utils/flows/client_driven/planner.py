@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of a client-driven update: the next step for an observation. Pure.
+"""The state table of a client-driven update: the next step for an observation. No I/O.
 
 All transitions are in this module and in handover.py. No state is kept between two calls, so a task
 that resumes after a kill plans the same steps.
@@ -83,11 +83,11 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
 def depends_on_terminating(request: Request, observed: ClientDrivenObserved) -> bool:
     """Return whether the next step depends on the number of terminating pods."""
     try:
-        none, many = (plan(request, dataclasses.replace(observed, terminating=pods))
-                      for pods in (NONE_TERMINATING, NOT_COUNTED))
+        plans = [plan(request, dataclasses.replace(observed, terminating=terminating))
+                 for terminating in (NONE_TERMINATING, NOT_COUNTED)]
     except RolloutError:
         return False
-    return none != many
+    return plans[0] != plans[1]
 
 
 def _forward(request: Request, observed: ClientDrivenObserved) -> Decision:
@@ -112,7 +112,8 @@ def _without_primary(request: Request, observed: ClientDrivenObserved,
         refusals.refuse_another_request(request, observed, successor)
         # | - | yes | a successor of the primary, no `next_name` | create the primary, handover |
         if request.next_name is None:
-            return handover.recreate(request, successor, size.agreed(request, observed, successor))
+            desired = size.final_size(request, observed, successor)
+            return handover.recreate(request, successor, desired)
         # | - | yes | a successor of the primary, `next_name` | scale up, remove the annotations |
         return _finish_successor(request, observed, successor)
     # | - | yes | `next_name`, the desired template, no annotations | done: the update has ended |
@@ -149,8 +150,8 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     # | yes | yes | the successor has another template | error: another update is in progress |
     if not evidence.match(request, observed).is_result:
         raise refusals.another_update(request, successor, primary)
-    desired = size.agreed(request, observed, primary, successor)
-    # With pause_at, the same rollout has fewer new pods, but at least the existing new pods.
+    desired = size.final_size(request, observed, primary, successor)
+    # pause_at limits the number of new pods, but no existing new pod is removed.
     target = max(pause_at(request, desired), successor.replicas)
     paused = primary.paused if primary.paused == target else None
     # | yes | yes | annotations are missing | annotate the primary, then the successor |
@@ -195,7 +196,7 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
     if successor.is_deleting:
         return wait_for_deletion(successor)
     # The same rollout in the opposite direction, then the deletion of the successor.
-    desired = size.agreed(request, observed, primary, successor)
+    desired = size.final_size(request, observed, primary, successor)
     return (_annotate(observed, primary, successor, desired, forward=False, paused=None)
             or _roll(request, observed, grows=primary, shrinks=successor, desired=desired,
                      target=desired)
@@ -232,7 +233,7 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
         refusals.refuse_selector_mismatch(request, primary, template, name)
     # If another client has deleted the successor, the primary may be scaled down already, so the
     # size is the original size in the annotations.
-    desired = max(primary.replicas, size.agreed(request, observed, primary))
+    desired = max(primary.replicas, size.final_size(request, observed, primary))
     manifest = successor_manifest(request, observed, primary, desired)
     refusals.refuse_without_room(request, primary, Controller.from_api(manifest), desired)
     annotations = {PARTNER: name, DESIRED: "0", ORIGINAL: str(desired)}
@@ -346,14 +347,14 @@ def _finish_successor(request: Request, observed: ClientDrivenObserved,
 
     The successor is scaled up, and its annotations are removed when all pods are available.
     """
-    desired = size.agreed(request, observed, successor)
+    desired = size.final_size(request, observed, successor)
     if growth := _grow_alone(request, observed, successor, desired, Action.SCALE):
         return growth
     if not successor.is_settled:
         return Wait(f"{successor.name} {successor.available}/{successor.replicas} available")
     record = {**successor.last_rollout, "outcome": "updated", "to": successor.images,
               **observed.stamp,
-              "request": provenance.result(request.fingerprint, successor, request.label_key)}
+              "request": provenance.record_entry(request.fingerprint, successor, request.label_key)}
     return _clear(successor, identity.canonical(record), "updated", is_last=True)
 
 
@@ -365,7 +366,7 @@ def _clean(request: Request, observed: ClientDrivenObserved, primary: Controller
     """
     if not primary.is_updating:
         return None
-    desired = size.agreed(request, observed, primary)
+    desired = size.final_size(request, observed, primary)
     if growth := _grow_alone(request, observed, primary, desired, Action.RESTORE):
         return growth
     if not primary.is_settled:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The errors of client-driven updates, with the next commands. Pure."""
+"""The errors of client-driven updates, with the next commands. No I/O."""
 
 from __future__ import annotations
 
@@ -86,9 +86,10 @@ def refuse_another_request(request: Request, observed: ClientDrivenObserved,
 
 def refuse_without_room(request: Request, primary: Controller, successor: Controller,
                         desired: int) -> None:
-    """Refuse a primary without room for the annotations of the handover, the longest of an update.
+    """Refuse a primary without room for the annotations of the handover.
 
-    During the handover, an error of the API server would be too late.
+    These are the longest annotations of an update, and during the handover, an error of the API
+    server would be too late.
     """
     takeover = handover.takeover_annotation(request, successor, desired, primary.images)
     written = {**dict.fromkeys(UPDATE_ANNOTATIONS, "x" * 36), PARTNER: successor.name,
@@ -136,13 +137,13 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
     reason = mismatch(request, primary, successor)
     if not reason:
         return
-    look_at = f"{request.kubectl} get {request.kind.short}"
+    get = f"{request.kubectl} get {request.kind.short}"
     advice: tuple[str, ...] = (
-        "inspect it:", f"{look_at} {successor.name} -o yaml",
+        "inspect it:", f"{get} {successor.name} -o yaml",
         "delete it only if its pods are not needed, or set another next_name")
     is_named = successor.name == request.next_name or successor.is_named_for(primary.name)
     if primary.partner == successor.name and not is_named:  # Only annotations name the successor.
-        advice = ("inspect both:", f"{look_at} {primary.name} {successor.name} -o yaml",
+        advice = ("inspect both:", f"{get} {primary.name} {successor.name} -o yaml",
                   "if it was the next_name of this update:",
                   request.command(next_name=successor.name),
                   "if not, remove the annotations that name it:",

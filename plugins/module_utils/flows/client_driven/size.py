@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The size at the end of an update, from the annotations of the first step. Pure.
+"""The size at the end of an update, from the annotations of the first step. No I/O.
 
 A user with annotate permission on one of the controllers can write any number. A number is
 therefore trusted only if both controllers have it, or if it is at most the sum of their replicas,
@@ -18,15 +18,15 @@ from ...model.observed import Controller, Observed
 from ...model.request import Request
 
 
-def agreed(request: Request, observed: Observed, *controllers: Controller) -> int:
+def final_size(request: Request, observed: Observed, *controllers: Controller) -> int:
     """Return the size at the end of the update. Raises RolloutError if the size is uncertain.
 
     The size is the original size in the annotations, or else the desired size in the annotations,
     or else the sum of the replicas.
     """
     requested = sum(controller.replicas for controller in controllers)
-    recorded = _recorded(*controllers)
-    size = believed(request, observed, *controllers)
+    recorded = _recorded_sizes(*controllers)
+    size = final_size_or_none(request, observed, *controllers)
     if size is None:
         controller, number = recorded[0]
         raise RolloutError(
@@ -43,10 +43,11 @@ def agreed(request: Request, observed: Observed, *controllers: Controller) -> in
     return size
 
 
-def believed(request: Request, observed: Observed, *controllers: Controller) -> int | None:
+def final_size_or_none(request: Request, observed: Observed,
+                       *controllers: Controller) -> int | None:
     """Return the size at the end of the update, or None if it is uncertain."""
     requested = sum(controller.replicas for controller in controllers)
-    numbers = [number for _controller, number in _recorded(*controllers)]
+    numbers = [number for _controller, number in _recorded_sizes(*controllers)]
     if len(numbers) == 2 and numbers[0] == numbers[1]:
         return numbers[0]
     maximum = requested + sum(budgets.surge_and_unavailable(request, observed.budgets, requested))
@@ -54,7 +55,7 @@ def believed(request: Request, observed: Observed, *controllers: Controller) -> 
                default=None) if numbers else requested
 
 
-def _recorded(*controllers: Controller) -> list[tuple[Controller, int]]:
+def _recorded_sizes(*controllers: Controller) -> list[tuple[Controller, int]]:
     """Return the original size in the annotations of each controller, or else the desired size."""
     recorded = [(controller, controller.original) for controller in controllers
                 if controller.original is not None]

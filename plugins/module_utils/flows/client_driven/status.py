@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The status of a client-driven update: phase, direction, old and new pods, size. Pure."""
+"""The status of a client-driven update: phase, direction, old and new pods, size. No I/O."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def phase_of(primary: Controller | None,
     return "complete", None
 
 
-def sides_of(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
-    """Return the status with the fields about the pods of each controller."""
+def status_of_pods(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
+    """Return a status with only the fields about pods: old, new, grows, shrinks and so on."""
     primary, successor, controllers = observed.primary, observed.successor, observed.controllers
     growing = next((controller for controller in reversed(controllers) if controller.desired), None)
     grows = primary if handover.is_under_way(observed) else growing or primary or successor
@@ -46,5 +46,5 @@ def goal_of(request: Request, observed: ClientDrivenObserved) -> int:
     """Return the size at the end of the update. At least one controller exists."""
     controllers = observed.controllers
     is_recorded = any(controller.original is not None for controller in controllers)
-    believed = size.believed(request, observed, *controllers) if is_recorded else None
-    return controllers[0].replicas if believed is None else believed
+    goal = size.final_size_or_none(request, observed, *controllers) if is_recorded else None
+    return controllers[0].replicas if goal is None else goal

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The common part of the flows of StatefulSets and DaemonSets: history and status. Pure."""
+"""The common part of the flows of StatefulSets and DaemonSets: history and status.
+
+I/O only through Cluster.
+"""
 
 from __future__ import annotations
 
@@ -97,8 +100,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         if primary is None:
             return observed
         is_required = HISTORY in self.needs(request)
-        if (memory.keeps_history
-                or is_required) and self.needs_history(request, observed, desired, memory):
+        may_read = memory.keeps_history or is_required
+        if may_read and self.needs_history(request, observed, desired, memory):
             revisions = self._revisions(primary, cluster, memory)
             if revisions is None and is_required:
                 raise refusals.unreadable_history(request)
@@ -130,9 +133,9 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
 
 def _with_record(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
-    """Return the observation with the direction of the stored record, on an old API server.
+    """Return the observation with the direction of the record as stored, on an old API server.
 
-    Without times in managedFields, nothing else shows that a rollback has restored the template.
+    Without times in managedFields, only the record shows that a rollback has restored the template.
     """
     record, stored = observed.record, observed.primary.rollout if observed.primary else None
     if record is None or stored is None or not stored.is_back or record.is_back:
@@ -171,9 +174,9 @@ def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
     """
     if direction == "forward":
         return (observed.present.pod_revision if observed.present else "") or observed.present_name
-    undone = observed.rollout.set if observed.rollout else ""
+    undone_revision = observed.rollout.set if observed.rollout else ""
     return next((revision.pod_revision for revision in observed.history
-                 if revision.name == undone), undone)
+                 if revision.name == undone_revision), undone_revision)
 
 
 def _sides(observed: RevisionsObserved, primary: RevisionDriven,
@@ -190,9 +193,10 @@ def _sides(observed: RevisionsObserved, primary: RevisionDriven,
     old_available = min(updated if direction == "back" else remaining, primary.available)
     new_available = max(0, primary.available - old_available)
     if direction == "back":
-        undone = observed.rollout.set if observed.rollout else ""
+        undone_revision = observed.rollout.set if observed.rollout else ""
         return (dataclasses.replace(Side.of(primary), replicas=updated, available=old_available),
-                Side(undone, primary.uid, remaining, new_available, observed.images_before))
+                Side(undone_revision, primary.uid, remaining, new_available,
+                     observed.images_before))
     return (Side(primary.name, primary.uid, remaining, old_available, observed.images_before),
             Side(observed.present_name or primary.name, primary.uid, updated, new_available,
                  primary.images))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The observation of a StatefulSet or DaemonSet: its history, and the record of its update. Pure.
+"""The observation of a StatefulSet or DaemonSet: its history, and the record of its update. No I/O.
 
 A user with annotate permission can write the record (object_meta.Rollout), but cannot change spec,
 status or ControllerRevisions. The module observed of each kind lists the evidence for the record.
@@ -40,9 +40,9 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def is_doubted(self) -> bool:
-        """Whether the record restores a greater maxUnavailable than the current one.
+        """Whether the settings in the record would increase maxUnavailable.
 
-        Nothing else confirms such a value.
+        Only the record says that maxUnavailable was greater before the update.
         """
         raise NotImplementedError
 
@@ -165,8 +165,8 @@ def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple
 def may_be_restored(current: Revision | None, undone: str, history: t.Iterable[Revision]) -> bool:
     """Return whether a rollback may have restored the current template.
 
-    The rolled back ControllerRevision `undone` must still exist. The current ControllerRevision
-    must be older, or must have got a new number.
+    The ControllerRevision `undone`, which the rollback leaves, must still exist. The current
+    ControllerRevision must be older, or must have received a new number.
     """
     times = {revision.name: revision.time for revision in history}
     return current is not None and undone in times and (current.is_renumbered
@@ -174,6 +174,6 @@ def may_be_restored(current: Revision | None, undone: str, history: t.Iterable[R
 
 
 def with_rolling_update(record: Rollout, rolling_update: Json) -> Rollout:
-    """Return the record with another rollingUpdate for the time before the update."""
+    """Return the record with another rollingUpdate in the settings from before the update."""
     strategy = {**record.original["updateStrategy"], "rollingUpdate": rolling_update}
     return dataclasses.replace(record, original={**record.original, "updateStrategy": strategy})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rows of the state table that StatefulSets and DaemonSets have in common. Pure.
+"""The rows of the state table that StatefulSets and DaemonSets have in common. No I/O.
 
 server_driven/planner.py has the rows of all server-driven kinds.
 """

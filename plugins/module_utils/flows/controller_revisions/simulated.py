@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The common part of simulated StatefulSets and DaemonSets, for check mode. Pure."""
+"""The common part of simulated StatefulSets and DaemonSets, for check mode.
+
+Pods and ControllerRevisions are read from the real cluster on first use.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from ...model.server_driven import RevisionDriven, parse, pod_ordinal
 from ...model.steps import REVISION, Delete, Write
 from ...model.template import labels_of, same_template
 from ..flow import Model
-from ..simulated import LookUpRevisions, changed_by, has_counts
+from ..simulated import LookUpRevisions, after_patch, has_counts
 
 Controlled = t.TypeVar("Controlled", bound=RevisionDriven)
 
@@ -89,7 +92,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         if isinstance(write, Delete):
             return self._delete_pod(write)
         item = self.items.get(write.name)
-        changed = changed_by(write, item)
+        changed = after_patch(write, item)
         if item is None or changed is None:
             return False
         self.items[write.name] = self._with_template_number(item, changed)
@@ -129,7 +132,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
 
     def _sync_next(self) -> bool:
         for name in sorted(self.items):
-            if (state := self._synced(name)) != self._state(name):
+            if (state := self._state_after_sync(name)) != self._state(name):
                 self._set_state(name, state)
                 return True
         return False
@@ -162,7 +165,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
     def pods(self, name: str) -> tuple[Pod, ...]:
         """Return the pods of a controller; none if it has more than MAX_PODS."""
         if name not in self._pods:
-            self._pods[name] = self._first_pods(self._controller(name))
+            self._pods[name] = self._initial_pods(self._controller(name))
             self._initially_unready |= {pod.name for pod in self._pods[name] if not pod.ready}
         return self._pods[name]
 
@@ -178,11 +181,11 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return self.stored_revisions[uid]
 
     @abc.abstractmethod
-    def _first_pods(self, controller: Controlled) -> tuple[Pod, ...]:
+    def _initial_pods(self, controller: Controlled) -> tuple[Pod, ...]:
         """Return the pods of a controller in the real cluster."""
 
     @abc.abstractmethod
-    def _synced(self, name: str) -> State:
+    def _state_after_sync(self, name: str) -> State:
         """Return the state after one sync of the controller."""
 
 
@@ -226,8 +229,9 @@ def revision_of(controller: RevisionDriven, revisions: tuple[Json, ...],
     return created, (*revisions, created)
 
 
-def trimmed(controller: RevisionDriven, revisions: tuple[Json, ...], present: Json,
-            is_live: t.Callable[[Json], bool], *, counts_live: bool) -> tuple[Json, ...]:
+def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ...], present: Json,
+                           is_live: t.Callable[[Json], bool], *,
+                           counts_live: bool) -> tuple[Json, ...]:
     """Return the ControllerRevisions within revisionHistoryLimit.
 
     ControllerRevisions with pods (live) are not deleted. They count towards the limit of a

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The flow of DaemonSets: permissions, pods, and the warnings before an update. Pure."""
+"""The flow of DaemonSets: permissions, pods, and the warnings before an update.
+
+I/O only through Cluster.
+"""
 
 from __future__ import annotations
 
@@ -100,11 +103,11 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
             observed = _with_revisions_in_use(observed, primary, cluster)
         if not recorded.pauses(request, primary):
             return _with_miscounted(observed, primary, cluster, memory)
-        former = last.by_node if isinstance(last, DaemonSetObserved) else None
+        former = last.daemon_pods if isinstance(last, DaemonSetObserved) else None
         has_changed = (
             last.primary is None or last.primary.resource_version != primary.resource_version)
         if former is not None and not has_changed and memory.seconds < memory.look_at_pods_from:
-            return _with_by_node(observed, primary, former, memory)
+            return _with_daemon_pods(observed, primary, former, memory)
         pods = cluster.all_pods(primary)
         if pods is None:
             raise RolloutError("its pods cannot be listed, and pause_at requires them",
@@ -114,11 +117,11 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         caches = memory.caches(Caches)
         if _asks_for_nodes(request) and caches.nodes is None:
             caches.nodes = cluster.nodes(request.nodes)
-        by_node = tuple(sorted(map(DaemonPod.from_api, own_pods(primary, pods)),
-                               key=lambda pod: (pod.node, pod.name)))
-        memory.look_at_pods_from = memory.seconds + (UNCHANGED_LIST_INTERVAL if by_node == former
-                                                     else LIST_INTERVAL)
-        return _with_by_node(observed, primary, by_node, memory)
+        daemon_pods = tuple(sorted(map(DaemonPod.from_api, own_pods(primary, pods)),
+                                   key=lambda pod: (pod.node, pod.name)))
+        interval = UNCHANGED_LIST_INTERVAL if daemon_pods == former else LIST_INTERVAL
+        memory.look_at_pods_from = memory.seconds + interval
+        return _with_daemon_pods(observed, primary, daemon_pods, memory)
 
     def note(self, step: Step, memory: Memory) -> None:
         caches = memory.caches(Caches)
@@ -151,7 +154,8 @@ def _asks_for_nodes(request: Request) -> bool:
 
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
                            cluster: Cluster) -> DaemonSetObserved:
-    """Return the observation with the revisions of the pods, if the previous one is uncertain."""
+    """Return the observation with the revisions of the pods, if the previous revision is uncertain.
+    """
     is_back = observed.record and observed.record.is_back
     if len(observed.other_revisions) < 2 or observed.before is None or is_back:
         return observed
@@ -159,10 +163,10 @@ def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
     return dataclasses.replace(observed, in_use=frozenset(map(object_meta.pod_revision, labels)))
 
 
-def _with_by_node(observed: DaemonSetObserved, primary: DaemonSet, pods: tuple[DaemonPod, ...],
-                  memory: Memory) -> DaemonSetObserved:
+def _with_daemon_pods(observed: DaemonSetObserved, primary: DaemonSet, pods: tuple[DaemonPod, ...],
+                      memory: Memory) -> DaemonSetObserved:
     wrong = miscounted(primary, observed.present.pod_revision, pods) if observed.present else ()
-    return dataclasses.replace(observed, by_node=pods, nodes=memory.caches(Caches).nodes,
+    return dataclasses.replace(observed, daemon_pods=pods, nodes=memory.caches(Caches).nodes,
                                miscounted=wrong)
 
 
@@ -175,9 +179,9 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
                      memory: Memory) -> DaemonSetObserved:
     """Return the observation with the old pods that the status counts as new.
 
-    Without permission to list pods or ControllerRevisions, there are none. After a deletion, the
-    status may stay the same, because the new pod can be ready before the status is written. The
-    deletion is complete once as many pods are ready as the status counts.
+    Without permission to list pods or ControllerRevisions, the observation has no such pods. After
+    a deletion, the status may stay the same, because the new pod can be ready before the status is
+    written. The deletion is complete once as many pods are ready as the status counts.
     """
     if observed.present is None or not _are_counted_as_new(primary):
         return observed
@@ -222,9 +226,9 @@ def _strategy_warnings(request: Request, primary: DaemonSet) -> t.Iterator[str]:
         yield (f"{primary.misscheduled} pods of DaemonSet {primary.name} are on nodes that accept "
                "no new pods, for example because of a taint: a pod that this update deletes there "
                "is not replaced")
-    most = (request.max_unavailable.for_api if request.overrides_strategy
-            else primary.rolling_update["maxUnavailable"])
-    if max_unavailable_pods({"maxUnavailable": most}, primary.replicas) >= primary.replicas > 1:
-        yield (f"maxUnavailable is {most}, and DaemonSet {primary.name} has {primary.replicas} "
+    limit = (request.max_unavailable.for_api if request.overrides_strategy
+             else primary.rolling_update["maxUnavailable"])
+    if max_unavailable_pods({"maxUnavailable": limit}, primary.replicas) >= primary.replicas > 1:
+        yield (f"maxUnavailable is {limit}, and DaemonSet {primary.name} has {primary.replicas} "
                "pods: all of them may be missing at "
                f"the same time during this update. To keep some of them, give max_unavailable")

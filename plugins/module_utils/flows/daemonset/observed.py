@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A DaemonSet and its history, and the evidence for the record of an update. Pure.
+"""A DaemonSet and its history, and the evidence for the record of an update. No I/O.
 
 A user with annotate permission can write the record (object_meta.Rollout), but cannot change spec,
 status or ControllerRevisions. Each claim of the record therefore needs evidence:
@@ -83,7 +83,7 @@ class DaemonSetObserved(RevisionsObserved):
 
     primary: DaemonSet | None
     #: All pods, sorted by node; None before the pods are listed.
-    by_node: tuple[DaemonPod, ...] | None = None
+    daemon_pods: tuple[DaemonPod, ...] | None = None
     #: The nodes on which pods are replaced first; None before the nodes are listed.
     nodes: frozenset[str] | None = None
     #: The ControllerRevision labels of the pods; None before the pods are listed.
@@ -97,12 +97,12 @@ class DaemonSetObserved(RevisionsObserved):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the status counts old pods as new: they are never replaced without a deletion."""
+        """Whether the status counts old pods as new, so that the cluster never replaces them."""
         return bool(self.miscounted)
 
     @property
     def is_doubted(self) -> bool:
-        """Whether the record restores a maxUnavailable greater than 1 and than the current one."""
+        """Whether the settings in the record would increase maxUnavailable to more than 1."""
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
@@ -155,7 +155,7 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Daemon
         return DaemonSetObserved(None, None)
     history = own_revisions(primary, revisions)
     observed = DaemonSetObserved(primary, None, history=history)
-    return _credible(dataclasses.replace(observed, record=primary.rollout), primary)
+    return _with_credible_record(dataclasses.replace(observed, record=primary.rollout), primary)
 
 
 def is_overdue(pod: DaemonPod, server_time: float) -> bool:
@@ -177,7 +177,7 @@ def max_unavailable_pods(numbers: Json, size: int) -> int:
     return Size.from_api(numbers["maxUnavailable"]).resolve(size, round_up=True)
 
 
-def _credible(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
+def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
     """Return the observation without the claims of the record that are certainly wrong."""
     record = observed.record
     if record is None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The settings of a DaemonSet, and the DaemonSet's rows of the state table. Pure.
+"""The settings of a DaemonSet, and the DaemonSet's rows of the state table. No I/O.
 
 The rows are the `# | ... |` comments (see docs/concepts/server-driven.md);
 server_driven/planner.py and controller_revisions/planner.py have the common rows.
@@ -53,9 +53,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
     @property
     def _numbers(self) -> Json:
-        """maxSurge and maxUnavailable of the task or the DaemonSet; the defaults if the surge is
-        blocked.
-        """
+        """maxSurge and maxUnavailable for the update; if the surge is blocked, the defaults."""
         return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._requested_numbers
 
     @property
@@ -79,14 +77,14 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         if self.pauses:
             self._refuse_to_pause(numbers)
             return {**(self.baseline["updateStrategy"] or {}), "type": "OnDelete"}
-        size, (surge, missing) = self.primary.replicas, self.bounds
+        size, (surge, unavailable) = self.primary.replicas, self.bounds
         if surge:
             self._refuse_surge(numbers)
         else:
             budgets.refuse_blocking_budgets(
-                self.request, self.observed.budgets, size, surge, missing)
-            if max_unavailable_pods(numbers, size) != missing:
-                numbers = {"maxSurge": 0, "maxUnavailable": missing}
+                self.request, self.observed.budgets, size, surge, unavailable)
+            if max_unavailable_pods(numbers, size) != unavailable:
+                numbers = {"maxSurge": 0, "maxUnavailable": unavailable}
         return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
     def _refuse_surge(self, numbers: Json) -> None:
@@ -120,8 +118,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         budgets.refuse_blocking_budgets(request, observed.budgets, size, 0, self.bounds[1],
                                         may_surge=False)
         # | any | `pause_at`, and no pod is on the requested `nodes` | error |
-        if observed.nodes is not None and observed.by_node is not None and not any(
-                pod.node in observed.nodes for pod in observed.by_node):
+        if observed.nodes is not None and observed.daemon_pods is not None and not any(
+                pod.node in observed.nodes for pod in observed.daemon_pods):
             raise RolloutError("none of its pods is on a node that matches "
                                f"nodes={request.nodes}",
                                where=request.where, next_command=(
@@ -161,7 +159,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         if not self.settings.pauses or self.request.pause_at is None:
             return self._replace_miscounted(record) or (None if self.observed.is_all_new
                                                         else self.progress())
-        primary, pods, present = self.primary, self.observed.by_node, self.observed.present
+        primary, pods, present = self.primary, self.observed.daemon_pods, self.observed.present
         if pods is None or present is None:
             return self.progress()
         size = primary.replicas + primary.misscheduled
@@ -176,7 +174,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         late = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
         if len(new) + max(0, size - len(live) - len(late)) < goal:
             may_disrupt = unavailable < self.settings.bounds[1]
-            return self._delete(self._next(live, present.pod_revision, may_disrupt), may_disrupt,
+            return self._delete(self._next_pod(live, present.pod_revision, may_disrupt), may_disrupt,
                                 record) or self._wait(late)
         # For a while, the status still counts the pod of a deleted node.
         has_enough_available = primary.available + primary.misscheduled >= min(ready, size)
@@ -217,17 +215,18 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                        for pod in late)
         return Wait(f"{self.progress().until}{what}")
 
-    def _next(self, live: list[DaemonPod], present: str, may_disrupt: bool) -> DaemonPod | None:
+    def _next_pod(self, live: list[DaemonPod], present: str, may_disrupt: bool) -> DaemonPod | None:
         """Return the old pod to replace next; the requested nodes come first.
 
         While one more pod may be unavailable, ready pods come first, because their nodes work.
         Otherwise unready pods come first, since replacing them does not reduce the number of
         available pods.
         """
-        first = self.observed.nodes or ()
+        preferred_nodes = self.observed.nodes or ()
         old = (pod for pod in live if pod.revision != present)
-        return min(old, key=lambda pod: (pod.node not in first, pod.is_ready is not may_disrupt,
-                                         pod.node, pod.name), default=None)
+        return min(old, default=None,
+                   key=lambda pod: (pod.node not in preferred_nodes,
+                                    pod.is_ready is not may_disrupt, pod.node, pod.name))
 
     def _delete(self, pod: DaemonPod | None, may_disrupt: bool, record: Rollout) -> Step | None:
         """Return the deletion of a pod; None if it is ready and no pod may become unavailable."""

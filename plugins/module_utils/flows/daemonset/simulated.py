@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulated DaemonSets, for check mode. Pure.
+"""Simulated DaemonSets, for check mode.
 
 A small model of the DaemonSet controller (manage and rollingUpdate in pkg/controller/daemon). Each
 sync changes one pod, and then the status. Nodes are only names, and every node is eligible.
@@ -24,7 +24,7 @@ from ..controller_revisions.simulated import (
     SimulatedByRevisions,
     State,
     revision_of,
-    trimmed,
+    revisions_within_limit,
     with_counts,
     without,
 )
@@ -76,7 +76,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         self.items[name] = {**item, "metadata": {**item["metadata"], "resourceVersion": version}}
         self._syncs += 1
 
-    def _first_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
+    def _initial_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
         items = self._look_up_pods(controller)
         if items is None or controller.current > MAX_PODS:
             pods = self._as_counted(controller)
@@ -101,7 +101,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
                          label_of(present if number < controller.updated else old),
                          number < controller.ready, f"node {number}") for number in range(count))
 
-    def _synced(self, name: str) -> State:
+    def _state_after_sync(self, name: str) -> State:
         item, controller = self.items[name], self._controller(name)
         pods = self.pods(name)
         if controller.is_deleting or controller.replicas > MAX_PODS:
@@ -110,8 +110,8 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         update, nodes = label_of(present), self._nodes[name]
         pods = _next_pods(controller, pods, nodes, update, f"{name}-made-{self._syncs}")
         live = {pod.revision for pod in pods}
-        revisions = trimmed(controller, revisions, present, counts_live=True,
-                            is_live=lambda revision: label_of(revision) in live)
+        revisions = revisions_within_limit(controller, revisions, present, counts_live=True,
+                                           is_live=lambda revision: label_of(revision) in live)
         oldest = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready = sum(pod.ready for pod in oldest.values())
         updated = sum(_is_updated(controller, pod, update) for pod in oldest.values())

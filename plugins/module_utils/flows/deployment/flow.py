@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The flow of Deployments: permissions, ReplicaSets and status. Pure."""
+"""The flow of Deployments: permissions, ReplicaSets and status. I/O only through Cluster."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 
     def server_steps(self, before: DeploymentObserved,
                      now: DeploymentObserved) -> tuple[Step, ...]:
-        """Return the sizes that the Deployment controller has changed as steps."""
+        """Return a step for each ReplicaSet that the Deployment controller has scaled."""
         sizes = {replica_set.uid: replica_set.replicas
                  for replica_set in before.sets} if before.primary else {}
         return tuple(Step(Action.SCALE, replica_set.name,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Deployment and its ReplicaSets, and the evidence for the record of an update. Pure.
+"""A Deployment and its ReplicaSets, and the evidence for the record of an update. No I/O.
 
 A user with annotate permission can write the record (object_meta.Rollout), but cannot change the
 spec or the ReplicaSets. The Deployment controller copies annotations to the newest ReplicaSet, but
@@ -149,7 +149,7 @@ def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> Deploy
                     if same_template(replica_set.template, primary.template,
                                      object_meta.HASH_LABEL)), None)
     history = sorted(map(_revision, own_sets), key=lambda revision: revision.number, reverse=True)
-    record = _credible(primary.rollout, own_sets)
+    record = _credible_record(primary.rollout, own_sets)
     observed = DeploymentObserved(primary, present, sets=tuple(own_sets), history=tuple(history))
     observed = dataclasses.replace(observed, record=record)
     if record and record.is_back and present and not observed.is_restored:
@@ -165,7 +165,7 @@ def _revision(replica_set: Controller) -> Revision:
                     replica_set.created)
 
 
-def _credible(record: Rollout | None, sets: t.Sequence[Controller]) -> Rollout | None:
+def _credible_record(record: Rollout | None, sets: t.Sequence[Controller]) -> Rollout | None:
     """Return the record without impossible settings, or None."""
     if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
         return None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The settings and rows of a Deployment. Pure.
+"""The settings and rows of a Deployment. No I/O.
 
 server_driven/planner.py has the common rows.
 
@@ -11,9 +11,10 @@ controller then stops at
     old pods = desired - maxUnavailable    (reconcileOldReplicaSets keeps the available pods)
     new pods = maxSurge + maxUnavailable   (NewRSNewReplicas: at most desired + maxSurge in all)
 The first patch allows as many new pods as the surge. Further patches follow as the new pods become
-ready, until maxUnavailable is the number of the pause and maxSurge is 0. The number of new pods is
-exact, even if the task is slow. Finally, spec.paused is set: `kubectl rollout status` then shows
-the pause, and a change of the template by another client is not rolled out.
+ready, until maxUnavailable is the number of new pods at the pause and maxSurge is 0. The pause has
+exactly this number of new pods, even if the task is slow. Finally, spec.paused is set: `kubectl
+rollout status` then shows the pause, and a change of the template by another client is not rolled
+out.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         surge, unavailable = (
             resolve_fenceposts(self.request.max_surge, self.request.max_unavailable, desired)
             if self.request.overrides_strategy
-            else _resolved(self.baseline, desired))
+            else _surge_and_unavailable(self.baseline, desired))
         return surge, budgets.limit_unavailable(self.observed.budgets, desired, unavailable)
 
     def of_update(self, desired: Json | None = None) -> Json:
@@ -77,15 +78,16 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         budgets.refuse_blocking_budgets(
             request, self.observed.budgets, primary.replicas, surge, missing)
         new = self.observed.successor if desired is None else self.set_of(desired)
-        is_canary = desired is None and (primary.settings["minReadySeconds"] == NEVER_AVAILABLE
-                                         or bool(primary.settings["paused"]))
-        if not is_canary and new and new.max_pods:
+        has_pause_settings = desired is None and (
+            primary.settings["minReadySeconds"] == NEVER_AVAILABLE
+            or bool(primary.settings["paused"]))
+        if not has_pause_settings and new and new.max_pods:
             raise RolloutError(f"it is too late for pause_at: {new.name} already has "
                                f"{new.replicas} pods, and the Deployment "
                                f"controller is still rolling", where=request.where,
                                next_command=("leave pause_at out, or:",
                                              request.command(State.ROLLED_BACK)))
-        if is_canary and not self.is_settled():
+        if has_pause_settings and not self.is_settled():
             return primary.settings
         # After a scale-up, the Deployment controller scales old and new pods in proportion.
         current = new.replicas if new else 0
@@ -112,7 +114,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         All new pods are ready then.
         """
         primary, new = self.primary, self.observed.successor
-        surge, unavailable = _resolved(primary.settings, primary.replicas)
+        surge, unavailable = _surge_and_unavailable(primary.settings, primary.replicas)
         old = self.observed.other_sets
         if not (primary.is_observed and new and new.is_settled
                 and all(replica_set.has_at_most(replica_set.replicas) for replica_set in old)):
@@ -135,7 +137,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
             strategy = {"type": "RollingUpdate", "rollingUpdate": numbers}
         if strategy.get("type") == "Recreate":
             return strategy
-        surge, unavailable = _resolved({"strategy": strategy}, desired)
+        surge, unavailable = _surge_and_unavailable({"strategy": strategy}, desired)
         allowed = budgets.limit_unavailable(self.observed.budgets, desired, unavailable)
         if allowed == unavailable:
             return strategy
@@ -312,7 +314,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                           f"{self.request.kubectl} edit deployment {self.primary.name}"))
 
 
-def _resolved(settings: Json, desired: int) -> tuple[int, int]:
+def _surge_and_unavailable(settings: Json, desired: int) -> tuple[int, int]:
     """Return maxSurge and maxUnavailable in pods."""
     if settings["strategy"].get("type") == "Recreate":
         return 0, desired

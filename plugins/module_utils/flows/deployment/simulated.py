@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulated Deployments, for check mode. Pure.
+"""Simulated Deployments, for check mode. No I/O.
 
-A small model of the Deployment controller, above the simulated ReplicaSets. Each sync makes one
+A small model of the Deployment controller, on top of the simulated ReplicaSets. Each sync makes one
 change, in the order of rolloutRolling (pkg/controller/deployment/rolling.go). The proportional
 scaling of a paused Deployment is left out, because a task does not scale.
 """
@@ -22,7 +22,7 @@ from ...model.steps import Create, Delete, Patch, Write, put
 from ...model.template import with_label
 from ...model.thresholds import Size, resolve_fenceposts
 from ..flow import Model
-from ..simulated import SimulatedCluster, changed_by
+from ..simulated import SimulatedCluster, after_patch
 from .observed import find
 
 
@@ -40,7 +40,7 @@ class SimulatedDeployments(Model):
 
     def write(self, write: Write) -> bool:
         """Apply a patch; return False if a precondition fails."""
-        changed = changed_by(write, self.items.get(write.name), _version)
+        changed = after_patch(write, self.items.get(write.name), _version)
         if changed is not None:
             self.items[write.name] = changed
         return changed is not None

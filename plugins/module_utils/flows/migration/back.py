@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rollback of a migration to the ReplicationController. Pure.
+"""The rollback of a migration to the ReplicationController. No I/O.
 
 A rollback is possible until the ReplicationController is deleted. Each row reverses a row of the
 migration, so that a later migration can resume from any state of the rollback.
@@ -75,7 +75,8 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         if not handover.may_open(primary, replica_set.uid if replica_set else "", observed.pods):
             return Wait(f"{primary.name} {primary.current}/{primary.replicas} pods")
         original = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
-        return Step(Action.RESTORE, primary.name, patch(primary, *handover.opening(original)),
+        write = patch(primary, *handover.opening_operations(original))
+        return Step(Action.RESTORE, primary.name, write,
                     before="closed template", after="template")
     # | any | yes | open, any | delete the ReplicaSet |
     if replica_set:
@@ -88,8 +89,8 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
 def pause(config: DeploymentConfig) -> Step:
     """Return the step that pauses a DeploymentConfig.
 
-    A paused DeploymentConfig starts no rollout and does not scale its ReplicationController. From
-    the annotation, a rollback recognizes the pause of the migration.
+    A paused DeploymentConfig starts no rollout and does not scale its ReplicationController. The
+    annotation distinguishes this pause from a pause by another client.
     """
     key = object_meta.PAUSED_FOR_MIGRATION
     annotate = ((put(annotation(key), "true"),) if config.annotations else

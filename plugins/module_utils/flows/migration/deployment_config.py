@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The DeploymentConfigs of OpenShift: their rollouts, and their settings for a Deployment. Pure.
+"""The DeploymentConfigs of OpenShift: their rollouts, and their settings for a Deployment.
 
-Each rollout is a ReplicationController NAME-N that the DeploymentConfig controls. The active
-rollout, which has the pods, is the newest complete rollout. Source: ActiveDeployment in
-openshift/library-go (pkg/apps/appsutil).
+I/O only through Cluster. Each rollout is a ReplicationController NAME-N that the DeploymentConfig
+controls. The active rollout, which has the pods, is the newest complete rollout. Source:
+ActiveDeployment in openshift/library-go (pkg/apps/appsutil).
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def rollouts_of(config: DeploymentConfig, cluster: Cluster) -> tuple[Controller,
     return tuple(sorted(rollouts, key=config.rollout_number, reverse=True))
 
 
-def active(config: DeploymentConfig, rollouts: t.Iterable[Controller]) -> Controller | None:
+def active_rollout(config: DeploymentConfig, rollouts: t.Iterable[Controller]) -> Controller | None:
     """Return the active rollout, or None if no rollout is complete."""
     complete = (rollout for rollout in rollouts
                 if object_meta.rollout_phase(rollout.annotations) == COMPLETE)
     return next((rollout for rollout in complete if config.rollout_number(rollout)), None)
 
 
-def rolling(config: DeploymentConfig, rollouts: t.Sequence[Controller]) -> str:
+def rollout_in_progress(config: DeploymentConfig, rollouts: t.Sequence[Controller]) -> str:
     """Return the name of the rollout in progress, or "".
 
     A paused DeploymentConfig starts no new rollout.
@@ -103,7 +103,7 @@ def spec_of(config: DeploymentConfig | None) -> Json:
 
 def lost_settings(request: Request, config: DeploymentConfig, rollout: Controller) -> list[str]:
     """Return a warning for each setting that the Deployment will not have, with advice."""
-    return [*_triggers_lost(request, config), *_strategy_lost(config),
+    return [*_lost_triggers(request, config), *_lost_strategy(config),
             *_differences(request, config, rollout)]
 
 
@@ -126,7 +126,7 @@ def _differences(request: Request, config: DeploymentConfig,
                f"{rollout.replicas}: the Deployment gets {rollout.replicas}")
 
 
-def _triggers_lost(request: Request, config: DeploymentConfig) -> t.Iterator[str]:
+def _lost_triggers(request: Request, config: DeploymentConfig) -> t.Iterator[str]:
     triggers = objects(config.spec, "triggers")
     image_changes = (trigger for trigger in triggers if trigger.get("type") == "ImageChange")
     for params in (mapping(trigger, "imageChangeParams") for trigger in image_changes):
@@ -148,7 +148,7 @@ def _triggers_lost(request: Request, config: DeploymentConfig) -> t.Iterator[str
                "for oc rollout latest: a Deployment rolls them out at once")
 
 
-def _strategy_lost(config: DeploymentConfig) -> t.Iterator[str]:
+def _lost_strategy(config: DeploymentConfig) -> t.Iterator[str]:
     kind, params = _strategy(config)
     hooks = [hook for hook in ("pre", "mid", "post") if params.get(hook)]
     if hooks:
@@ -184,7 +184,8 @@ def _has_changed(config: DeploymentConfig, rollout: Controller) -> bool:
     Source: hasLatestPodTemplate of OpenShift's DeploymentConfig controller.
     """
     try:
-        then = mapping(json.loads(rollout.annotations.get(_ENCODED_CONFIG, "")), "spec", "template")
+        encoded = json.loads(rollout.annotations.get(_ENCODED_CONFIG, ""))
     except (ValueError, RecursionError):
         return config.images != rollout.images
-    return canonical(without_label(then, "")) != canonical(without_label(config.template, ""))
+    template = mapping(encoded, "spec", "template")
+    return canonical(without_label(template, "")) != canonical(without_label(config.template, ""))

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The flow of a migration from a ReplicationController to a Deployment. Pure."""
+"""The flow of a migration from a ReplicationController to a Deployment.
+
+I/O only through Cluster.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,11 @@ class MigrationFlow(Flow[MigrationObserved]):
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> MigrationObserved:
         observed = self.find(request, cluster)
-        # Create nothing before OpenShift has observed that the DeploymentConfig is paused.
-        is_paused = (observed.config is None or not observed.config.is_paused
-                     or observed.config.is_observed)
+        # Nothing is created before OpenShift has observed that the DeploymentConfig is paused.
+        config = observed.config
+        awaits_pause = config is not None and config.is_paused and not config.is_observed
         if (memory.has_begun and observed.controller and observed.stored is None
-                and not request.undoes and is_paused):
+                and not request.undoes and not awaits_pause):
             for write in creations(request, observed, observed.controller):
                 _check_creation(request, write, cluster)
         return dataclasses.replace(observed, now=memory.now)
@@ -130,9 +133,9 @@ def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
     if (observed.primary is not observed.deployment or observed.deployment is None
             or observed.deployment.settings["paused"]):
         return ()
-    of_deployment = dataclasses.replace(request, kind=Kind.DEPLOYMENT,
-                                        label_key=Kind.DEPLOYMENT.server_label)
-    update = of_deployment.command(State.UPDATED, images={"": "ANOTHER-IMAGE"})
+    deployment_request = dataclasses.replace(request, kind=Kind.DEPLOYMENT,
+                                             label_key=Kind.DEPLOYMENT.server_label)
+    update = deployment_request.command(State.UPDATED, images={"": "ANOTHER-IMAGE"})
     return (update, "then:", request.command()) if observed.stored else (update,)
 
 

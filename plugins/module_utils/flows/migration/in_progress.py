@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The migrations in progress, from the ControllerRevisions of a namespace. Pure.
+"""The migrations in progress, from the ControllerRevisions of a namespace.
 
-The ControllerRevision is the only object that exists during the whole migration: for a time, the
-ReplicationController is already deleted, and the Deployment is not created yet.
+I/O only through Cluster. The ControllerRevision is the only object that exists during the whole
+migration: for a time, the ReplicationController is already deleted, and the Deployment is not
+created yet.
 """
 
 from __future__ import annotations

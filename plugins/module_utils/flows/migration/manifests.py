@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The manifests that a migration creates, and their comparison with existing objects. Pure."""
+"""The manifests that a migration creates, and their comparison with existing objects. No I/O."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def replica_set_of(request: Request, stored: StoredController) -> Json:
         "spec": {"replicas": spec["replicas"], "minReadySeconds": spec["minReadySeconds"],
                  "selector": {"matchLabels": {**_selector(request, spec["selector"]),
                                               object_meta.HASH_LABEL: stored["hash"]}},
-                 "template": handover.closed(template)},
+                 "template": handover.closed_template(template)},
     }
 
 
@@ -100,7 +100,7 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredC
 
 
 def _whole_template(request: Request, spec: Json) -> Json:
-    """Return the template. It has the deployment label only if the selector has no other label."""
+    """Return the template, with the deployment label only if the selector has no other label."""
     template, value = template_of(request, spec["template"]), _selector(
         request, spec["selector"]).get(request.label_key)
     return with_label(template, request.label_key, value) if value else template
@@ -144,7 +144,8 @@ def is_result(request: Request, controller: Controller, observed: MigrationObser
 
 def _is_same(template: Json, other_template: Json) -> bool:
     """Return whether two templates are equal. Either may be closed."""
-    return same_template(handover.closed(template), handover.closed(other_template), "")
+    return same_template(handover.closed_template(template),
+                         handover.closed_template(other_template), "")
 
 
 def name_conflict(request: Request, controller: Controller) -> RolloutError:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The observed objects of a migration. Pure."""
+"""The observed objects of a migration. I/O only through Cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...model.steps import REVISION
 from ...model.template import without_label
 from .. import handover
 from ..flow import Cluster
-from .deployment_config import active, rollouts_of, without_rollout_annotations
+from .deployment_config import active_rollout, rollouts_of, without_rollout_annotations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ def find(request: Request, cluster: Cluster) -> MigrationObserved:
     config = target if isinstance(target, DeploymentConfig) else None
     rollouts = rollouts_of(config, cluster) if config else ()
     name = stored["manifest"]["metadata"]["name"] if stored else request.name
-    primary = active(config, rollouts) if config and not stored else controllers.get(name)
+    primary = active_rollout(config, rollouts) if config and not stored else controllers.get(name)
     value = stored["hash"] if stored else primary and hash_of(request, primary)
     item = cluster.find(Kind.DEPLOYMENT, request.name)
     deployment = Deployment.from_api(item) if item else None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of a migration from a ReplicationController to a Deployment. Pure.
+"""The state table of a migration from a ReplicationController to a Deployment. No I/O.
 
 No pod is created or restarted. A Deployment adopts a ReplicaSet whose labels match its selector,
 and uses it as the current ReplicaSet if the templates are equal except for the label
@@ -43,7 +43,7 @@ from ...model.steps import (
 from .. import handover
 from ..refusals import refuse_deleting, refuse_finalizers
 from .back import pause, plan_back
-from .deployment_config import active, rolling
+from .deployment_config import active_rollout, rollout_in_progress
 from .manifests import (
     delete_stored,
     deployment_of,
@@ -262,7 +262,8 @@ def _open(observed: MigrationObserved, replica_set: Controller,
     if not handover.may_open(replica_set, stored["uid"], pods):
         return Wait(f"{replica_set.name} {replica_set.current}/{replica_set.replicas} pods")
     original = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
-    return Step(Action.RESTORE, replica_set.name, patch(replica_set, *handover.opening(original)),
+    write = patch(replica_set, *handover.opening_operations(original))
+    return Step(Action.RESTORE, replica_set.name, write,
                 before="closed template", after="template")
 
 
@@ -273,7 +274,7 @@ def _refuse_rollouts(request: Request, observed: MigrationObserved,
                      config: DeploymentConfig) -> None:
     # | DeploymentConfig | stored | its rollouts | step |
     # | yes | - | a rollout is in progress | error |
-    if name := rolling(config, observed.rollouts):
+    if name := rollout_in_progress(config, observed.rollouts):
         raise RolloutError(f"its rollout {name} is in progress", where=request.where,
                            next_command=(*list_alternatives(
                                f"{request.oc} rollout status dc/{config.name}",
@@ -285,7 +286,7 @@ def _refuse_rollouts(request: Request, observed: MigrationObserved,
 def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
                             config: DeploymentConfig) -> None:
     """Raise RolloutError unless exactly one rollout of the DeploymentConfig has pods."""
-    rollout = active(config, observed.rollouts)
+    rollout = active_rollout(config, observed.rollouts)
     # | yes | - | no rollout is complete | error |
     if rollout is None:
         raise RolloutError("it has no complete rollout to migrate",
@@ -317,7 +318,7 @@ def _pause(request: Request, observed: MigrationObserved,
     # | not paused | any | any | pause the DeploymentConfig |
     if not config.is_paused:
         return pause(config)
-    rollout = active(config, observed.rollouts)
+    rollout = active_rollout(config, observed.rollouts)
     if observed.stored:
         # | paused | yes, no ReplicaSet | another rollout has the pods | delete the stored one |
         is_another = (rollout and rollout.uid != observed.stored["uid"]
@@ -328,7 +329,7 @@ def _pause(request: Request, observed: MigrationObserved,
     if not config.is_observed:
         return Wait(f"OpenShift observes that {config.name} is paused", is_condition=True)
     # | paused | - | a rollout began before the pause | wait |
-    if name := rolling(config, observed.rollouts):
+    if name := rollout_in_progress(config, observed.rollouts):
         return Wait(f"the rollout {name} has ended", is_condition=True)
     _refuse_unclear_rollout(request, observed, config)
     # | paused | - | another rollout has terminating pods | wait |

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The simulated objects of a migration, for check mode. Pure.
+"""The simulated objects of a migration, for check mode.
 
-A write also sets the final status of the object. An object of the real cluster gets its final
-status when the model settles.
+Objects are read from the real cluster on first use. A write also sets the final status of the
+object. An object of the real cluster gets its final status when the model settles.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...model.server_driven import parse
 from ...model.steps import Create, Delete, Handover, Write
 from .. import handover
 from ..flow import Model
-from ..simulated import deleted
+from ..simulated import after_deletion
 
 
 class SimulatedMigration(Model):
@@ -85,7 +85,7 @@ class SimulatedMigration(Model):
         elif item is None:
             return False
         elif isinstance(write, Delete):
-            remaining = deleted(item)
+            remaining = after_deletion(item)
             self._items[key] = remaining and self._settled(write.kind, remaining)
         else:
             try:

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The common part of the flows in which the controller manager replaces the pods. Pure."""
+"""The common part of the flows in which the controller manager replaces the pods.
+
+I/O only through Cluster.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from ...model.request import Request
 from ...model.steps import Decision
 from .. import autoscaler, provenance
 from ..commands import resume_and_rollback
-from ..desired import changed_in_place, desired_template, trial
+from ..desired import desired_template, in_place_write, template_patch
 from ..flow import Cluster, Flow, Memory, RolloutStatus
 from ..provenance import Match
 from . import recorded
@@ -54,7 +57,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
         primary = cluster.controllers().get(request.name)
         if primary is None or request.undoes:
             return None
-        return desired_template(request, primary, cluster, memory, changed_in_place)
+        return desired_template(request, primary, cluster, memory, in_place_write)
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:
         observed = self.find(request, cluster)
@@ -113,7 +116,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
         if desired is None or self.match(request, observed, desired) is not Match.RECORDED:
             return False
         return provenance.is_confirmed(request, primary, desired, cluster, memory,
-                                       lambda template: trial(request, primary, template))
+                                       lambda template: template_patch(request, primary, template))
 
 
 def phase_and_direction(observed: ObservedT) -> tuple[str, str | None]:

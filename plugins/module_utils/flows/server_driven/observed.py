@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The observation of a server-driven update: the object, its history and its record. Pure.
+"""The observation of a server-driven update: the object, its history and its record. No I/O.
 
 Every user with annotate permission can write the record (object_meta.Rollout). The module observed
 of each kind lists the evidence that each field of the record needs.
@@ -56,12 +56,12 @@ class ServerDrivenObserved(Observed):
 
     @property
     def present_number(self) -> int | None:
-        """The revision of the current template; None if the history does not have it."""
+        """The revision number of the current template; None if the history does not have it."""
         raise NotImplementedError
 
     @property
     def former_numbers(self) -> t.Collection[int]:
-        """The earlier revisions of the current template."""
+        """The earlier revision numbers of the current template."""
         raise NotImplementedError
 
     @property
@@ -71,7 +71,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def is_rolled_out(self) -> bool:
-        """Whether the controller manager has requested all pods from the current template."""
+        """Whether the controller manager has requested all pods with the current template."""
         return self.is_all_new
 
     @property
@@ -107,7 +107,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def newest(self) -> int:
-        """The newest revision in the history; 0 without a history."""
+        """The highest revision number in the history; 0 without a history."""
         return max((revision.number for revision in self.history), default=0)
 
     def numbered(self, number: int | None) -> list[Revision]:
@@ -115,7 +115,7 @@ class ServerDrivenObserved(Observed):
         return [revision for revision in self.history if revision.number == number]
 
     @property
-    def may_go_back(self) -> bool:
+    def can_roll_back(self) -> bool:
         """Whether state=rolled_back can roll back the update in progress."""
         return bool((self.record and self.record.is_back)
                     or self.is_template_restored or self.before)
@@ -123,7 +123,7 @@ class ServerDrivenObserved(Observed):
     @property
     def is_irreversible(self) -> bool:
         """Whether the template before the update in progress no longer exists."""
-        return self.in_progress and not self.may_go_back
+        return self.in_progress and not self.can_roll_back
 
     @property
     def images_before(self) -> t.Mapping[str, str]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of server-driven updates: Deployments, StatefulSets and DaemonSets. Pure.
+"""The state table of server-driven updates: Deployments, StatefulSets and DaemonSets. No I/O.
 
 An update is one patch of template and settings; the controller manager then replaces the pods. No
 state is kept between two calls: the record of the update (recorded.py) and the status of the object
@@ -129,9 +129,9 @@ class Planner(Rules[ObservedT]):
             return step
         record = Rollout(outcome, primary.images, images, observed.now,
                          self.predecessor(desired, is_back=is_back),
-                         observed.newest, *recorded.changed(self.settings.baseline, settings),
-                         fingerprint,
-                         self.digest_at_begin(desired), request.to_revision)
+                         observed.newest,
+                         *recorded.changed_fields(self.settings.baseline, settings),
+                         fingerprint, self.digest_at_begin(desired), request.to_revision)
         self.refuse_without_room(record, desired)
         write = recorded.patch(primary, record.text, settings, desired)
         return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
@@ -141,7 +141,7 @@ class Planner(Rules[ObservedT]):
         if self.is_behind:
             return self.progress()
         primary, settings = self.primary, self.settings.of_update()
-        original, overrides = recorded.changed(self.settings.baseline, settings)
+        original, overrides = recorded.changed_fields(self.settings.baseline, settings)
         current = dataclasses.replace(record, original=original, overrides=overrides,
                                       template=recorded.digest(primary), paused=None)
         # | updating, rolling back | the settings differ from the requested ones | **pace** |
@@ -166,7 +166,7 @@ class Planner(Rules[ObservedT]):
         if is_back:
             final |= recorded.rollback_fields(request, primary, record, observed.present_number)
         else:
-            final["request"] = provenance.result(record.request, primary, request.label_key)
+            final["request"] = provenance.record_entry(record.request, primary, request.label_key)
         write = recorded.patch(primary, identity.canonical(final), self.settings.baseline)
         return Step(Action.ANNOTATE, primary.name, write, before=record.outcome, after=outcome,
                     is_last=True, is_end=True,
@@ -177,12 +177,12 @@ class Planner(Rules[ObservedT]):
         request, images = self.request, self.primary.images
         what = "is being rolled back" if record.is_back else "is in progress"
         has_task_template = self.has_task_template(record)
-        whose = "" if has_task_template else (
+        origin = "" if has_task_template else (
             f" Another client began it during an update to {image_names(record.after)}")
-        back = [request.command(State.ROLLED_BACK)] if self.observed.may_go_back else []
+        back = [request.command(State.ROLLED_BACK)] if self.observed.can_roll_back else []
         return RolloutError(
             f"another update {what}: to {image_names(images)} ({self.progress_text}); finish it"
-            f"{' or roll it back' if back else ''} first.{whose}".rstrip("."), where=request.where,
+            f"{' or roll it back' if back else ''} first.{origin}".rstrip("."), where=request.where,
             next_command=list_alternatives(
                 *commands.finish(request, record, has_task_template, images), *back))
 

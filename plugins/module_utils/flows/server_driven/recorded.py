@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The record of a server-driven update, and the patches of record and settings. Pure.
+"""The record of a server-driven update, and the patches of record and settings. No I/O.
 
 Every patch tests the observed generation and the observed record (object_meta.LAST_ROLLOUT), so it
 fails if another client has changed the spec or begun another update. The template is not tested,
@@ -61,26 +61,26 @@ def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
                     **({"revision": number} if number else {})}
     if record.request == PREVIOUS:
         fields["request"] = (record.request if record.is_back else
-                             provenance.result(record.request, primary, request.label_key))
+                             provenance.record_entry(record.request, primary, request.label_key))
     return fields
 
 
 def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout,
-                        of_replica_set: t.Mapping[str, str]) -> None:
+                        replica_set_annotations: t.Mapping[str, str]) -> None:
     """Raise RolloutError if the annotations leave no room for the record.
 
     The Deployment controller copies the annotations of a Deployment to its ReplicaSet, and can
-    neither create nor scale a ReplicaSet whose annotations exceed the limit. of_replica_set has the
-    annotations of the ReplicaSet.
+    neither create nor scale a ReplicaSet whose annotations exceed the limit.
+    replica_set_annotations are the existing annotations of the ReplicaSet.
     """
     growth = 0 if record.is_back else _GROWTH
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
     refusals.refuse_without_room(request, primary, annotations, growth)
     # The controller does not copy annotationsToSkip (pkg/controller/deployment/util).
     prefix = object_meta.REVISION.removesuffix("revision")
-    copies = {**of_replica_set, **{key: text for key, text in annotations.items()
-                                   if not (key.startswith(prefix)
-                                           or key == object_meta.NOT_COPIED[-1])}}
+    copies = {key: text for key, text in annotations.items()
+              if not (key.startswith(prefix) or key == object_meta.NOT_COPIED[-1])}
+    copies = {**replica_set_annotations, **copies}
     refusals.refuse_without_room(request, primary, copies, growth + _REPLICA_SET_BYTES,
                                  "the Deployment controller copies them to its ReplicaSet, and "
                                  "adds some of its own")
@@ -96,7 +96,7 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
     originals, overrides = (record.original, record.overrides) if record else ({}, {})
     for field, value in overrides.items():
         original = originals.get(field)
-        restored = _restored(settings[field], value, original)
+        restored = _restored_value(settings[field], value, original)
         if restored != settings[field]:
             # Another client may have set numbers that are valid only with OnDelete.
             settings[field] = restored if are_settings({field: restored}) else original
@@ -105,21 +105,21 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
     return settings
 
 
-def _restored(current: t.Any, overrides: t.Any, original: t.Any) -> t.Any:
-    """Return the value of a field before the update, or the value set by another client since.
+def _restored_value(current: t.Any, override: t.Any, original: t.Any) -> t.Any:
+    """Return the value to restore: the original, unless another client has changed the override.
 
     The type, the partition and the other numbers of a strategy are restored independently. maxSurge
     and maxUnavailable depend on each other, and count as one value.
     """
-    if are_equal(current, overrides):
+    if are_equal(current, override):
         return original
-    if not (isinstance(current, dict) and isinstance(overrides, dict)
+    if not (isinstance(current, dict) and isinstance(override, dict)
             and isinstance(original, dict)):
         return current
-    if not overrides.keys() & _INDEPENDENT:
+    if not override.keys() & _INDEPENDENT:
         return current
-    parts = {field: _restored(current.get(field), overrides.get(field), original.get(field))
-             for field in current | overrides | original}
+    parts = {field: _restored_value(current.get(field), override.get(field), original.get(field))
+             for field in current | override | original}
     return {field: value for field, value in parts.items() if value is not None}
 
 
@@ -146,8 +146,9 @@ def history_warnings(primary: ServerDriven) -> list[str]:
             "end"]
 
 
-def changed(baseline: Json, settings: Json) -> tuple[Json, Json]:
-    """Return the fields that an update changes: with their baseline values, and with new values."""
+def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
+    """Return the fields that an update changes: with the baseline values, and with the new values.
+    """
     fields = [field for field, value in baseline.items() if value != settings[field]
               and field != "paused"]
     return {field: baseline[field] for field in fields}, {field: settings[field]

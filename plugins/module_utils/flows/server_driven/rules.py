@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The parts of the state table in planner.py that differ between kinds. Pure.
+"""The parts of the state table in planner.py that differ between kinds. No I/O.
 
 Settings are the fields of spec that an update changes temporarily. Rules are all other differences.
 """

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The flow of StatefulSets: permissions, pods, and the warnings before an update. Pure."""
+"""The flow of StatefulSets: permissions, pods, and the warnings before an update.
+
+I/O only through Cluster.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +52,12 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
         if not request.state.undoes or observed.is_all_new:
             return observed
         pods = map(StatefulSetPod.from_api, own_pods(primary, cluster.troubled_pods(primary)))
-        observed = dataclasses.replace(observed,
-                                       troubled=tuple(sorted(pods, key=lambda pod: pod.ordinal)))
-        if not observed.stuck:
+        troubled_pods = tuple(sorted(pods, key=lambda pod: pod.ordinal))
+        observed = dataclasses.replace(observed, troubled_pods=troubled_pods)
+        if not observed.stuck_pods:
             return observed
-        live = frozenset(pod_ordinal(pod.name) for pod in own_live_pods(cluster, primary))
-        return dataclasses.replace(observed, live=live)
+        ordinals = frozenset(pod_ordinal(pod.name) for pod in own_live_pods(cluster, primary))
+        return dataclasses.replace(observed, live_ordinals=ordinals)
 
     def model(self, real: RealCluster) -> Model:
         from .simulated import SimulatedStatefulSets

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A StatefulSet and its history, and the evidence for the record of an update. Pure.
+"""A StatefulSet and its history, and the evidence for the record of an update. No I/O.
 
 A user with annotate permission can write the record (object_meta.Rollout), but cannot change spec,
 status or ControllerRevisions. Each claim of the record therefore needs evidence:
@@ -73,9 +73,9 @@ class StatefulSetObserved(RevisionsObserved):
 
     primary: StatefulSet | None
     #: The unready or terminating pods, by ordinal; empty before the pods are listed.
-    troubled: tuple[StatefulSetPod, ...] = ()
+    troubled_pods: tuple[StatefulSetPod, ...] = ()
     #: The ordinals of the live pods; None before the pods are listed.
-    live: frozenset[int] | None = None
+    live_ordinals: frozenset[int] | None = None
 
     @property
     def is_rolling(self) -> bool:
@@ -122,7 +122,7 @@ class StatefulSetObserved(RevisionsObserved):
         return (recorded, self.other_revisions[0]) if recorded and is_contested else ()
 
     @property
-    def stuck(self) -> tuple[StatefulSetPod, ...]:
+    def stuck_pods(self) -> tuple[StatefulSetPod, ...]:
         """The unready pods with another template than the current one.
 
         With podManagementPolicy OrderedReady, the controller manager never replaces unready pods
@@ -131,14 +131,14 @@ class StatefulSetObserved(RevisionsObserved):
         primary = self.primary
         if primary is None or not primary.is_observed:
             return ()
-        return tuple(pod for pod in self.troubled
+        return tuple(pod for pod in self.troubled_pods
                      if not pod.is_ready and not pod.is_going
                      and pod.revision not in ("", primary.update_revision))
 
     @property
     def is_stuck(self) -> bool:
         """Whether pods are stuck without an update in progress. With OnDelete that is no error."""
-        return bool(not self.is_rolling and self.stuck and self.primary
+        return bool(not self.is_rolling and self.stuck_pods and self.primary
                     and self.primary.is_replaced_by_server)
 
 
@@ -147,7 +147,7 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Statef
     if not isinstance(primary, StatefulSet):
         return StatefulSetObserved(None, None)
     observed = StatefulSetObserved(primary, None, history=own_revisions(primary, revisions))
-    return dataclasses.replace(observed, record=_credible(primary, observed))
+    return dataclasses.replace(observed, record=_credible_record(primary, observed))
 
 
 def max_unavailable_pods(numbers: Json, replicas: int) -> int:
@@ -155,7 +155,7 @@ def max_unavailable_pods(numbers: Json, replicas: int) -> int:
     return max(1, Size.from_api(numbers.get("maxUnavailable", 1)).resolve(replicas, round_up=False))
 
 
-def _credible(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | None:
+def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | None:
     """Return the record without the claims that are certainly wrong."""
     record = primary.rollout
     if record is None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The settings and rows of a StatefulSet. Pure.
+"""The settings and rows of a StatefulSet. No I/O.
 
 server_driven/planner.py and controller_revisions/planner.py have the common rows.
 
@@ -51,23 +51,23 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         return 0, max(allowed, request.state.undoes)
 
     def strategy_of_update(self, *, has_template: bool) -> Json:
-        primary, missing = self.primary, self.bounds[1]
+        primary, unavailable = self.primary, self.bounds[1]
         numbers = {**primary.rolling_update, "partition": self._partition(has_template)}
         budgets.refuse_blocking_budgets(
-            self.request, self.observed.budgets, primary.replicas, 0, missing, may_surge=False)
+            self.request, self.observed.budgets, primary.replicas, 0, unavailable, may_surge=False)
         limit = max_unavailable_pods(numbers, primary.replicas)
-        if "maxUnavailable" in numbers and limit != missing:
-            numbers["maxUnavailable"] = missing
+        if "maxUnavailable" in numbers and limit != unavailable:
+            numbers["maxUnavailable"] = unavailable
         if primary.is_replaced_by_server and numbers == {"partition": 0, **primary.rolling_update}:
             return primary.settings["updateStrategy"]
         return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
     def _partition(self, has_template: bool) -> int:
-        """Return the partition: a pause never takes the new template from a pod."""
+        """Return the partition for the pause, or 0. No pod that is new becomes old again."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
-        # Before the update, any pods may be up to date, so their number shows no ordinal.
+        # Before the update, the updated pods can have any ordinals: their number is no partition.
         updated = min(primary.updated, primary.replicas - primary.partition) if has_template else 0
         paused = pause.resolve(primary.replicas, round_up=True)
         return max(0, primary.replicas - max(paused, updated))
@@ -89,14 +89,14 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     settings_type = StatefulSetSettings
 
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
-        """Return the revision to which a rollback of the new update returns.
+        """Return the name of the revision that a rollback of this update restores.
 
-        This is the current revision. During an update by another client, it is the revision before
-        that update, unless the new update has the template of that revision.
+        This is the current revision or, if another client's update is in progress, the revision
+        before that update (unless this update restores that one).
         """
         observed, primary = self.observed, self.primary
-        if observed.stuck and self.match(desired) is Match.EXACT:
-            return observed.stuck[0].revision
+        if observed.stuck_pods and self.match(desired) is Match.EXACT:
+            return observed.stuck_pods[0].revision
         if is_back or not observed.is_rolling:
             return primary.update_revision
         is_target = any(
@@ -130,7 +130,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
                     "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}}
         record = Rollout(Rollout.UPDATING, primary.images, primary.images, self.observed.now,
                          primary.update_revision, 0,
-                         *recorded.changed(baseline, settings), fingerprint,
+                         *recorded.changed_fields(baseline, settings), fingerprint,
                          recorded.digest(primary), request.to_revision)
         write = recorded.patch(primary, record.text, settings)
         return Step(Action.PACE, primary.name, write, before="OnDelete", after="RollingUpdate")
@@ -155,12 +155,13 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         with a lower ordinal is unready.
         """
         observed, primary = self.observed, self.primary
-        first = next((pod for pod in observed.troubled if not pod.is_ready), None)
-        if first not in observed.stuck or first is None:
+        first = next((pod for pod in observed.troubled_pods if not pod.is_ready), None)
+        if first not in observed.stuck_pods or first is None:
             return None
-        lower = sum(primary.start <= number < first.ordinal for number in observed.live or ())
+        live_ordinals = observed.live_ordinals or ()
+        lower = sum(primary.start <= number < first.ordinal for number in live_ordinals)
         if lower < first.ordinal - primary.start or any(
-                pod.is_going and pod.ordinal < first.ordinal for pod in observed.troubled):
+                pod.is_going and pod.ordinal < first.ordinal for pod in observed.troubled_pods):
             return self.progress()
         write = Delete(first.name, {"uid": first.uid, "resourceVersion": first.resource_version},
                        "Pod")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulated StatefulSets, for check mode. Pure.
+"""Simulated StatefulSets, for check mode.
 
 A small model of the StatefulSet controller (updateStatefulSet in
 pkg/controller/statefulset/stateful_set_control.go) without the feature gate
@@ -22,7 +22,7 @@ from ..controller_revisions.simulated import (
     SimulatedByRevisions,
     State,
     revision_of,
-    trimmed,
+    revisions_within_limit,
     with_counts,
 )
 from ..simulated import MAX_PODS, LookUpRevisions
@@ -41,7 +41,7 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
         super().__init__(items, look_up_revisions)
         self._troubled = troubled
 
-    def _first_pods(self, controller: StatefulSet) -> tuple[Pod, ...]:
+    def _initial_pods(self, controller: StatefulSet) -> tuple[Pod, ...]:
         pods_shown = map(StatefulSetPod.from_api, self._troubled(controller))
         troubled = {pod.ordinal: pod for pod in pods_shown if not pod.is_ready}
         count = controller.current if controller.current <= MAX_PODS else 0
@@ -55,7 +55,7 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
             pods.append(_pod(controller, number, revision, ready=number not in troubled))
         return tuple(pods)
 
-    def _synced(self, name: str) -> State:
+    def _state_after_sync(self, name: str) -> State:
         item, controller = self.items[name], self._controller(name)
         if controller.replicas > MAX_PODS:
             return self._state(name)
@@ -72,8 +72,9 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
         if controller.is_replaced_by_server and is_complete:
             current = update
         live = {current, update, *(pod.revision for pod in pods)}
-        revisions = trimmed(controller, revisions, present, counts_live=False,
-                            is_live=lambda revision: revision["metadata"]["name"] in live)
+        revisions = revisions_within_limit(
+            controller, revisions, present, counts_live=False,
+            is_live=lambda revision: revision["metadata"]["name"] in live)
         status = {"observedGeneration": controller.generation, "replicas": len(pods),
                   "readyReplicas": ready, "availableReplicas": ready, "updatedReplicas": updated,
                   "currentRevision": current, "updateRevision": update}

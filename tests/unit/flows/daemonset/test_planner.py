@@ -982,9 +982,9 @@ def test_pod_of_a_removed_node_does_not_block_a_pause():
     model = cluster()
     go(CANARY, model, until="delete")
     model.settle()
-    pods = choose(CANARY).observe(CANARY, model, Memory(now=NOW)).by_node
+    pods = choose(CANARY).observe(CANARY, model, Memory(now=NOW)).daemon_pods
     gone = pods[-1]._replace(name="left", uid="left", node="gone")
-    assert decide(CANARY, model, by_node=(*pods, gone)).after == "paused at 1 of 3"
+    assert decide(CANARY, model, daemon_pods=(*pods, gone)).after == "paused at 1 of 3"
 
 
 def test_pods_are_listed_only_after_a_change():

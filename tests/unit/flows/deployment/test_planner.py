@@ -361,8 +361,8 @@ def test_forged_record_does_not_match_the_request(is_ended):
     model = cluster()
     go(UPDATE, model, until="end" if is_ended else "update")
     content = (record(model)
-               | ({"request": provenance.result(V3.fingerprint, primary(model),
-                                                object_meta.HASH_LABEL)} if is_ended else
+               | ({"request": provenance.record_entry(V3.fingerprint, primary(model),
+                                                      object_meta.HASH_LABEL)} if is_ended else
                   {"request": V3.fingerprint}))
     model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(content)
 

@@ -42,22 +42,22 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     scaler = observed.autoscaler
     if scaler is None:
         return plan()
-    restoring = restore(scaler)
-    last = None
-    if restoring and observed.primary is not None and not observed.in_progress:
-        last = dataclasses.replace(restoring, is_last=True)
+    restore_step = restore(scaler)
+    last_step = None
+    if restore_step and observed.primary is not None and not observed.in_progress:
+        last_step = dataclasses.replace(restore_step, is_last=True)
     try:
         decision = plan()
     except RolloutError:
         # A task that was killed after the freeze and before the next step has no update to roll
         # back, but has left the autoscaler frozen.
-        if last and request.undoes and request.to_revision is None:
-            return last
+        if last_step and request.undoes and request.to_revision is None:
+            return last_step
         raise
     if not isinstance(decision, Step):
-        return last if last and isinstance(decision, Done) else decision
+        return last_step if last_step and isinstance(decision, Done) else decision
     if is_frozen(scaler):
-        return _restore_before_end(request, scaler, decision, restoring)
+        return _restore_before_end(request, scaler, decision, restore_step)
     if decision.is_end or request.autoscaler == "ignore":
         return decision
     if request.autoscaler == "refuse":
@@ -71,12 +71,13 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     return freeze(scaler) if decision.action in _SCALING and request.waits else decision
 
 
-def _restore_before_end(request: Request, scaler: Json, step: Step, restoring: Step | None) -> Step:
+def _restore_before_end(request: Request, scaler: Json, step: Step,
+                        restore_step: Step | None) -> Step:
     """Return the step, or the step that restores the autoscaler before the update ends."""
     if not step.is_end:
         return step
-    if restoring:
-        return restoring
+    if restore_step:
+        return restore_step
     warnings = filter(None, (step.warning, _cannot_restore(request, scaler)))
     return dataclasses.replace(step, warning="; ".join(warnings))
 

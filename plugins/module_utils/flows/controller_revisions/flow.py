@@ -110,7 +110,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         if not memory.has_begun:
             record = observed.record if observed.in_progress else None
             caches.settings = recorded.baseline_settings(request, primary, record)
-        return self.with_pods(request, observed.witnessed(caches.settings), cluster, memory)
+        observed = observed.with_observed_settings(caches.settings)
+        return self.with_pods(request, observed, cluster, memory)
 
     def _revisions(self, primary: RevisionDriven, cluster: Cluster,
                    memory: Memory) -> list[Json] | None:

@@ -31,7 +31,7 @@ class RevisionsObserved(ServerDrivenObserved):
 
     primary: RevisionDriven | None
     #: Whether the record has the settings that this run observed before the update.
-    is_witnessed: bool = False
+    has_observed_settings: bool = False
 
     @property
     def present(self) -> Revision | None:
@@ -39,7 +39,7 @@ class RevisionsObserved(ServerDrivenObserved):
         raise NotImplementedError
 
     @property
-    def is_doubted(self) -> bool:
+    def raises_max_unavailable(self) -> bool:
         """Whether the settings in the record would increase maxUnavailable.
 
         Only the record says that maxUnavailable was greater before the update.
@@ -81,9 +81,9 @@ class RevisionsObserved(ServerDrivenObserved):
             return ()
         return (record.to_revision,) if record.to_revision else ()
 
-    def numbered(self, number: int | None) -> list[Revision]:
+    def revisions_with_number(self, number: int | None) -> list[Revision]:
         """Return the revisions with this number, now or before a rollback has changed it."""
-        revisions, primary = super().numbered(number), self.primary
+        revisions, primary = super().revisions_with_number(number), self.primary
         last = primary.last_rollout if primary else {}
         if revisions or primary is None or last.get("to_revision") != number:
             return revisions
@@ -132,10 +132,10 @@ class RevisionsObserved(ServerDrivenObserved):
     def has_old_pods(self) -> bool:
         return self.primary is not None and self.primary.updated < self.primary.current
 
-    def witnessed(self: RevisionsT, settings: Json | None) -> RevisionsT:
-        """Return the observation with the recorded settings, if this run can confirm them.
+    def with_observed_settings(self: RevisionsT, settings: Json | None) -> RevisionsT:
+        """Return the observation with the recorded settings, if this run has observed them.
 
-        settings has the settings before the update, as observed by this run.
+        settings are the settings before the update, as observed by this run.
         """
         stored = self.primary.rollout if self.primary else None
         if not (self.record and stored and settings) or any(
@@ -144,7 +144,7 @@ class RevisionsObserved(ServerDrivenObserved):
         return dataclasses.replace(self,
                                    record=dataclasses.replace(self.record,
                                                               original=stored.original),
-                                   is_witnessed=True)
+                                   has_observed_settings=True)
 
 
 def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple[Revision, ...]:

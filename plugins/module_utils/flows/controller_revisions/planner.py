@@ -46,8 +46,10 @@ class RevisionsSettings(Settings[RevisionsT]):
 
     @property
     def warning_at_end(self) -> str:
-        primary = self.primary
-        return "" if self.observed.is_witnessed or not self.observed.is_doubted else (
+        primary, observed = self.primary, self.observed
+        if observed.has_observed_settings or not observed.raises_max_unavailable:
+            return ""
+        return (
             f"maxUnavailable of the {primary.kind} {primary.name} is left at "
             f"{primary.rolling_update.get('maxUnavailable')}: only an annotation says that it was "
             f"more before the update")

@@ -129,7 +129,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         memory.look_at_pods_from = memory.seconds + LIST_INTERVAL if pods else 0
         # Until the next list, a deleted pod counts as terminating.
         caches.miscounted = version, tuple(
-            pod._replace(is_going=True) if pod.name == step.write.name else pod for pod in pods)
+            pod._replace(is_inactive=True) if pod.name == step.write.name else pod for pod in pods)
 
     def model(self, real: RealCluster) -> Model:
         from .simulated import SimulatedDaemonSets
@@ -192,7 +192,7 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
         memory.look_at_pods_from = memory.seconds + LIST_INTERVAL
         items = cluster.all_pods(primary, "" if is_same else present) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
-        ready = sum(pod.is_ready and not pod.is_going for pod in pods)
+        ready = sum(pod.is_ready and not pod.is_inactive for pod in pods)
         if not is_same or ready >= primary.available:
             wrong = miscounted(primary, present, pods)
         caches.miscounted = primary.resource_version, wrong

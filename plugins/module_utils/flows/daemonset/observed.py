@@ -55,8 +55,8 @@ class DaemonPod(t.NamedTuple):
     #: The label with the ControllerRevision of the pod.
     revision: str
     is_ready: bool
-    #: Whether the pod terminates or has ended, so that the DaemonSet controller replaces it.
-    is_going: bool
+    #: Whether the pod is terminating or has ended, so that the DaemonSet controller replaces it.
+    is_inactive: bool
     #: The end of the grace period, in RFC 3339, or "".
     due: str = ""
     #: The label with the generation of the pod's template.
@@ -101,7 +101,7 @@ class DaemonSetObserved(RevisionsObserved):
         return bool(self.miscounted)
 
     @property
-    def is_doubted(self) -> bool:
+    def raises_max_unavailable(self) -> bool:
         """Whether the settings in the record would increase maxUnavailable to more than 1."""
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
@@ -182,7 +182,7 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
     record = observed.record
     if record is None:
         return observed
-    if observed.is_doubted:
+    if observed.raises_max_unavailable:
         record = with_rolling_update(record, primary.rolling_update)
     is_restored = not observed.other_revisions or may_be_restored(
         observed.present, record.set, observed.history)

@@ -163,7 +163,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         if pods is None or present is None:
             return self.progress()
         size = primary.replicas + primary.misscheduled
-        live = [pod for pod in pods if not pod.is_going]
+        live = [pod for pod in pods if not pod.is_inactive]
         new = [pod for pod in live if pod.revision == present.pod_revision]
         if not self._is_status_consistent(pods, len(new), present.pod_revision):
             return self.progress()
@@ -174,8 +174,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         late = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
         if len(new) + max(0, size - len(live) - len(late)) < goal:
             may_disrupt = unavailable < self.settings.bounds[1]
-            return self._delete(self._next_pod(live, present.pod_revision, may_disrupt), may_disrupt,
-                                record) or self._wait(late)
+            old_pod = self._next_pod(live, present.pod_revision, may_disrupt)
+            return self._delete(old_pod, may_disrupt, record) or self._wait(late)
         # For a while, the status still counts the pod of a deleted node.
         has_enough_available = primary.available + primary.misscheduled >= min(ready, size)
         is_reached = sum(pod.is_ready for pod in new) >= goal and has_enough_available
@@ -202,9 +202,9 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         """
         # | any | the status counts an old pod as new | **delete** it, if one more may be missing |
         pods, primary = self.observed.miscounted, self.primary
-        unavailable = primary.replicas - primary.available + sum(pod.is_going for pod in pods)
+        unavailable = primary.replicas - primary.available + sum(pod.is_inactive for pod in pods)
         may_disrupt = unavailable < max(1, self.settings.bounds[1])
-        remaining = [pod for pod in pods if not pod.is_going]
+        remaining = [pod for pod in pods if not pod.is_inactive]
         first = min(remaining, default=None,
                     key=lambda pod: (pod.is_ready is not may_disrupt, pod.node, pod.name))
         return self._delete(first, may_disrupt, record) or (self.progress() if pods else None)

@@ -84,7 +84,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
             controlled = map(DaemonPod.from_api, own_pods(controller, items))
             pods = tuple(
                 Pod(pod.name, pod.uid, pod.revision, pod.is_ready, pod.node, pod.generation)
-                for pod in controlled if not pod.is_going)
+                for pod in controlled if not pod.is_inactive)
         nodes = dict.fromkeys(pod.node for pod in pods)
         size = controller.replicas if controller.replicas <= MAX_PODS else 0
         more = (f"node {number}" for number in itertools.count())

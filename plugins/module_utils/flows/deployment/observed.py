@@ -120,10 +120,10 @@ class DeploymentObserved(ServerDrivenObserved):
         successor = self.successor
         return object_meta.former_revisions(successor.annotations) if successor else frozenset()
 
-    def numbered(self, number: int | None) -> list[Revision]:
+    def revisions_with_number(self, number: int | None) -> list[Revision]:
         """Return the revision with this number; also with a former number of the current one."""
-        return super().numbered(self.present_number if number in self.former_numbers
-                                else number)[:1]
+        return super().revisions_with_number(
+            self.present_number if number in self.former_numbers else number)[:1]
 
     @property
     def stamp(self) -> Json:

@@ -110,7 +110,7 @@ class ServerDrivenObserved(Observed):
         """The highest revision number in the history; 0 without a history."""
         return max((revision.number for revision in self.history), default=0)
 
-    def numbered(self, number: int | None) -> list[Revision]:
+    def revisions_with_number(self, number: int | None) -> list[Revision]:
         """Return the revisions with this number."""
         return [revision for revision in self.history if revision.number == number]
 

@@ -209,7 +209,7 @@ def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDr
         if number is None:
             return request
         request = dataclasses.replace(request, to_revision=number)
-    revisions = observed.numbered(request.to_revision)
+    revisions = observed.revisions_with_number(request.to_revision)
     # | any | `to_revision`, and no revision or two have the number | error: the revisions |
     if not revisions:
         raise refusals.no_such_revision(request, observed.history, observed.newest or 1)

@@ -50,7 +50,7 @@ class StatefulSetPod(t.NamedTuple):
     revision: str
     is_ready: bool
     #: Whether the pod is terminating.
-    is_going: bool
+    is_terminating: bool
 
     @classmethod
     def from_api(cls, item: Json) -> StatefulSetPod:
@@ -84,7 +84,7 @@ class StatefulSetObserved(RevisionsObserved):
                     and primary.current_revision != primary.update_revision)
 
     @property
-    def is_doubted(self) -> bool:
+    def raises_max_unavailable(self) -> bool:
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
@@ -132,7 +132,7 @@ class StatefulSetObserved(RevisionsObserved):
         if primary is None or not primary.is_observed:
             return ()
         return tuple(pod for pod in self.troubled_pods
-                     if not pod.is_ready and not pod.is_going
+                     if not pod.is_ready and not pod.is_terminating
                      and pod.revision not in ("", primary.update_revision))
 
     @property
@@ -160,7 +160,7 @@ def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rol
     record = primary.rollout
     if record is None:
         return None
-    if observed.is_doubted:
+    if observed.raises_max_unavailable:
         current = {field: value for field, value in primary.rolling_update.items()
                    if field == "maxUnavailable"}
         partition = record.original["updateStrategy"]["rollingUpdate"].get("partition", 0)

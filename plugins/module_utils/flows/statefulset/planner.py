@@ -160,8 +160,9 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
             return None
         live_ordinals = observed.live_ordinals or ()
         lower = sum(primary.start <= number < first.ordinal for number in live_ordinals)
-        if lower < first.ordinal - primary.start or any(
-                pod.is_going and pod.ordinal < first.ordinal for pod in observed.troubled_pods):
+        is_lower_terminating = any(pod.is_terminating and pod.ordinal < first.ordinal
+                                   for pod in observed.troubled_pods)
+        if lower < first.ordinal - primary.start or is_lower_terminating:
             return self.progress()
         write = Delete(first.name, {"uid": first.uid, "resourceVersion": first.resource_version},
                        "Pod")

@@ -22,13 +22,14 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
 
 def stub_of_task(work):
     """Return a stub of module_utils.task."""
-    def answer(function, params, warn):
+    def result_or_error(function, params, warn):
         warn("beware")
         return function(params)
 
     options = {"name": {"required": True}, "size": {"type": "int"}, "other": {}}
     return types.SimpleNamespace(OPTIONS={"info": options},
-                                 INFO_EXCLUSIVE=[("size", "other")], update=work, answer=answer,
+                                 INFO_EXCLUSIVE=[("size", "other")], update=work,
+                                 result_or_error=result_or_error,
                                  invocation=lambda params: {"module_args": sorted(params)})
 
 

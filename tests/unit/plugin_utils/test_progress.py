@@ -214,7 +214,7 @@ def test_reading_continues_if_lines_cannot_be_shown(monkeypatch):
 def test_threads_block_signals():
     masks = []
 
-    progress._thread(lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))).join()
+    progress._start_thread(lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))).join()
 
     assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= masks[0]
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {

@@ -907,8 +907,8 @@ def stored(image):
 
 
 UNKNOWN_UID, CREATED_HERE = {object_meta.PARTNER_UID: None}, {"is_created_here": True}
-STORED_MIRROR, STORED_UNCHANGED = {"stored": template(MIRROR_IMAGE, LABEL)}, {
-    "stored": template("myimage:v2", LABEL)}
+STORED_MIRROR, STORED_UNCHANGED = {"dry_run_template": template(MIRROR_IMAGE, LABEL)}, {
+    "dry_run_template": template("myimage:v2", LABEL)}
 
 
 @pytest.mark.parametrize("annotations, pods, facts, expected", [

@@ -214,7 +214,9 @@ def test_reading_continues_if_lines_cannot_be_shown(monkeypatch):
 def test_threads_block_signals():
     masks = []
 
-    progress._start_thread(lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))).join()
+    thread = progress._start_thread(
+        lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+    thread.join()
 
     assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= masks[0]
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {

@@ -248,7 +248,7 @@ def shell_environment(cluster, plain_environment):
     """Return the environment of a shell with ansible, kubectl and a kubeconfig."""
     program = shutil.which("kubectl") or binaries.provide(["kubectl"])["kubectl"]
     return {**plain_environment, "KUBECONFIG": cluster.kubeconfig,
-            "PATH": f"{Path(program).parent}{os.pathsep}{plain_environment['PATH']}"}
+            "PATH": f"{plain_environment['PATH']}{os.pathsep}{Path(program).parent}"}
 
 
 def without_hashes(text):

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import typing as t
 
+from ..module_utils.model.errors import RolloutError
+from ..module_utils.model.options import refuse_removed
 from ..plugin_utils.module_action import ModuleAction
 
 
 class ActionModule(ModuleAction):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self.prepare(tmp, task_vars)
+        try:
+            refuse_removed(None, self._task.args)
+        except RolloutError as error:
+            return error.as_result() | {"failed": True}
         result = self.read("info", self.parameters("info", task_vars))
         return result or self.run_module(task_vars)

@@ -51,7 +51,7 @@ UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
 MIGRATION_OPTIONS: Json = connection.ARGUMENT_SPEC | options.MIGRATION_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
     {option: options.ARGUMENT_SPEC[option]
-     for option in ("name", "names", *fleet.SELECTORS, "namespace", "kind", "kinds",
+     for option in ("name", "names", *fleet.SELECTORS, "namespace", "kind",
                     "api_version")},
     pods=dict(type="bool", default=False))
 INFO_EXCLUSIVE = [("name", "names", selectors) for selectors in fleet.SELECTORS]
@@ -159,7 +159,9 @@ def _with_namespace(params: Json) -> Json:
 def _entry(params: Json, result: Json) -> Json:
     """Return the entry of `results` for the result of a single controller."""
     outcome = {key: value for key, value in result.items() if key not in ("diff", "warnings")}
-    return entry(params.get("namespace") or "", params["name"], params.get("kind") or "", outcome)
+    kind = params.get("kind") or ""  # A list, if the error is about the option.
+    return entry(params.get("namespace") or "", params["name"],
+                 kind if isinstance(kind, str) else ",".join(kind), outcome)
 
 
 def _update_of_kind(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
@@ -242,9 +244,9 @@ def info(params: Json) -> Json:
     """Run the module rolling_update_info. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
     kinds = params.get("kinds") or [params.get("kind")]
-    conflicts = [option for option in ("kind", "name", "names") if params.get(option)]
+    conflicts = [option for option in ("name", "names") if params.get(option)]
     if params.get("kinds") and conflicts:
-        raise RolloutError(f"kinds cannot be combined with {conflicts[0]}: give only one of them")
+        raise RolloutError(f"several kinds cannot be combined with {conflicts[0]}: give one kind")
     rollouts = [rollout for kind in dict.fromkeys(kinds)
                 for rollout in _info({**params, "kind": kind})]
     if not rollouts and (kind := _only_kind(params)):

@@ -41,9 +41,9 @@ options:
     type: list
     elements: str
   label_selectors:
-    description: Label selectors in the syntax of C(kubectl -l). All controllers of O(kind) or
-      O(kinds) that match all selectors are migrated. A controller that an interrupted migration has
-      deleted is selected by its former labels.
+    description: Label selectors in the syntax of C(kubectl -l). All controllers of O(kind) that
+      match all selectors are migrated. A controller that an interrupted migration has deleted is
+      selected by its former labels.
     type: list
     elements: str
   field_selectors:
@@ -61,10 +61,8 @@ options:
         its short name V(rc) or V(dc).
       - By default, V(ReplicationController); with O(name), if there is none of that name,
         V(DeploymentConfig).
-    type: str
-  kinds:
-    description: Both kinds instead of O(kind), with selectors. A ReplicationController that a
-      DeploymentConfig controls is skipped.
+      - With selectors, also both kinds, V(rc,dc). A ReplicationController that a DeploymentConfig
+        controls is skipped then.
     type: list
     elements: str
   state:
@@ -177,7 +175,7 @@ EXAMPLES = r"""
   baton.kubernetes.migrate_to_deployment:
     label_selectors:
       - team=shop
-    kinds: [ReplicationController, DeploymentConfig]
+    kind: [rc, dc]
     namespace: shop
     concurrency: 2
 """

@@ -47,7 +47,7 @@ options:
     elements: str
   label_selectors:
     description:
-      - Label selectors in the syntax of C(kubectl -l). All controllers of O(kind) or O(kinds) that
+      - Label selectors in the syntax of C(kubectl -l). All controllers of O(kind) that
         match all selectors are updated. A controller that an owner controls is skipped.
       - With O(image) but no O(container), a controller without an image of the same repository is
         skipped. With O(container) or O(images), a controller that lacks one of the containers fails
@@ -80,14 +80,12 @@ options:
       - Kind of the controllers, V(ReplicationController), V(ReplicaSet), V(Deployment),
         V(StatefulSet) or V(DaemonSet), in any case, or its short name V(rc), V(rs), V(deploy),
         V(sts) or V(ds). For a DeploymentConfig, see M(baton.kubernetes.migrate_to_deployment).
+      - With selectors, several kinds, such as V(deploy,sts), in the order of their updates.
       - By default, V(ReplicationController); with O(name), if there is none of that name, the kind
         of the only other controller with the name.
       - The Deployment, StatefulSet or DaemonSet controller in the cluster replaces the pods, and
         the task controls it by the template and the update strategy, which is restored at the end.
         A ReplicationController or a ReplicaSet (without a Deployment) is scaled by the task itself.
-    type: str
-  kinds:
-    description: Several kinds instead of O(kind), with selectors, in the order of their updates.
     type: list
     elements: str
   api_version:
@@ -400,7 +398,7 @@ EXAMPLES = r"""
 - name: Roll all controllers with a label, three at a time, and stop at the second failure
   baton.kubernetes.rolling_update:
     label_selectors: [app=shop]
-    kinds: [ReplicationController, ReplicaSet, Deployment, StatefulSet, DaemonSet]
+    kind: [rc, rs, deploy, sts, ds]
     image: registry.example.com/shop/base:v2
     concurrency: 3
     max_failures: "1"

@@ -55,16 +55,14 @@ options:
   kind:
     description: Kind of the controllers, as in M(baton.kubernetes.rolling_update), or
       V(DeploymentConfig) for a migration. By default, V(ReplicationController); with O(name), if
-      there is none of that name, the kind of the only other controller with the name.
-    type: str
+      there is none of that name, the kind of the only other controller with the name. Without
+      O(name) and O(names), also several kinds, such as V(deploy,sts).
+    type: list
+    elements: str
   api_version:
     description: API version of O(kind), for tasks that also suit C(kubernetes.core.k8s_info). Any
       other version is an error.
     type: str
-  kinds:
-    description: Several kinds instead of O(kind), without O(name) and O(names).
-    type: list
-    elements: str
 seealso:
   - module: baton.kubernetes.rolling_update
 """
@@ -83,7 +81,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rollouts:
-  description: The controllers, sorted by O(kinds) and name. Empty if no controller matches.
+  description: The controllers, sorted by O(kind) and name. Empty if no controller matches.
   returned: success
   type: list
   elements: dict

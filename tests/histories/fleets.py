@@ -39,6 +39,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
     parse_request,
+    with_kinds,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
@@ -109,9 +110,9 @@ class FleetWorld(RealWorld):
         """Run a task for several controllers, and assert the floor of ready pods of each."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
-        task = {**{option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}, **LIMITS,
-                "kind": None,
-                "namespace": self.namespace.name, **params}
+        task = with_kinds({
+            **{option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}, **LIMITS,
+            "namespace": self.namespace.name, **params})
         arguments = (theirs, self.namespace.kubeconfig, task, death, self.clock_ahead)
         # fork before the threads of the observer start
         process = context.Process(target=_task, args=arguments)
@@ -269,7 +270,7 @@ class Fleets(RuleBasedStateMachine):
         self.world.delete_pod(index)
 
     def _roll(self, params: Json, death: tuple[int, bool] | None, is_loaded: bool = False) -> Ended:
-        params = {"label_selectors": [f"{FLEET_LABEL}=fleet"], "kinds": list(KINDS), **params}
+        params = {"label_selectors": [f"{FLEET_LABEL}=fleet"], "kind": list(KINDS), **params}
         self.has_failed = True  # until the task has succeeded
         self.world.wait_until_idle()
         floors = {member.label: min([*self.sizes[member],

@@ -75,7 +75,9 @@ def task_params(words: list[str]) -> Json | None:
     typed = {option: value for option, value in typed.items() if option not in CONNECTION}
     validated = ArgumentSpecValidator(options.SPECS[module]).validate(typed)
     assert not validated.error_messages, f"{text}: {validated.error_messages}"
-    params = {option: validated.validated_parameters[option] for option in typed}
+    validated_options = options.with_kinds(validated.validated_parameters)
+    params = {option: value for option, value in validated_options.items()
+              if option in typed}
     is_migration = module is Module.MIGRATION
     return ({"module": str(module), "state": str(module.default_state), **params} if is_migration
             else params)

@@ -20,7 +20,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import shell
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Module
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    parse_request,
+    with_kinds,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import Fleet
 
 Json = dict[str, t.Any]
@@ -255,7 +258,7 @@ def validated(options: Json) -> Json:
     valid = ArgumentSpecValidator(spec).validate(
         {option: value for option, value in options.items() if option != "module"})
     assert not valid.error_messages, (options, valid.error_messages)
-    return valid.validated_parameters | module
+    return with_kinds(valid.validated_parameters) | module
 
 
 #: API paths by resource name of kubectl.

@@ -26,7 +26,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity im
     lease_name_without_kind,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    ARGUMENT_SPEC,
+    with_kinds,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet, lease
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.driver import Clock
@@ -117,7 +120,7 @@ def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kin
                              **({"serviceName": "shop"} if kind == "StatefulSet" else {}))
     eventually(lambda: sum("True" in str(pod["status"].get("conditions"))
                            for pod in namespace.pods()) == 6, "six pods")
-    options = {"label_selectors": ["tier=backend"], "kinds": kinds, "image": "myimage:v2",
+    options = {"label_selectors": ["tier=backend"], "kind": kinds, "image": "myimage:v2",
                "concurrency": 2}
 
     planned = json.loads(ansible_cli.run([*ad_hoc_command(namespace, **options), "--check"],
@@ -150,9 +153,9 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
     eventually(lambda: sum("True" in str(pod["status"].get("conditions"))
                            for pod in namespace.pods()) == 4, "four pods")
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
-    params |= {"label_selectors": ["tier=backend"], "kinds": list(kinds),
-               "namespace": namespace.name, "image": "myimage:v2",
-               "concurrency": 2, "soak": 9}
+    params = with_kinds(params | {"label_selectors": ["tier=backend"], "kind": list(kinds),
+                                  "namespace": namespace.name, "image": "myimage:v2",
+                                  "concurrency": 2, "soak": 9})
     fleet_of_controllers, lines, refusals = fleet.Fleet.from_params(params), [], []
     flows = {kind: choose(Request("shop", kind=kind)) for kind in kinds}
     connection = Connection({"kubeconfig": namespace.kubeconfig}, {})
@@ -211,7 +214,7 @@ def test_failure_among_several_kinds_names_the_kind(namespace, ansible_environme
 
     result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, failure_grace=0,
                                 label_selectors=["tier=backend"],
-                                kinds=["Deployment", "ReplicationController"], image="myimage:v2")
+                                kind=["Deployment", "ReplicationController"], image="myimage:v2")
 
     assert ("1 of 2 controllers failed (ReplicationController replicationcontroller)"
             in result["msg"])
@@ -311,9 +314,9 @@ def test_check_mode_changes_nothing(namespace, ansible_environment):
      "give exactly one of name, names, or selectors (label_selectors, field_selectors); given: "
      "name and names"),
     ({"label_selectors": ["app=missing"]}, "no ReplicationController matches app=missing"),
-    ({"label_selectors": ["app=missing"], "kinds": ["Deployment", "ReplicaSet"]},
+    ({"label_selectors": ["app=missing"], "kind": ["Deployment", "ReplicaSet"]},
      "no Deployment or ReplicaSet matches app=missing"),
-    ({"label_selectors": ["app=missing"], "kinds": ["Deployment", "StatefulSet"], "max_surge": "1"},
+    ({"label_selectors": ["app=missing"], "kind": ["Deployment", "StatefulSet"], "max_surge": "1"},
      "max_surge cannot be used with kind=StatefulSet"),
     ({"label_selectors": ["no selector!"]}, "unable to parse requirement"),
     ({"names": ["missing"]}, "there is no such ReplicationController"),

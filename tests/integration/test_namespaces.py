@@ -137,7 +137,7 @@ def test_namespaces_are_selected_by_label(
 
     result, _stderr = task(
         ansible_environment, label_selectors=["app=foo"], namespace_selectors=[namespace_selector],
-        kinds=kinds, image="myimage:v2")
+        kind=kinds, image="myimage:v2")
 
     assert ([entry["namespace"] for entry in result["results"]]
             == sorted([namespace.name, second.name]))

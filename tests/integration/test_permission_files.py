@@ -105,7 +105,7 @@ def fleet_scenario(namespace) -> Use:
     namespace.add_nodes(2)
     for kind in kinds:
         make(namespace, kind, kind.lower())
-    return lambda user: summary(user.run(label_selectors=["fleet=all"], kinds=kinds,
+    return lambda user: summary(user.run(label_selectors=["fleet=all"], kind=kinds,
                                          image=next(VERSIONS), revision_history_limit=0))
 
 
@@ -225,7 +225,7 @@ def info_scenario(namespace) -> Use:
         make(namespace, kind, kind.lower())
 
     def use(user: User) -> t.Any:
-        result = user.run("info", kinds=kinds, pods=True)
+        result = user.run("info", kind=kinds, pods=True)
         return summary(result), [
             (rollout["name"], len(rollout["history"]), len(rollout["pods"]))
             for rollout in result.get("rollouts", ())]

@@ -61,7 +61,7 @@ class OnEmpty(StrEnum):
 ARGUMENT_SPEC: Json = dict(
     name=dict(type="str", required=True),
     namespace=ROLLOUT_OPTIONS["namespace"],
-    kind=ROLLOUT_OPTIONS["kind"],
+    kind=dict(type="str"),
     metrics=dict(type="list", elements="dict", required=True, options=dict(
         {option: dict(type="float") for option in (*ABSOLUTE, *RELATIVE)},
         name=dict(type="str"),

@@ -50,7 +50,6 @@ OPTIONS: dict[str, Option] = {
     "label_selectors": Option(_ANY, _FLEET, is_of_fleet=True),
     "field_selectors": Option(_ANY, _FLEET, is_of_fleet=True),
     "kind": Option(_ANY, "controllers of different kinds may have the same name"),
-    "kinds": Option(_ANY, _FLEET, is_of_fleet=True),
     "api_version": Option(_NONE, "follows from the kind"),
     "namespace": Option(_ANY, "another namespace has other controllers"),
     "namespaces": Option(_ANY, _FLEET, is_of_fleet=True),
@@ -138,11 +137,14 @@ def sort_options(options: Json) -> Json:
     return {option: options[option] for option in OPTIONS if options.get(option) is not None}
 
 
-def single_controller_changes(options: t.Mapping[str, t.Any], name: str, namespace: str) -> Json:
+def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: str,
+                              namespace: str) -> Json:
     """Return the changes that turn a task for several controllers into a task for one."""
-    selectors = ("names", "label_selectors", "field_selectors", "kinds", *NAMESPACES)
+    selectors = ("names", "label_selectors", "field_selectors", *NAMESPACES)
     selection: Json = {option: None for option in selectors if option in options}
-    place = {"namespace": namespace} if any(option in options for option in NAMESPACES) else {}
+    place = {"kind": kind} if isinstance(options.get("kind"), list) else {}
+    if any(option in options for option in NAMESPACES):
+        place["namespace"] = namespace
     return {"name": name, **place, **selection} if selection else {}
 
 

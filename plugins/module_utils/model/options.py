@@ -34,8 +34,7 @@ ARGUMENT_SPEC: Json = dict(
     namespace=dict(type="str"),
     namespaces=dict(type="list", elements="str"),
     namespace_selectors=dict(type="list", elements="str"),
-    kind=dict(type="str"),
-    kinds=dict(type="list", elements="str"),
+    kind=dict(type="list", elements="str"),
     api_version=dict(type="str"),
     next_name=dict(type="str"),
     image=dict(type="str"),
@@ -72,7 +71,7 @@ ARGUMENT_SPEC: Json = dict(
 
 #: The options of the module migrate_to_deployment.
 MIGRATION_SPEC: Json = {option: ARGUMENT_SPEC[option] for option in (
-    "name", "names", "label_selectors", "field_selectors", "namespace", "kind", "kinds",
+    "name", "names", "label_selectors", "field_selectors", "namespace", "kind",
     "max_surge", "max_unavailable", "progress_deadline", "timeout", "failure_grace",
     "concurrency", "max_failures", "deployment_label_key", "autoscaler", "lock", "lock_timeout",
     "progress",
@@ -86,13 +85,14 @@ _REMOVED_FROM_ALL = {
     "order_annotation": "names are updated in their order, and a selection in the order of names",
     "record_events": "each step is an Event, unless the task may not create Events",
 }
+_REMOVED_FROM_MODULES = {"kinds": "kind takes several kinds, as in kind=deploy,sts"}
 #: Options that a module no longer has, or never had, with their replacement.
 REMOVED = {
     "to_kind": _MIGRATION, "release_owner": _MIGRATION,
     "return_sizes": "the roles collect the sizes for their report themselves",
     "max_steps": "pause_at ends a task at a number of new pods, and timeout after a time",
     "update_period": "min_ready_seconds sets how long a new pod must be ready before the next step",
-    **_REMOVED_FROM_ALL,
+    **_REMOVED_FROM_MODULES, **_REMOVED_FROM_ALL,
 }
 #: Options that the roles and playbooks no longer have, with their replacement.
 REMOVED_FROM_ROLES = {
@@ -151,7 +151,8 @@ def parse_request(params: Json) -> Request:
         waits=provided.get("wait", Request.waits),
         waits_for_termination=provided.get("pod_replacement_policy") == TERMINATION_COMPLETE,
         job_template=params.get("job_template"),
-        options=_provided(params, SPECS[module]),
+        options=_provided({**params, "kind": params.get("kinds") or params.get("kind")},
+                          SPECS[module]),
         **{option: provided[option] for option in _UNCHECKED if option in provided},
         **_fenceposts(kind, provided)
         | {option: check(option, provided[option]) for option,
@@ -161,17 +162,21 @@ def parse_request(params: Json) -> Request:
     return request
 
 
-def refuse_removed(module: Module, arguments: t.Mapping[str, t.Any]) -> None:
+def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> None:
     """Refuse options and values of an earlier version. Raises RolloutError with the replacement.
 
-    arguments has the options before Ansible's validation, which would only report them as unknown.
+    module is None for rolling_update_info. arguments has the options before Ansible's validation,
+    which would only report them as unknown.
     """
     is_update = module is Module.ROLLING_UPDATE
-    for option, instead in (REMOVED if is_update else _REMOVED_FROM_ALL).items():
+    removed = {**_REMOVED_FROM_MODULES, **(_REMOVED_FROM_ALL if module else {}),
+               **(REMOVED if is_update else {})}
+    for option, instead in removed.items():
         if option in arguments:
             raise RolloutError(f"{option} was removed: {instead}")
     state = arguments.get("state")
-    if is_update and state in Module.MIGRATION.states and state not in module.states:
+    if (is_update and state in Module.MIGRATION.states
+            and state not in Module.ROLLING_UPDATE.states):
         raise RolloutError(f"state={state} was removed: {_MIGRATION}")
 
 
@@ -335,13 +340,16 @@ def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UP
 def with_kinds(params: Json, module: Module | None = None) -> Json:
     """Return the parameters with the names of the kinds as in a manifest. Raises RolloutError.
 
+    A single kind is the text `kind` of the returned parameters; several kinds are the list `kinds`.
     The module must be able to change the kinds; None allows any kind.
     """
-    kind = kind_from("kind", params["kind"], module) if params.get("kind") else None
-    kinds = [kind_from("kinds", word, module) for word in params.get("kinds") or ()]
-    _refuse_api_version(params.get("api_version"), kinds or [kind])
-    return {**params, **({"kind": str(kind)} if kind else {}),
-            **({"kinds": list(map(str, kinds))} if kinds else {})}
+    value = params.get("kind") or ()
+    words = [value] if isinstance(value, str) else value
+    kinds = list(dict.fromkeys(kind_from("kind", word, module) for word in words if word.strip()))
+    _refuse_api_version(params.get("api_version"), kinds or [None])
+    if len(kinds) > 1:
+        return {**params, "kind": None, "kinds": list(map(str, kinds))}
+    return {**params, "kind": str(kinds[0]) if kinds else None}
 
 
 def _refuse_api_version(api_version: str | None, kinds: t.Sequence[Kind | None]) -> None:

@@ -234,7 +234,7 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
     command = shell.ansible(module, {**options, **request.connection}) if is_pastable else None
     state_changes = {option: value for option, value in state_options.items() if value and state}
     selection = {} if is_fleet else commands.single_controller_changes(
-        request.options, request.name, request.namespace)
+        request.options, request.name, str(request.kind), request.namespace)
     if request.job_template is not None:
         if is_pastable and (state or module is not request.module):
             return commands.describe_rerun(options, f"launch a job that runs {COLLECTION}.{module}")
@@ -264,14 +264,15 @@ def _command_options(request: Request, target: State | None, is_fleet: bool, cha
 
     target selects the options for a command with this state; None selects all options.
     """
-    has_kinds = is_fleet and "kinds" in request.options
+    kind = None if request.kind is Request.kind else str(request.kind)
+    kinds = request.options.get("kind") if is_fleet else None
     has_namespaces = is_fleet and any(option in request.options for option in commands.NAMESPACES)
     is_default_key = request.label_key in (Request.label_key, request.kind.server_label)
     is_default_namespace = request.namespace == request.default_namespace == Request.namespace
     keeps_next = target is None or target in commands.OPTIONS["next_name"].states
     identifying: Json = {
         "name": None if is_fleet else request.name,
-        "kind": None if has_kinds or request.kind is Request.kind else str(request.kind),
+        "kind": kinds if isinstance(kinds, list) else kind,
         "namespace": None if is_default_namespace or has_namespaces else request.namespace,
         "next_name": request.next_name if keeps_next else None,
         "deployment_label_key": None if is_default_key else request.label_key,

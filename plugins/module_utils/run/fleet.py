@@ -83,12 +83,9 @@ class Fleet:
             raise RolloutError("give exactly one of name, names, or selectors (label_selectors, "
                                "field_selectors); given: "
                                f"{' and '.join(options) or 'none'}")
-        if params.get("kinds"):
-            if params.get("kind"):
-                raise RolloutError("kind and kinds cannot be combined: give only one of them")
-            if options[0] not in SELECTORS:
-                raise RolloutError("kinds requires label_selectors or field_selectors: give kind "
-                                   f"with {options[0]}")
+        if params.get("kinds") and options[0] not in SELECTORS:
+            raise RolloutError("several kinds require label_selectors or field_selectors: give one "
+                               f"kind with {options[0]}")
         if options == ["name"]:
             return None
         for option in SINGLE_OPTIONS:

@@ -33,7 +33,7 @@ _CONDITION: Json = dict(
 ARGUMENT_SPEC: Json = dict(
     name=dict(type="str", required=True),
     namespace=UPDATE_SPEC["namespace"],
-    kind=UPDATE_SPEC["kind"],
+    kind=dict(type="str"),
     route=dict(type="str", required=True),
     route_kind=dict(type="str", choices=list(ROUTE_KINDS), default=ROUTE_KINDS[0]),
     service=dict(type="str"),

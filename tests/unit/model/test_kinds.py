@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import (
@@ -15,6 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
     kind_named,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
+    ARGUMENT_SPEC,
     kind_from,
     with_kinds,
 )
@@ -39,15 +41,23 @@ def test_error_for_an_unknown_kind_lists_all_kinds(word):
 
 
 def test_kinds_of_parameters_are_normalized():
-    params = {"kind": "sts", "kinds": ["RC", "deploy"], "name": "foo"}
-    assert with_kinds(params) == {"kind": "StatefulSet", "name": "foo",
-                                  "kinds": ["ReplicationController", "Deployment"]}
-    assert with_kinds({"kind": None, "kinds": None}) == {"kind": None, "kinds": None}
+    for one in ("sts", ["sts"], ["StatefulSet", " sts "]):
+        assert with_kinds({"kind": one, "name": "foo"}) == {"kind": "StatefulSet", "name": "foo"}
+    assert with_kinds({"kind": ["RC", "deploy"], "name": "foo"}) == {
+        "kind": None, "name": "foo", "kinds": ["ReplicationController", "Deployment"]}
+    for none in (None, "", [], [""]):
+        assert with_kinds({"kind": none}) == {"kind": None}
+
+
+def test_a_module_accepts_several_kinds_as_kubectl_does():
+    valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate({"kind": "deploy, sts"})
+
+    assert with_kinds(valid.validated_parameters)["kinds"] == ["Deployment", "StatefulSet"]
 
 
 @pytest.mark.parametrize("params", [
     {"kind": "rc", "api_version": "v1"}, {"kind": "deploy", "api_version": "apps/v1"},
-    {"kinds": ["sts", "ds"], "api_version": "apps/v1"}, {"api_version": ""},
+    {"kind": ["sts", "ds"], "api_version": "apps/v1"}, {"api_version": ""},
     {"kind": "dc", "api_version": "apps.openshift.io/v1"},
 ])
 def test_an_api_version_is_accepted_where_it_follows_from_the_kind(params):
@@ -58,7 +68,7 @@ def test_an_api_version_is_accepted_where_it_follows_from_the_kind(params):
     ({"kind": "Deployment", "api_version": "extensions/v1beta1"},
      "api_version extensions/v1beta1 is not the version of a Deployment, which is apps/v1: leave "
      "it out"),
-    ({"kinds": ["Deployment", "rc"], "api_version": "apps/v1"},
+    ({"kind": ["Deployment", "rc"], "api_version": "apps/v1"},
      "api_version apps/v1 is not the version of a ReplicationController, which is v1: leave it "
      "out"),
     ({"api_version": "apps/v1"}, "api_version apps/v1 does not determine the kind: set kind"),
@@ -78,7 +88,7 @@ def test_any_other_api_version_is_refused(params, what):
                               r"ReplicationController \(rc\), DeploymentConfig \(dc\)$"),
 ])
 def test_a_kind_of_another_module_is_refused(module, word, message):
-    for params in ({"kind": word}, {"kinds": ["rc", word]}):
+    for params in ({"kind": word}, {"kind": ["rc", word]}):
         with pytest.raises(RolloutError, match=message):
             with_kinds(params, module)
 

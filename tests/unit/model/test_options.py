@@ -299,6 +299,7 @@ def test_empty_text_counts_as_omitted(option):
     ({"release_owner": "true"}, "release_owner was removed: use the module baton.kubernetes.migr"),
     ({"state": "migrated"}, "state=migrated was removed: use the module baton.kubernetes.migrat"),
     ({"return_sizes": True}, "return_sizes was removed: the roles collect the sizes for their"),
+    ({"kinds": ["sts"]}, "kinds was removed: kind takes several kinds, as in kind=deploy,sts"),
     ({"max_steps": 3}, "max_steps was removed: pause_at ends a task at a number of new pods"),
     ({"update_period": "10s"}, "update_period was removed: min_ready_seconds sets how long a new"),
 ])
@@ -314,7 +315,14 @@ def test_an_option_removed_from_all_modules_is_refused(module, option):
         refuse_removed(module, {"name": "foo", option: "x"})
 
 
+@pytest.mark.parametrize("module", [Module.ROLLING_UPDATE, Module.MIGRATION, None])
+def test_the_option_kinds_is_refused_by_each_module(module):
+    with pytest.raises(RolloutError, match="kinds was removed: kind takes several kinds"):
+        refuse_removed(module, {"kinds": ["sts"]})
+
+
 @pytest.mark.parametrize("module, arguments", [
+    (None, {"kind": "sts", "state": "migrated"}),
     (Module.ROLLING_UPDATE, {"state": "rolled_back"}), (Module.ROLLING_UPDATE, {"state": ["x"]}),
     (Module.MIGRATION, {"state": "migrated", "release_owner": True}),
 ])

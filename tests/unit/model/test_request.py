@@ -32,6 +32,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
     ARGUMENT_SPEC,
     MIGRATION_SPEC,
     parse_request,
+    with_kinds,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import is_image
@@ -161,8 +162,8 @@ def changed_options_of(command):
     """Return the options that the module receives from an ad-hoc command, without defaults."""
     validated = ArgumentSpecValidator(ARGUMENT_SPEC).validate(options_of(command))
     assert not validated.error_messages
-    return {option: value for option, value in validated.validated_parameters.items()
-            if value != ARGUMENT_SPEC[option].get("default")}
+    return {option: value for option, value in with_kinds(validated.validated_parameters).items()
+            if value != ARGUMENT_SPEC.get(option, {}).get("default")}
 
 
 def test_command_repeats_all_options():
@@ -300,6 +301,15 @@ def test_sentence_instead_of_a_command_for_a_fleet():
     assert request.command(State.ROLLED_BACK) == (
         "run the same task again with name=foo state=rolled_back without names")
     assert request.command(pause_at=None) == "run the same task again without pause_at"
+
+
+def test_sentence_for_one_controller_of_a_fleet_of_several_kinds_names_the_kind():
+    request = build_request(**V2, label_selectors=["a=b"], kinds=["Deployment", "StatefulSet"],
+                            kind="StatefulSet", connection={"kubeconfig": None})
+
+    assert request.command(State.ROLLED_BACK) == (
+        "run the same task again with name=foo kind=StatefulSet state=rolled_back without "
+        "label_selectors")
 
 
 def test_each_option_has_a_row_for_commands():

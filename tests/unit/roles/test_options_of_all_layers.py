@@ -26,6 +26,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
     ARGUMENT_SPEC,
     REMOVED_FROM_ROLES,
     parse_request,
+    with_kinds,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import Turn
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import (
@@ -312,7 +313,7 @@ def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json
         params = module_options(request, Turn("update", "", "update", step=step))
         valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate(params | {"kind": kind})
         assert valid.error_messages == []
-        yield valid.validated_parameters
+        yield with_kinds(valid.validated_parameters)
 
 
 @pytest.mark.parametrize("selection",

@@ -102,10 +102,9 @@ SELECTION = "give exactly one of name, names, or selectors (label_selectors, fie
                              "concurrency must be at least 1, not -1"),
     "concurrency 0": ({"names": ["foo"], "concurrency": 0},
                       "concurrency must be at least 1, not 0"),
-    "kind and kinds": ({"label_selectors": ["a=b"], "kind": "Deployment", "kinds": ["StatefulSet"]},
-                       "kind and kinds cannot be combined: give only one of them"),
-    "kinds by name": ({"name": "foo", "kinds": ["StatefulSet"]},
-                      "kinds requires label_selectors or field_selectors: give kind with name"),
+    "kinds by name": ({"name": "foo", "kinds": ["Deployment", "StatefulSet"]},
+                      "several kinds require label_selectors or field_selectors: give one kind "
+                      "with name"),
     "next_name": ({"names": ["foo"], "next_name": "foo-v2"},
                   "next_name can only be used with a single controller: give name"),
     "definition": ({"names": ["foo"], "definition": {"kind": "x"}},
@@ -178,7 +177,7 @@ def test_interrupted_migration_is_selected_by_labels(
 
 
 def test_replica_set_of_a_deployment_is_skipped():
-    task = params(image="myimage:v2", label_selectors=["app=foo"], kinds=["ReplicaSet"])
+    task = params(image="myimage:v2", label_selectors=["app=foo"], kind="ReplicaSet")
     fleet_ = fleet.Fleet.from_params(task)
     owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
     owned, unowned = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET)

@@ -13,10 +13,10 @@ description:
   - Works with each Gateway that implements Gateway API, for each kind of controller that
     M(baton.kubernetes.rolling_update) updates. Nothing has to be installed in the cluster.
   - Creates two Services, which select the old and the new pods by the label that distinguishes
-    them, and replaces the Service of the pods in the rules of the route by both, with weights. An
-    annotation of the route stores the previous weights.
-  - The route never names a Service without a ready endpoint. Before the two Services are deleted,
-    each Gateway has observed the restored route.
+    them, and adds both to the rules of the route, with weights; the Service of the pods stays with
+    the weight 0. An annotation of the route stores the previous weights.
+  - No request is sent to a Service without a ready endpoint, or to a Service that a Gateway may not
+    know yet. The first request to the two Services, and the end of a restoration, wait 5 seconds.
   - The task may be killed at any moment. Run it again to resume.
   - Changes of the route by other clients are kept. A change of the same rules by another client
     during the task ends the task with an error.

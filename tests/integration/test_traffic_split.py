@@ -76,12 +76,15 @@ class Edge:
                 if SPLIT_OF in (item["metadata"].get("annotations") or {})}
 
     def weights(self):
-        """Return the value of the label of each backend of the rules, with its weight."""
+        """Return the value of the label of each backend of the rules, with its weight.
+
+        The Service that keeps the weight 0 is left out.
+        """
         services = self.services()
         key = KEYS.get(self.kind, "kubernetes.io/deployment")
         return [[(services[item["name"]]["spec"]["selector"][key] if item["name"] in services
-                  else item["name"], item["weight"]) for item in rule["backendRefs"]]
-                for rule in self.rules()]
+                  else item["name"], item["weight"]) for item in rule["backendRefs"]
+                 if (item["name"], item["weight"]) != ("foo", 0)] for rule in self.rules()]
 
     def run(self, check_mode=False, **options):
         arguments = {"name": "foo", "kind": self.kind, "route": "edge", "timeout": "60",
@@ -170,7 +173,7 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
     result = edge.split()
     old, new = hashes(edge)
     assert edge.weights() == [[(old, 99), (new, 1)]]
-    assert [endpoints(edge, item["name"]) for item in edge.rules()[0]["backendRefs"]] == [2, 1]
+    assert [endpoints(edge, item["name"]) for item in edge.rules()[0]["backendRefs"]] == [3, 2, 1]
     assert result["changed"] and sorted(result["services"]) == sorted(edge.services())
     assert ([(step["action"], step["kind"]) for step in planned["steps"]]
             == [(step["action"], step["kind"]) for step in result["steps"]])
@@ -222,7 +225,7 @@ def test_mirror_is_written_and_restored_exactly(namespace, share, fields):
     assert (result["weight"], result["mirror"]) == ("0%", f"{share.rstrip('%')}%")
     added = {"type": "RequestMirror", "requestMirror": {
         "backendRef": {"group": "", "kind": "Service", "port": 80,
-                       "name": edge.rules()[0]["backendRefs"][1]["name"]}, **fields}}
+                       "name": edge.rules()[0]["backendRefs"][2]["name"]}, **fields}}
     assert [rule["filters"] for rule in edge.rules()] == [[FOREIGN_MIRROR, added], [added]]
     assert not edge.split(weight=None, mirror=share)["changed"]
     assert [step["action"] for step in edge.split(mirror="20%")["steps"]] == ["update"]
@@ -296,7 +299,7 @@ def test_task_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
             assert endpoints(edge, name)
         edge.split()
         assert edge.weights() == [[(old, 99), (new, 1)]]
-    assert kills == 4 and is_plain(edge)
+    assert kills == 5 and is_plain(edge)
 
 
 def test_rules_of_other_clients_are_kept(namespace):
@@ -327,8 +330,8 @@ def test_change_of_the_rules_by_another_client_during_the_task_is_reported(names
 
         def act():
             rules = edge.rules()
-            if len(rules[0]["backendRefs"]) == 2:
-                rules[0]["backendRefs"][0]["weight"] = 50
+            if len(rules[0]["backendRefs"]) == 3:
+                rules[0]["backendRefs"][1]["weight"] = 50
                 edge.patch({"spec": {"rules": rules}})
 
         for number in range(1, MAX_WRITES):

@@ -148,10 +148,21 @@ class World:
             return True
         assert isinstance(write, Patch) and write.kind == "HTTPRoute"
         try:
-            self.put_route(apply_patch(self.route, write))
+            item = apply_patch(self.route, write)
         except PreconditionFailed:
             return False
+        self._check_change(item["spec"]["rules"])
+        self.put_route(item)
         return True
+
+    def _check_change(self, rules):
+        """Assert that a Gateway may apply the backends and the weights of a change in any order."""
+        named, active = (
+            [{item["name"] for entry in version for item in entry["backendRefs"]
+              if item["weight"] or is_any} for version in (self.rules, rules)]
+            for is_any in (True, False))
+        assert active[1] <= named[0], f"{active[1]} get requests before each Gateway knows them"
+        assert active[0] & self.services.keys() <= named[1], f"{active[0]} get requests"
 
     def put_route(self, item):
         """Store the route as a write of a client: with another version, and generation."""

@@ -193,7 +193,8 @@ class Observed:
     ready: frozenset[str]
     #: The versions of the update in progress; None for a restoration.
     versions: Versions | None = None
-    #: Whether the requests in progress at the time of a restoration have had time to end.
+    #: Whether the Gateways, and requests in progress, have had time since the last change of
+    #: weights.
     is_drained: bool = False
     #: Whether the API server stores the requested share of mirrored requests.
     stores_mirror: bool = True

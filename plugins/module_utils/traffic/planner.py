@@ -5,8 +5,10 @@
 """Decide the next step of a traffic split from the observation alone. Pure.
 
 A rerun after a kill is the same as the next turn of the loop. Two Services select the old and the
-new pods; the rules of the route name both, with weights. A Service of a split is never changed: it
-is created before the route names it, and deleted after the route has stopped to name it.
+new pods; the rules of the route name both, with weights, and the Service with weight 0. Backends
+enter and leave the rules with weight 0, and the Gateways get time before and after (rules.py). A
+Service of a split is never changed: it is created before the route names it, and deleted after the
+route has stopped to name it.
 
 Two tasks at once cannot delete a Service that the route names. The record is written before the
 Services are created, and marked as restoring before they are deleted; a split changes the rules
@@ -43,7 +45,9 @@ from .request import TrafficRequest
 
 #: The wait for the Gateways after a change of the rules.
 GATEWAYS = Wait("each Gateway has observed the route", is_condition=True, is_of_server=True)
-#: The wait between the restoration of the rules and the deletion of the Services.
+#: The wait between the naming of the Services in the rules and the first request to them.
+KNOWN = Wait("each Gateway knows the Services", is_condition=True)
+#: The wait between the last request to the Services and their removal from the rules.
 DRAIN = Wait("requests in progress have ended", is_condition=True)
 
 
@@ -92,24 +96,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
         if name not in observed.ready:
             return Wait(f"the Service {name} of the {title} pods has a ready endpoint",
                         is_condition=True)
-    # | splitting | the rules differ from the requested rules | write the rules and the record |
-    target = dataclasses.replace(
-        record, weights=rules.weights_of(plain, service.name, route.namespace),
-        match=request.match)
-    if divided != list(route.rules) or target != record:
-        names = {service.name, *pair}
-        return Step(Action.UPDATE, route.name, _patch(route, target, divided),
-                    before=rules.describe(route.rules, names, route.namespace),
-                    after=rules.describe(divided, names, route.namespace))
-    # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
-    if not route.is_current:
-        return GATEWAYS
-    # | splitting | a Gateway refuses the rules | error |
-    _refuse_problems(request, route)
-    # | splitting | else | done |
-    return Done(f"{request.share} of the requests for {service.name} go to the new pods of "
-                f"{request.name}{', and all that match' if request.match else ''}"
-                f"{f', and copies of {request.mirror}' if request.mirror else ''}")
+    return _weigh(request, observed, record, Change(service.name, pair, plain, divided))
 
 
 def _divided(request: TrafficRequest, observed: Observed, plain: t.Sequence[Json], service: str,
@@ -130,6 +117,57 @@ def _divided(request: TrafficRequest, observed: Observed, plain: t.Sequence[Json
                           request.mirror)
     rules.refuse_limits(divided, where)
     return divided
+
+
+class Change(t.NamedTuple):
+    """The rules of a route without a split, and as requested."""
+
+    service: str
+    pair: rules.Pair
+    plain: list[Json]
+    divided: list[Json]
+
+
+def _weigh(request: TrafficRequest, observed: Observed, record: Record,
+           change: Change) -> Decision:
+    """Return the next step until the rules are the requested ones; both Services are ready."""
+    route, names = observed.route, {change.service, *change.pair}
+    target = dataclasses.replace(
+        record, weights=rules.weights_of(change.plain, change.service, route.namespace),
+        match=request.match)
+    if not rules.has_requests(route.rules, change.pair, route.namespace):
+        unweighted = rules.prepared(change.plain, change.service, route.namespace, change.pair)
+        # | splitting | the rules do not name both Services | name both Services with weight 0 |
+        if unweighted != list(route.rules):
+            return _update(route, target, unweighted, names)
+        # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
+        if not route.is_current:
+            return GATEWAYS
+        # | splitting | a Gateway refuses the rules | error |
+        _refuse_problems(request, route)
+        # | splitting | the Gateways may not know the Services yet | wait |
+        if not observed.is_drained:
+            return KNOWN
+    # | splitting | the rules differ from the requested rules | write the rules and the record |
+    if change.divided != list(route.rules) or target != record:
+        return _update(route, target, change.divided, names)
+    # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
+    if not route.is_current:
+        return GATEWAYS
+    # | splitting | a Gateway refuses the rules | error |
+    _refuse_problems(request, route)
+    # | splitting | else | done |
+    return Done(f"{request.share} of the requests for {change.service} go to the new pods of "
+                f"{request.name}{', and all that match' if request.match else ''}"
+                f"{f', and copies of {request.mirror}' if request.mirror else ''}")
+
+
+def _update(route: Route, record: Record, changed: t.Sequence[Json],
+            names: t.Collection[str]) -> Step:
+    """Return the step that writes the rules and the record."""
+    return Step(Action.UPDATE, route.name, _patch(route, record, changed),
+                before=rules.describe(route.rules, names, route.namespace),
+                after=rules.describe(changed, names, route.namespace))
 
 
 def _refuse_problems(request: TrafficRequest, route: Route) -> None:
@@ -193,21 +231,33 @@ def _label(versions: Versions) -> Step:
 # A restoration
 
 def _restore_rules(observed: Observed) -> Decision:
-    """Return the step that makes the rules name the Service again."""
+    """Return the next step until the rules name only the Service again."""
     route, base = observed.route, observed.base
     if base not in observed.services:
         raise RolloutError(
             f"the rules cannot be restored: the Service {base or 'before the split'} does not "
             "exist", where=route.where,
             next_command="create the Service, or change the rules of the route")
-    # | any | the rules name a Service of a split, and the Service has no ready endpoint | wait |
-    if base not in observed.ready and observed.ready & set(observed.named):
-        return Wait(f"the Service {base} has a ready endpoint", is_condition=True)
-    # | any | the rules name a Service of a split | restore the rules, with the record |
-    plain = rules.restored(route.rules, base, route.namespace, observed.split_names, route.record)
-    record = route.record or Record(base, route.resource_version)
+    record = dataclasses.replace(route.record or Record(base, route.resource_version),
+                                 is_restoring=True)
     names = {base, *observed.split_names}
-    write = _patch(route, dataclasses.replace(record, is_restoring=True), plain)
+    if rules.has_requests(route.rules, observed.split_names, route.namespace):
+        # | any | requests go to a split, and the Service has no ready endpoint | wait |
+        if base not in observed.ready and observed.ready & set(observed.named):
+            return Wait(f"the Service {base} has a ready endpoint", is_condition=True)
+        # | any | requests go to a split | send all requests to the Service, with the record |
+        whole = rules.restored(route.rules, base, route.namespace, observed.split_names,
+                               route.record, retained=observed.services)
+        return _update(route, record, whole, names)
+    # | any | a Gateway has not observed the rules | wait, at most `timeout` |
+    if not route.is_current:
+        return GATEWAYS
+    # | any | requests in progress may use the old rules | wait |
+    if not observed.is_drained:
+        return DRAIN
+    # | any | the rules name a Service of a split | restore the rules |
+    plain = rules.restored(route.rules, base, route.namespace, observed.split_names, route.record)
+    write = _patch(route, record, plain)
     return Step(Action.RESTORE, route.name, write,
                 before=rules.describe(route.rules, names, route.namespace),
                 after=rules.describe(plain, names, route.namespace))

@@ -4,6 +4,10 @@
 
 """Change the rules of a route: split the requests for a Service, and restore the rules. Pure.
 
+A split keeps the Service as a backend, with weight 0. Envoy receives backends and weights
+separately, in any order, and answers requests for a backend that it does not know with status 503.
+So each change of a route either adds or removes backends with weight 0, or changes weights.
+
 restored(split(rules)) returns the rules unchanged. Every other field of a rule and of a backend
 stays as it is, so that a restoration keeps the changes of other clients.
 """
@@ -101,7 +105,8 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
           match: t.Sequence[Json], mirror: Share | None = None) -> list[Json]:
     """Return the rules with the requests for a Service split between the Services of a pair.
 
-    Each rule that names the Service gets both Services with their weights. With a match, another
+    Each rule that names the Service gets both Services with their weights; the Service stays, with
+    weight 0. With a match, another
     rule before that rule sends the matching requests to the new pods. With a mirror, a filter of
     the rule copies that share of the requests to the new pods.
     """
@@ -114,11 +119,28 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
             continue
         if match:
             result.append(_matching_rule(rule, {**backend, "name": pair.new, "weight": 1}, match))
-        weights = {pair.old: share.total - share.new, pair.new: share.new}
-        divided = {**rule, "backendRefs": [
-            {**backend, "name": name, "weight": weight} for name, weight in weights.items()]}
+        divided = _with_weights(rule, backend, {
+            service: 0, pair.old: share.total - share.new, pair.new: share.new})
         result.append(_mirroring(divided, backend, pair.new, mirror) if mirror else divided)
     return result
+
+
+def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Json]:
+    """Return the rules with the Services of a pair as backends with weight 0."""
+    result = []
+    for rule in rules:
+        backend = next((backend for backend in objects(rule, "backendRefs")
+                        if service_of(backend, namespace) == service), None)
+        result.append(rule if backend is None else _with_weights(
+            rule, backend, {service: _weight(backend), pair.old: 0, pair.new: 0}))
+    return result
+
+
+def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
+    """Return whether the rules send requests, or copies of requests, to one of the Services."""
+    return (any(_weight(backend) for rule in rules for backend in objects(rule, "backendRefs")
+                if service_of(backend, namespace) in names)
+            or any(name in names for name in mirrored_services(rules, namespace)))
 
 
 def with_mirror(rules: Rules, mirror: Share) -> list[Json]:
@@ -161,10 +183,11 @@ def refuse_limits(rules: Rules, where: str) -> None:
 
 
 def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str],
-             record: Record | None) -> list[Json]:
+             record: Record | None, retained: t.Collection[str] = ()) -> list[Json]:
     """Return the rules with the Service in place of the Services of a split.
 
-    names has the names of the Services of the split. Without a record, or after another client has
+    names has the names of the Services of the split; those in `retained` stay as backends with
+    weight 0. Without a record, or after another client has
     added or removed rules, each weight is 1: the only backend of a rule gets all of its requests.
     """
     result: list[Json] = []
@@ -177,8 +200,12 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
             result.append(rule)
             candidate = None
             continue
-        merged = {**of_split[0], "name": service, "weight": 1}
-        whole = {**rule, "backendRefs": _with_one(backends, of_split, merged)}
+        involved = [backend for backend in backends
+               if service_of(backend, namespace) in (service, *names)]
+        merged = {**involved[0], "name": service, "weight": 1}
+        unused = [{**backend, "weight": 0} for backend in of_split
+                  if service_of(backend, namespace) in retained]
+        whole = {**rule, "backendRefs": [*_with_one(backends, involved, merged), *unused]}
         if candidate is not None and record and _is_match_of(candidate, whole, record.match):
             result.pop()
         result.append(whole)
@@ -207,8 +234,14 @@ def _weight(backend: Json) -> int:
     return number(backend, "weight", 1)
 
 
+def _with_weights(rule: Json, backend: Json, weights: t.Mapping[str, int]) -> Json:
+    """Return the rule with a copy of the backend for each Service, with its weight."""
+    return {**rule, "backendRefs": [
+        {**backend, "name": name, "weight": weight} for name, weight in weights.items()]}
+
+
 def _with_one(backends: t.Sequence[Json], of_split: t.Sequence[Json], merged: Json) -> list[Json]:
-    """Return the backends with one backend in place of the backends of the split."""
+    """Return the backends with one backend in place of the Service and those of the split."""
     return [merged if backend is of_split[0] else backend for backend in backends
             if backend is of_split[0] or not any(backend is removed for removed in of_split)]
 

@@ -23,11 +23,12 @@ from ..run.clock import Clock, SimulatedClock
 from . import rules
 from .objects import SERVICE_NAME, Objects, SimulatedObjects
 from .observed import GROUP, Observed, Route, Versions, find_versions
-from .planner import DRAIN, plan
+from .planner import DRAIN, KNOWN, plan
 from .reader import NoReader, Reader
 from .request import TrafficRequest
 
-#: Seconds between two observations, and between the restoration and the deletion of the Services.
+#: Seconds between two observations, and between a change of the weights of a route and a change of
+#: its backends.
 POLL_INTERVAL, DRAIN_SECONDS = 0.5, 5.0
 #: Maximum number of consecutive writes with a failed precondition.
 MAX_REJECTIONS = 10
@@ -155,7 +156,8 @@ class SplitRun:
     rules: list[tuple[Json, ...]] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     _rejections: int = 0
-    _has_split: bool = False
+    #: The weights that this task has written.
+    _written: list[str] = dataclasses.field(default_factory=list)
     #: The current wait, and its start.
     _wait: Wait | None = None
     _wait_start: float = 0.0
@@ -184,7 +186,7 @@ class SplitRun:
     def _apply(self, observed: Observed, step: Step) -> None:
         route, self._wait = observed.route, None
         is_split = step.action is Action.UPDATE
-        if is_split and self._has_split:
+        if is_split and str(step.after) in self._written:
             raise RolloutError("another client has changed the rules after this task",
                                where=route.where,
                                next_command=("run the same task again, or:",
@@ -200,7 +202,9 @@ class SplitRun:
             self.clock.sleep(POLL_INTERVAL)
             return
         self._rejections = 0
-        self._has_split = self._has_split or is_split
+        if is_split:
+            self._written.append(str(step.after))
+            self.is_drained = False
         self.steps.append(report.entry(step, self.clock.timestamp_seconds()))
         self.print_line(_line(step))
 
@@ -235,10 +239,11 @@ class SplitRun:
             self.print_line(f"{observed.route.name}: {wait.line}")
         self.cluster.settle()
         waited = now - self._wait_start
-        if wait == DRAIN and waited >= (DRAIN_SECONDS if observed.route.parents else 0):
+        is_pause = wait in (DRAIN, KNOWN)
+        if is_pause and waited >= (DRAIN_SECONDS if observed.route.parents else 0):
             self.is_drained = True
             return
-        if wait != DRAIN and waited > self.request.timeout:
+        if not is_pause and waited > self.request.timeout:
             causes = self._causes(observed)
             raise RolloutError(f"timed out after {self.request.timeout:g} s, waiting until "
                                f"{wait.until}", where=observed.route.where,

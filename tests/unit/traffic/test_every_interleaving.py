@@ -16,13 +16,21 @@ import pytest
 from traffic_objects import MATCHING, MIRRORING, RESTORED, SPLIT, World, backend, rule, run
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step
-from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import DRAIN, plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Action,
+    Done,
+    Step,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import (
+    DRAIN,
+    KNOWN,
+    plan,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import TRAFFIC_SPLIT
 
 #: Limit of writes: two tasks with opposite requests may write forever, if each always acts before
-#: the other ends. A split takes 4 writes, and a restoration 4.
-MAX_WRITES = 12
+#: the other ends. A split takes 5 writes, and a restoration 5.
+MAX_WRITES = 13
 #: A change of a rule by another client, which a restoration must keep.
 EDIT = {"timeouts": {"request": "10s"}}
 
@@ -60,8 +68,10 @@ class Task:
         if isinstance(decision, Done):
             return dataclasses.replace(self, is_done=True)
         if isinstance(decision, Step):
-            return dataclasses.replace(self, pending=decision.write)
-        return dataclasses.replace(self, is_drained=self.is_drained or decision == DRAIN)
+            return dataclasses.replace(
+                self, pending=decision.write,
+                is_drained=self.is_drained and decision.action is not Action.UPDATE)
+        return dataclasses.replace(self, is_drained=self.is_drained or decision in (DRAIN, KNOWN))
 
     def key(self):
         return (id(self.request), self.deaths, repr(self.pending), self.is_drained, self.is_done)
@@ -110,8 +120,8 @@ def check_ends(world, is_edited):
     assert all(entry == {**entry, **edit} for entry in world.rules)
     world = world.copy()
     run(world, SPLIT)
-    (divided,) = [entry for entry in world.rules if len(entry["backendRefs"]) == 2]
-    assert [item["weight"] for item in divided["backendRefs"]] == [99, 1]
+    (divided,) = [entry for entry in world.rules if len(entry["backendRefs"]) == 3]
+    assert [item["weight"] for item in divided["backendRefs"]] == [0, 99, 1]
     assert len(world.rules) == 2 and set(world.named()) <= world.services.keys()
     assert not any("filters" in entry for entry in world.rules)
     run(world, RESTORED)

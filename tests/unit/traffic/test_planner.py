@@ -31,11 +31,20 @@ from traffic_objects import (
 )
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Action,
+    Done,
+    Step,
+    Wait,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.observed import (
     find_versions,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import DRAIN, plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import (
+    DRAIN,
+    KNOWN,
+    plan,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
     SPLIT_OF,
     TRAFFIC_SPLIT,
@@ -51,13 +60,15 @@ def planned(world, request=SPLIT, **options):
 def actions(world, request):
     """Run a task to its end; return the steps and waits."""
     steps = []
-    while not isinstance(decision := planned(world, request, is_drained=DRAIN.until in steps),
-                         Done):
+    is_drained = False
+    while not isinstance(decision := planned(world, request, is_drained=is_drained), Done):
         if isinstance(decision, Wait):
             steps.append(decision.until)
+            is_drained = is_drained or decision in (DRAIN, KNOWN)
             world.settle()
         else:
             steps.append((str(decision.action), decision.write.kind))
+            is_drained = is_drained and decision.action is not Action.UPDATE
             assert world.write(decision.write)
     return steps
 
@@ -73,8 +84,9 @@ def test_steps_of_a_split_and_of_its_restoration():
 
     assert steps == [
         ("annotate", "HTTPRoute"), ("create", "Service"), ("create", "Service"),
-        f"the Service {old} of the old pods has a ready endpoint", ("update", "HTTPRoute"),
-        "each Gateway has observed the route"]
+        f"the Service {old} of the old pods has a ready endpoint",
+        ("update", "HTTPRoute"), "each Gateway has observed the route", KNOWN.until,
+        ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert world.services[new]["spec"] == {
         "type": "ClusterIP", "selector": {"app": "foo", KEY: "bbb"},
         "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]}
@@ -85,7 +97,8 @@ def test_steps_of_a_split_and_of_its_restoration():
 
     assert actions(world, SPLIT) == [("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert actions(world, RESTORED) == [
-        ("restore", "HTTPRoute"), "each Gateway has observed the route", DRAIN.until,
+        ("update", "HTTPRoute"), "each Gateway has observed the route", DRAIN.until,
+        ("restore", "HTTPRoute"), "each Gateway has observed the route",
         ("delete", "Service"), ("delete", "Service"), ("restore", "HTTPRoute")]
     assert world.rules == [rule(backend("foo", 3))]
     assert planned(world, RESTORED) == Done("edge has no traffic split")
@@ -95,13 +108,13 @@ def test_mirror_is_added_changed_and_removed():
     plain = rule(backend("foo", 3), filters=[{"type": "URLRewrite"}])
     world = World(plain)
     run(world, MIRRORING)
-    old, new = (item["name"] for item in world.rules[0]["backendRefs"])
-    assert [item["weight"] for item in world.rules[0]["backendRefs"]] == [100, 0]
+    _foo, old, new = (item["name"] for item in world.rules[0]["backendRefs"])
+    assert [item["weight"] for item in world.rules[0]["backendRefs"]] == [0, 100, 0]
     assert planned(world, MIRRORING) == Done(
         "0% of the requests for foo go to the new pods of foo, and copies of 10%")
     step = planned(world, dataclasses.replace(MIRRORING, mirror=Share(1, 1000)))
     assert (step.before, step.after) == tuple(
-        f"{', '.join(sorted([f'{old} 100', f'{new} 0']))}, mirror {new} {share}"
+        f"foo 0, {', '.join(sorted([f'{old} 100', f'{new} 0']))}, mirror {new} {share}"
         for share in ("10%", "0.1%"))
     run(world, SPLIT)
     assert world.rules[0]["filters"] == [{"type": "URLRewrite"}]
@@ -124,7 +137,7 @@ def test_mirror_without_a_backend_of_the_split_is_removed():
     run(world, MIRRORING)
     world.put_rules([{**world.rules[0], "backendRefs": [backend("foo")]}])
 
-    assert actions(world, RESTORED)[0] == ("restore", "HTTPRoute")
+    assert actions(world, RESTORED)[0] == ("update", "HTTPRoute")
     assert world.rules == [rule(backend("foo"))] and len(names_of(world)) == 0
 
 
@@ -154,6 +167,7 @@ def test_name_of_a_service_is_a_valid_label():
     world = World(rule(backend(long)), services=[service(long)])
     run(world, SPLIT)
 
+    assert len({item["name"] for item in world.rules[0]["backendRefs"]}) == 3
     assert all(len(item["name"]) == 63 for item in world.rules[0]["backendRefs"])
     assert actions(world, RESTORED)[-1] == ("restore", "HTTPRoute")
     assert world.rules == [rule(backend(long))]
@@ -167,7 +181,7 @@ def test_deleted_service_of_a_split_is_created_again(first):
         deleted = world.copy()
         del deleted.services[name]
         assert actions(deleted.copy(), first)[0] == ("create", "Service")
-        assert actions(deleted, RESTORED)[0] == ("restore", "HTTPRoute")
+        assert actions(deleted, RESTORED)[0] == ("update", "HTTPRoute")
         assert deleted.rules == [rule(backend("foo"))]
 
 
@@ -177,7 +191,9 @@ def test_split_of_another_update_is_restored_first():
     world.versions = dataclasses.replace(VERSIONS, old="bbb", new="ccc", labels=(
         LABELS[1], {**LABELS[1], KEY: "ccc"}))
 
-    assert planned(world).action == "restore"
+    assert actions(world.copy(), SPLIT)[:4] == [
+        ("update", "HTTPRoute"), "each Gateway has observed the route", DRAIN.until,
+        ("restore", "HTTPRoute")]
     run(world, SPLIT)
     assert len(names_of(world)) == 2
     assert {item["spec"]["selector"][KEY] for item in world.services.values()
@@ -267,7 +283,7 @@ def test_service_is_selected_by_name():
     run(world, dataclasses.replace(SPLIT, service="baz"))
 
     assert world.rules[0] == rule(backend("foo"))
-    assert len(world.rules[1]["backendRefs"]) == 2
+    assert len(world.rules[1]["backendRefs"]) == 3
 
 
 @pytest.mark.parametrize("kind", ["Accepted", "ResolvedRefs"])
@@ -280,7 +296,7 @@ def test_refusal_of_a_gateway_is_reported(kind):
     assert refused.value.why == f"gateway: {kind} is False: no such backend"
     world.observe_route()
     run(world, SPLIT)
-    world.route["status"] = {"parents": [parent(2, **{kind: "False"})]}
+    world.route["status"] = {"parents": [parent(3, **{kind: "False"})]}
     with pytest.raises(RolloutError, match="a Gateway does not accept the route") as refused:
         planned(world)
     assert any("state=restored" in line for line in refused.value.commands)

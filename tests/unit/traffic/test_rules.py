@@ -65,7 +65,7 @@ def test_only_backends_of_the_service_change(plain, match):
 
     assert [entry for entry in changed
             if not {*PAIR} & {*rules.services_of([entry], NAMESPACE)}] == unchanged
-    assert "foo" not in rules.services_of(changed, NAMESPACE)
+    assert not any(rules.weights_of(changed, "foo", NAMESPACE))
     assert all({**entry["backendRefs"][0], "name": "", "weight": 0}
                == {**item, "name": "", "weight": 0}
                for entry in changed for item in entry["backendRefs"])
@@ -84,7 +84,7 @@ def test_weights_and_matches_of_a_split():
                               Share(125, 1000), MATCH)
 
     assert [(item["name"], item["weight"]) for item in share["backendRefs"]] == [
-        ("foo-old", 875), ("foo-new", 125)]
+        ("foo", 0), ("foo-old", 875), ("foo-new", 125)]
     assert share["name"] == "main" and share["filters"] == tester["filters"] == [1]
     assert tester["matches"] == [{"path": {"type": "PathPrefix", "value": "/"}, **MATCH[0]}]
     assert [(item["name"], item["weight"]) for item in tester["backendRefs"]] == [("foo-new", 1)]
@@ -122,6 +122,21 @@ def test_mirror_of_another_client_to_a_service_of_the_split_is_removed():
 
     assert restored([{**plain[0], "filters": [FOREIGN_MIRROR, added]}]) == plain
     assert rules.mirrored_services([{**plain[0], "filters": [added]}], NAMESPACE) == ["foo-new"]
+
+
+@given(RULES, SHARES, MATCHES, MIRRORS)
+def test_backends_enter_and_leave_with_weight_0(plain, share, match, mirror):
+    unweighted = rules.prepared(plain, "foo", NAMESPACE, PAIR)
+    changed = divided(plain, share, match, mirror)
+    has_foo = "foo" in rules.services_of(plain, NAMESPACE)
+
+    assert restored(unweighted, record(plain)) == plain
+    assert not rules.has_requests(unweighted, PAIR, NAMESPACE)
+    assert rules.has_requests(changed, PAIR, NAMESPACE) == has_foo
+    assert rules.restored(changed, "foo", NAMESPACE, PAIR, record(plain, match),
+                          retained=PAIR) == unweighted
+    for before, after in ((unweighted, plain), (changed, unweighted)):
+        assert set(rules.services_of(after, NAMESPACE)) <= set(rules.services_of(before, NAMESPACE))
 
 
 def test_rule_that_another_client_has_changed_is_kept():

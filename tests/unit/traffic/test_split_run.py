@@ -72,11 +72,13 @@ def test_result_of_a_split_and_of_its_restoration():
     if cluster.world.services[old]["spec"]["selector"][KEY] != "aaa":
         old, new = new, old
 
+    unweighted = ", ".join(["foo 3", *sorted([f"{old} 0", f"{new} 0"])])
     assert result["changed"] and result["weight"] == "1%"
     assert [(step["action"], step["from"], step["to"]) for step in result["steps"]] == [
         ("annotate", None, "split of foo"),
         ("create", None, {"app": "foo", KEY: "aaa"}), ("create", None, {"app": "foo", KEY: "bbb"}),
-        ("update", "foo 3", ", ".join(sorted([f"{old} 99", f"{new} 1"])))]
+        ("update", "foo 3", unweighted),
+        ("update", unweighted, ", ".join(["foo 0", *sorted([f"{old} 99", f"{new} 1"])]))]
     assert result["diff"]["before"] == {"rules": [rule(backend("foo", 3))]}
     assert result["diff"]["after"] == {"rules": cluster.world.rules}
     assert cluster.lines[0] == "annotate HTTPRoute edge: split of foo"
@@ -87,7 +89,7 @@ def test_result_of_a_split_and_of_its_restoration():
     start = cluster.clock.now
     restored = cluster.run()
     assert [step["action"] for step in restored["steps"]] == [
-        "restore", "delete", "delete", "restore"]
+        "update", "restore", "delete", "delete", "restore"]
     assert (restored["services"], restored["weight"]) == ([], None)
     assert f"edge: waiting until {DRAIN.until}" in cluster.lines
     assert cluster.clock.now - start >= split_run.DRAIN_SECONDS
@@ -185,16 +187,16 @@ def test_task_stops_with_ansible():
 def edit(world, write, weight):
     """Change the weights of a split, as another client that fights with the task."""
     entry = world.rules[0]
-    if len(entry["backendRefs"]) == 2:
-        old, new = entry["backendRefs"]
-        world.put_rules([{**entry, "backendRefs": [{**old, "weight": weight}, new]}])
+    if len(entry["backendRefs"]) == 3:
+        foo, old, new = entry["backendRefs"]
+        world.put_rules([{**entry, "backendRefs": [foo, {**old, "weight": weight}, new]}])
 
 
 def test_change_of_another_client_is_kept_and_reported():
     cluster = Cluster(World(), SPLIT, act=lambda world, write: edit(world, write, 50))
     with pytest.raises(RolloutError, match="another client has changed the rules after this task"):
         cluster.run()
-    assert [item["weight"] for item in cluster.world.rules[0]["backendRefs"]] == [50, 1]
+    assert [item["weight"] for item in cluster.world.rules[0]["backendRefs"]] == [0, 50, 1]
 
 
 def test_writes_that_are_always_rejected_end_the_task():

@@ -62,10 +62,14 @@ WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 2)} --dist worksteal"
 CLUSTER, DEMO = "tests/integration/cluster", "tests/integration/test_demo.py"
 
 BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
+BUILD_GATEWAY = f"{BUILD_NODE} --with contour"
 #: Files with behavior only visible on a real kubelet: the tier's tests and cluster, and the
 #: modules that parse a kubelet's messages.
 NODE_FILES = ("tests/node", "tests/cluster", "plugins/module_utils/analysis/pod_logs.py",
               "plugins/module_utils/explain/failure_reasons.py")
+
+#: Files with behavior only visible behind a real Gateway.
+GATEWAY_FILES = ("tests/gateway", "tests/cluster/contour", "plugins/module_utils/traffic")
 
 #: Files that decide whether an alert rolls back: rulebooks, and the programs that run them.
 EVENT_FILES = ("tests/events", "extensions/eda", "examples/rulebooks", "examples/monitoring",
@@ -234,6 +238,14 @@ TIERS = {
         [f"{BUILD_NODE} --with kubectl-1.17", f"{LONG} -m 'long or not long' tests/node"],
         missing=no_real_node, in_ci=False, minutes=120, files=NODE_FILES,
     ),
+    "gateway-sample": Tier(
+        [BUILD_GATEWAY, f"{LONG} tests/gateway"], missing=no_real_node, in_ci=False,
+        files=GATEWAY_FILES,
+    ),
+    "gateway": Tier(
+        [BUILD_GATEWAY, f"{LONG} -o timeout=3600 -m 'long or not long' tests/gateway"],
+        missing=no_real_node, in_ci=False, minutes=120, files=GATEWAY_FILES,
+    ),
     "mutation": Tier(["python tests/mutation"], minutes=90),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"], takes_one_processor=True),
     "kind": Tier(
@@ -246,7 +258,7 @@ TIERS = {
 CHANGE = ("sanity-sample", "versions-sample", "lint", "workflows", "docs", "packaging",
           "molecule", "unit-sample", "browser", "integration-sample", "cluster", "demo",
           "faults-sample", "manifests-sample", "histories-sample", "releases-sample", "events",
-          "node-sample", "kind")
+          "node-sample", "gateway-sample", "kind")
 #: The tiers of `make test-all`: the full tier instead of each sample, and mutants of the latest
 #: changes.
 ALL = (*(name.removesuffix("-sample") for name in CHANGE), "mutation")

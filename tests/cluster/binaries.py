@@ -31,12 +31,23 @@ PACKAGES = {
     "kubectl": ("kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
     "kubectl-1.17": ("kubectl-1.17", "k8s.io/kubernetes/cmd/kubectl"),
     "k6": ("k6", "go.k6.io/k6"),
+    "contour": ("contour", "github.com/projectcontour/contour/cmd/contour"),
     "kind": ("kind", "sigs.k8s.io/kind"),
     "kubeadm": ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
 }
 """Folder of the go.mod, and Go package, by program."""
 
-OPTIONAL = ("kubectl", "kubectl-1.17", "k6", "kubelet", "kube-proxy", "web", "kind", "kubeadm")
+OPTIONAL = (
+    "kubectl",
+    "kubectl-1.17",
+    "k6",
+    "contour",
+    "kubelet",
+    "kube-proxy",
+    "web",
+    "kind",
+    "kubeadm",
+)
 """Programs that a cluster with fake nodes does not need; `build --with` adds them."""
 
 NEEDED = tuple(name for name in PACKAGES if name not in OPTIONAL)
@@ -51,7 +62,7 @@ those of the newest version.
 
 OLDER = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
 
-MODULES = ("kubernetes", *OLDER, "kubectl-1.17", "web", "k6", "kind", "kubeadm")
+MODULES = ("kubernetes", *OLDER, "kubectl-1.17", "web", "k6", "contour", "kind", "kubeadm")
 """Go modules. The programs of a module share a folder, and a change of the module rebuilds all."""
 
 

@@ -250,6 +250,14 @@ class Cluster:
             container,
         )
 
+    @property
+    def node(self) -> tuple[int, str]:
+        """Return the pid of process 1 of the real node, and the address of the node."""
+        state = self._state()
+        if not state.settings.network or "node" not in state.processes:
+            raise ClusterError("there is no real node, or it is stopped")
+        return state.processes["node"].pid, state.settings.network.node
+
     def status(self) -> dict[str, str]:
         """Return the state of each component, as status() describes."""
         state = self._state()

@@ -20,9 +20,11 @@ export const options = {
   },
 };
 
+const headers = JSON.parse(__ENV.HEADERS);
+
 export default function () {
   const sent = Date.now();
-  const answer = http.post(__ENV.URL, null, { timeout: __ENV.TIMEOUT, redirects: 0 });
+  const answer = http.post(__ENV.URL, null, { headers: headers, timeout: __ENV.TIMEOUT, redirects: 0 });
   const failure = answer.error || (answer.status === 200 ? "" : `status ${answer.status}`);
   console.log(JSON.stringify([sent, answer.body || "", failure]));
 }

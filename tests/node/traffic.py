@@ -54,8 +54,10 @@ class Answer(t.NamedTuple):
 class Traffic:
     """A context manager that sends requests to a URL while its block runs."""
 
-    def __init__(self, url: str, rates: t.Mapping[str, int] | None = None) -> None:
+    def __init__(self, url: str, rates: t.Mapping[str, int] | None = None,
+                 headers: t.Mapping[str, str] | None = None) -> None:
         self._url = url
+        self._headers = headers or {}
         self._rates = rates or RATES
         #: Answers in the order of the requests; set when the block ends.
         self.answers: list[Answer] = []
@@ -103,6 +105,7 @@ class Traffic:
             "RATE": str(self._rates[connection]),
             "TIMEOUT": f"{TIMEOUT:g}s",
             "CONNECTIONS": connection,
+            "HEADERS": json.dumps(dict(self._headers)),
         }
         options = [
             "--quiet",

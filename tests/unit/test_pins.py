@@ -16,6 +16,7 @@ LOCKS = {"tests/requirements.lock": ("requirements.txt", "tests/requirements.txt
          "tests/packaging/requirements.lock": ("tests/packaging/requirements.txt",),
          "tests/events/requirements.lock": ("tests/events/requirements.txt",),
          "tests/mutation/requirements.lock": ("tests/mutation/requirements.txt",),
+         "tests/gateway/requirements.txt": ("tests/gateway/requirements.txt",),
          "tests/cluster/requirements-go.txt": ("tests/cluster/requirements-go.txt",)}
 
 

@@ -159,9 +159,9 @@ def test_the_workflow_of_a_forge_runs_each_tier_that_needs_no_package_of_debian(
     change, nightly = workflow.split("\n  nightly:\n")
     tiers = re.search(r"tier: \[(.*)\]", nightly)[1].split(", ")
 
-    elsewhere = {"browser", "node-sample", "kind"}
+    elsewhere = {"browser", "node-sample", "gateway-sample", "kind"}
     assert set(re.findall(r"\btest-([a-z-]+)", change)) == set(runner.CHANGE) - elsewhere
-    assert set(tiers) == set(runner.ALL) - set(runner.CHANGE) - {"node"}
+    assert set(tiers) == set(runner.ALL) - set(runner.CHANGE) - {"node", "gateway"}
 
 
 def test_a_hanging_command_is_ended_with_all_children(runner, monkeypatch, tmp_path, capsys):

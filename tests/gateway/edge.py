@@ -1,0 +1,224 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A Gateway of Gateway API: Contour configures Envoy. Both run in the network of the real node.
+
+Contour reads the routes and writes their status; Envoy serves the requests, and connects to the
+addresses of the pods.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import threading
+import time
+import typing as t
+from pathlib import Path
+
+import binaries
+import envoy
+import go_toolchain
+import yaml
+from embedded import Cluster
+from gateway_api import DEFINITIONS, GROUP, module_folder
+from kubeapi import Api, Refused
+from machine import system_program
+from objects import Json, eventually
+
+#: Name of the Gateway and of its namespace.
+NAME = "edge"
+CONTROLLER = "projectcontour.io/gateway-controller"
+#: Envoy's port for the port 80 of a Gateway.
+PORT = 8080
+XDS_PORT = 8001
+
+
+class EdgeGateway:
+    """A context manager: the Gateway serves during its block."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self._folder = folder
+        self._kubeconfig = cluster.kubeconfig
+        self._api = Api(cluster.server, cluster.token, cluster.certificate_authority)
+        self._pid, self.address = cluster.node
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> EdgeGateway:
+        try:
+            for definition in definitions():
+                self._api.create(DEFINITIONS, definition)
+            for path in ("gatewayclasses", "gateways", "httproutes"):
+                eventually(lambda path=path: self._is_served(path), f"{path} of Gateway API")
+            for path, item in objects():
+                self._api.create(path, item)
+            self._start()
+            eventually(self._is_programmed, "a programmed Gateway", 60)
+            eventually(lambda: self._status("/") == 404, "Envoy's listener", 60)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}:{PORT}/"
+
+    def log(self) -> list[str]:
+        """Return Envoy's lines about answers with status 500 and above."""
+        lines = (self._folder / "envoy.log").read_text("utf-8", "replace").splitlines()
+        return [line for line in lines if '" 5' in line]
+
+    def clusters_of(self, host: str) -> dict[str, int]:
+        """Return the weight of each cluster in Envoy's routes of a host, without headers."""
+        dump = self._admin("/config_dump?resource=dynamic_route_configs")
+        return {cluster["name"]: cluster.get("weight", 0)
+                for entry in dump.get("configs", ())
+                for virtual in entry["route_config"].get("virtual_hosts", ())
+                if host in virtual["domains"]
+                for route in virtual["routes"] if not route["match"].get("headers")
+                for cluster in _clusters(route["route"])}
+
+    def _start(self) -> None:
+        contour = str(binaries.provide(["contour"])["contour"])
+        config = self._folder / "contour.yaml"
+        config.write_text(json.dumps({
+            "accesslog-level": "error",  # only answers with status 500 and above
+            "gateway": {"gatewayRef": {"namespace": NAME, "name": NAME}}}))
+        self._run("contour", contour, "serve", "--insecure", f"--kubeconfig={self._kubeconfig}",
+                  "--xds-address=127.0.0.1", f"--xds-port={XDS_PORT}",
+                  "--disable-leader-election", f"--config-path={config}")
+        bootstrap = self._folder / "envoy.json"
+        subprocess.run([contour, "bootstrap", str(bootstrap), "--xds-address=127.0.0.1",
+                        f"--xds-port={XDS_PORT}", f"--admin-address={self._socket}"],
+                       check=True, capture_output=True, timeout=60)
+        self._run("envoy", str(envoy.program()), "--config-path", str(bootstrap),
+                  "--service-cluster", NAME, "--service-node", NAME, "--disable-hot-restart",
+                  "--log-level", "info")
+
+    def _run(self, name: str, *command: str) -> None:
+        """Start a process in the network namespace of the node."""
+        enter = [system_program("nsenter"), "-t", str(self._pid), "-n", "--"]
+        with (self._folder / f"{name}.log").open("wb") as log:
+            self._processes.append(subprocess.Popen(
+                [*enter, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+
+    def _end(self) -> None:
+        for process in reversed(self._processes):
+            process.kill()
+            process.wait()
+
+    @property
+    def _socket(self) -> Path:
+        return self._folder / "admin.sock"
+
+    def _admin(self, path: str) -> Json:
+        """Return the answer of Envoy's administration interface."""
+        connection = http.client.HTTPConnection("envoy", timeout=10)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        try:
+            connection.sock.connect(str(self._socket))
+            connection.request("GET", path)
+            return json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+
+    def _status(self, path: str) -> int:
+        """Return the status of a request; 0 without an answer."""
+        try:
+            connection = http.client.HTTPConnection(self.address, PORT, timeout=2)
+            connection.request("GET", path)
+            return connection.getresponse().status
+        except OSError:
+            return 0
+
+    def _is_served(self, resource: str) -> bool:
+        try:
+            self._api.get(f"{GROUP}/{resource}")
+        except Refused:
+            return False
+        return True
+
+    def _is_programmed(self) -> bool:
+        for process in self._processes:
+            assert process.poll() is None, [
+                path.read_text("utf-8")[-2000:] for path in self._folder.glob("*.log")]
+        status = self._api.get(f"{GROUP}/namespaces/{NAME}/gateways/{NAME}").get("status", {})
+        return any(condition["type"] == "Programmed" and condition["status"] == "True"
+                   for condition in status.get("conditions", ()))
+
+
+def definitions() -> t.Iterator[Json]:
+    """Yield the CustomResourceDefinitions of Gateway API and of Contour."""
+    contour = module_of("github.com/projectcontour/contour") / "examples/contour/01-crds.yaml"
+    for path in (*sorted((module_folder() / "config/crd/experimental").glob("*.yaml")), contour):
+        for item in yaml.safe_load_all(path.read_text("utf-8")):
+            if item and item.get("kind") == "CustomResourceDefinition":
+                yield item
+
+
+def module_of(name: str) -> Path:
+    """Return the folder of a module of tests/cluster/contour in Go's module cache."""
+    command = [str(go_toolchain.find_go()), "mod", "download", "-json", name]
+    done = subprocess.run(command, cwd=binaries.HERE / "contour", env=binaries.environment(),
+                          capture_output=True, text=True, check=True, timeout=300)
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def objects() -> t.Iterator[tuple[str, Json]]:
+    """Yield the namespaces and the Gateway, with the path of each."""
+    for name in (NAME, "projectcontour"):
+        yield "/api/v1/namespaces", {"metadata": {"name": name}}
+    version = GROUP.removeprefix("/apis/")
+    yield f"{GROUP}/gatewayclasses", {
+        "apiVersion": version, "kind": "GatewayClass", "metadata": {"name": NAME},
+        "spec": {"controllerName": CONTROLLER}}
+    listener = {"name": "http", "port": 80, "protocol": "HTTP",
+                "allowedRoutes": {"namespaces": {"from": "All"}}}
+    yield f"{GROUP}/namespaces/{NAME}/gateways", {
+        "apiVersion": version, "kind": "Gateway", "metadata": {"name": NAME},
+        "spec": {"gatewayClassName": NAME, "listeners": [listener]}}
+
+
+def _clusters(action: Json) -> list[Json]:
+    """Return the clusters of a route of Envoy; a single cluster has the weight 1."""
+    if "weighted_clusters" in action:
+        return action["weighted_clusters"]["clusters"]
+    return [{"name": action["cluster"], "weight": 1}] if "cluster" in action else []
+
+
+class ConfigWatch:
+    """A context manager that records when the clusters of a host change in Envoy."""
+
+    def __init__(self, gateway: EdgeGateway, host: str) -> None:
+        self._gateway, self._host = gateway, host
+        #: The time of each change, in seconds since 1970.
+        self.changes: list[float] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+
+    def __enter__(self) -> ConfigWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def first_change(self, after: float) -> float:
+        """Return the time of the first change after a time."""
+        return eventually(lambda: next((change for change in self.changes if change > after), 0),
+                          "a change in Envoy", 10)
+
+    def _poll(self) -> None:
+        before = self._gateway.clusters_of(self._host)
+        while not self._stopped.wait(0.05):
+            current = self._gateway.clusters_of(self._host)
+            if current != before:
+                self.changes.append(time.time())
+                before = current

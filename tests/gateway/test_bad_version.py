@@ -1,0 +1,71 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Test how many requests a bad version answers at a share of 1%, until an analysis ends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+
+import measured
+import monitoring
+import pytest
+from canaries import INTERVAL, scraped_pods
+from objects import cannot_run
+from rollouts import DEPLOYMENT
+from routed_shop import CONTAINER, RoutedShop, count_of
+from traffic import reasons
+
+KIND = dataclasses.replace(DEPLOYMENT, pods=5)
+RATES = {"new": 100, "persistent": 700}
+GOOD, BAD = "localhost/web:good-1", "localhost/web:errors"
+#: The analysis: at 8 requests/s, 150 samples take 19 s. The bad version (5% errors) has at most two
+#: of them with a probability of 2%, and the next measurement follows; the good version (0.03%) has
+#: four with a probability of 2e-7.
+ANALYSIS = {"window": "30s", "interval": "1", "count": 30, "inconclusive_limit": 29,
+            "metrics": [{"type": "success_rate", "min": 0.98, "min_samples": 150}]}
+LIMIT = 0.015
+
+
+@pytest.fixture(scope="session")
+def binary():
+    return monitoring.program() or cannot_run(
+        "prometheus is missing, and its Debian package cannot be installed")
+
+
+def test_bad_version_answers_the_requested_share(gateway, cluster, namespace, binary, request,
+                                                 tmp_path):
+    with (RoutedShop(gateway, cluster, namespace, KIND, CONTAINER) as shop,
+          scraped_pods(shop, tmp_path / "targets.json") as targets,
+          monitoring.running(binary, targets, INTERVAL) as prometheus):
+        shop.open(GOOD)
+        with shop.traffic(RATES) as traffic:
+            time.sleep(2)
+            shop.pause(BAD)
+            shop.split(weight="1%")
+            split = time.time()
+            failed = shop.run(module="rollout_analysis", prometheus_url=prometheus, **ANALYSIS)
+            shop.split(weight="0%")
+            ended = time.time()
+            shop.complete(module="rolling_update", state="rolled_back")
+            shop.split(state="restored")
+            time.sleep(2)
+    answers = traffic.between(split, ended)
+    met = count_of("errors", answers)
+    all_met = count_of("errors", traffic.answers)
+    first = next(answer.sent for answer in traffic.answers if answer.version == "errors")
+    everything = traffic.between(first, ended)
+    for title, count, total, seconds in (
+            ("with 5% errors, from the split", met, len(answers), ended - split),
+            ("with 5% errors, from the first ready pod", all_met, len(everything), ended - first)):
+        request.config.stash[measured.ROWS].append(measured.Row("bad version", (
+            title, "1%", total, count, 100 * count / total, float(seconds))))
+    lost = [answer for answer in traffic.failures if answer.version not in ("errors", "good-1")]
+    print(failed.last_output, reasons(traffic.answers), *lost[:10], *gateway.log()[-10:], sep="\n")
+    assert not failed.is_well and "success_rate" in failed.last_output
+    assert lost == []
+    deviation = math.sqrt(0.01 * 0.99 / len(answers))
+    assert met / len(answers) <= min(LIMIT, 0.01 + 4 * deviation)
+    assert count_of("errors", traffic.since(ended)) == 0

@@ -1,0 +1,124 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Test that the requested share of real requests reaches the new version, through a real Gateway.
+
+The session ends with tables, and can write them to docs/internals/traffic.md:
+
+    WRITE_TRAFFIC=1 make test-gateway
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import measured
+import pytest
+from edge import ConfigWatch
+from rollouts import DEPLOYMENT, RC, STATEFUL_SET
+from routed_shop import TESTERS, RoutedShop, WriteCounter, count_of
+from traffic import reasons, versions
+
+#: Requests per second. Envoy selects the version of each request, not of each connection.
+RATES = {"new": 150, "persistent": 650}
+REQUESTS = 50_000
+#: Maximum distance from the requested share, in standard deviations. A correct Gateway exceeds
+#: three in one of 370 measurements, and four in one of 16,000.
+DEVIATIONS = 4
+LONG = pytest.mark.long
+
+
+def deviations(share, answers):
+    """Return the distance of the new version's share from a share, in standard deviations."""
+    expected = share * len(answers)
+    return (count_of("v2", answers) - expected) / math.sqrt(expected * (1 - share))
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENT, pytest.param(RC, marks=LONG),
+                                  pytest.param(STATEFUL_SET, marks=LONG)],
+                         ids=lambda kind: kind.name)
+def test_share_of_the_requests(kind, gateway, cluster, namespace, request):
+    rows = request.config.stash[measured.ROWS]
+    with RoutedShop(gateway, cluster, namespace, kind) as shop:
+        shop.open()
+        shop.pause()
+        with (shop.traffic(RATES) as traffic,
+              shop.traffic({"new": 20}, **{"x-tester": "yes"}) as testers):
+            windows = [("by pods", 0.25, time.time())]
+            time.sleep(5)
+            for share in (0.01, 0.1):
+                shop.split(weight=f"{share:.0%}", match=TESTERS)
+                windows.append((f"{share:.0%}", share, time.time()))
+                time.sleep(REQUESTS / sum(RATES.values()) + 2)
+            shop.split(state="restored")
+            restored = time.time()
+            assert shop.is_restored()
+        begins = [begin for _title, _share, begin in windows]
+        for (title, share, begin), end in zip(
+                windows, [begins[0] + 5, begins[2] - 3, restored - 3], strict=True):
+            answers = traffic.between(begin, end)[:REQUESTS]
+            rows.append(measured.Row("shares", (
+                title, kind.name, len(answers), count_of("v2", answers),
+                deviations(share, answers), sum(bool(answer.failure) for answer in answers))))
+        print(*(row for row in rows if row.table == "shares"), reasons(traffic.answers),
+              *traffic.failures[:10], *gateway.log()[-20:], sep="\n")
+        assert traffic.failures == testers.failures == []
+        assert versions(testers.between(begins[1], restored - 8)) == ["v2"]
+        by_pods, *shares = [row.cells for row in rows if row.cells[1] == kind.name][-3:]
+        # Envoy selects the pods in turn, so that the share by pods has no standard deviation
+        assert by_pods[3] / by_pods[2] == pytest.approx(0.25, abs=0.03)
+        assert all(cells[2] == REQUESTS and abs(cells[4]) < DEVIATIONS for cells in shares)
+
+
+#: Number of changes of the route.
+CHANGES = 8
+
+
+@pytest.mark.parametrize("changes", [CHANGES, pytest.param(60, marks=LONG)])
+def test_requests_follow_a_change_of_the_weights(changes, gateway, cluster, namespace, request):
+    with RoutedShop(gateway, cluster, namespace, DEPLOYMENT) as shop:
+        shop.open()
+        shop.pause()
+        shop.split(weight="0%")
+        measure_changes(shop, changes, request, "0% to 100% and back",
+                        [{"weight": "100%"}, {"weight": "0%"}])
+
+
+@pytest.mark.parametrize("changes", [CHANGES, pytest.param(60, marks=LONG)])
+def test_requests_follow_a_split_and_its_restoration(changes, gateway, cluster, namespace,
+                                                     request):
+    with RoutedShop(gateway, cluster, namespace, DEPLOYMENT) as shop:
+        shop.open()
+        shop.pause()
+        measure_changes(shop, changes, request, "no split to 100%, and restoration",
+                        [{"weight": "100%"}, {"state": "restored"}])
+
+
+def measure_changes(shop, changes, request, title, options):
+    """Run tasks with the options in turn under load; compare the changes with the answers.
+
+    Only the change to 100% is timed: its last request under the old weights is answered by v1.
+    """
+    written, ended, configured = [], [], []
+    with (shop.traffic({"new": 30, "persistent": 120}) as traffic,
+          ConfigWatch(shop.gateway, shop.host) as watch):
+        for number in range(changes):
+            writes = WriteCounter()
+            shop.split(writes, **options[number % 2])
+            if number % 2 == 0:
+                written.append(writes.route_changes[-1])
+                ended.append(time.time())
+                configured.append(watch.first_change(written[-1]))
+            time.sleep(1.5)
+    last = [max((answer.sent for answer in traffic.between(begin, end + 1.4)
+                 if answer.version == "v1"), default=begin)
+            for begin, end in zip(written, ended, strict=True)]
+    delays = [max(ends[number] - begins[number] for number in range(len(begins)))
+              for begins, ends in ((written, configured), (written, last), (ended, last))]
+    print(title, reasons(traffic.answers), *traffic.failures[:20], *shop.gateway.log()[-20:],
+          sep="\n")
+    request.config.stash[measured.ROWS].append(measured.Row("delays", (
+        title, changes, len(traffic.answers), len(traffic.failures), *delays)))
+    assert traffic.failures == []
+    assert delays[2] <= 0, "a task ended before the requests followed the weights"

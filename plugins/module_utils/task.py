@@ -167,8 +167,8 @@ def _entry(params: Json, result: Json) -> Json:
 def _update_of_kind(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
     """Update one or several controllers.
 
-    Without the option kind, a name that no ReplicationController has may be that of a controller
-    of another kind, if exactly one exists.
+    Without the option kind, a name first means a ReplicationController. If there is none, and one
+    controller of another kind has the name, that controller is updated.
     """
     try:
         return _update(params, check_mode, diff, is_read_only)
@@ -355,8 +355,8 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
 def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
     """Call work with the parameters of the task.
 
-    Without the option kind, a name that no ReplicationController has may be that of a controller
-    of another kind, if exactly one exists; then call work again with this kind.
+    Without the option kind, a name first means a ReplicationController. If there is none, and one
+    controller of another kind has the name, call work again with that kind.
     """
     try:
         return work(params)

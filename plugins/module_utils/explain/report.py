@@ -22,14 +22,14 @@ from ..model.request import Request
 from ..model.steps import Step
 from ..model.template import image_names, images_of
 
-#: Maximum number of samples of the sizes in a result.
+#: Maximum number of samples in the result key sizes.
 MAX_SAMPLES = 500
 _OUTCOMES = {"updated": "updated to", "rolled_back": "rolled back to",
              "restarted": "restarted with", "migrated": "a Deployment, with"}
 
 
 def rollout(status: RolloutStatus) -> Json:
-    """Return the phase, the direction and the sizes of a rollout.
+    """Return the phase, the direction and the numbers of pods of a rollout.
 
     The phase is complete (no update is in progress), progressing, paused or taking_over.
     """
@@ -77,10 +77,10 @@ def bounds(start: RolloutStatus) -> Json:
 
 def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool = False,
                is_watched: bool = False) -> None:
-    """Append a sample of both sizes if a size, the phase or is_watched has changed, or at the end.
+    """Append a sample of both controllers' replicas if it differs from the last, or at the end.
 
-    is_watched: the pods are watched by a soak. A list of more than MAX_SAMPLES is thinned out:
-    every second sample is deleted, except the first and the last.
+    is_watched: the pods are watched by a soak. In a list of more than MAX_SAMPLES, every second
+    sample is deleted, except the first and the last.
     """
     sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
               "successor": _size(status.new)}
@@ -119,7 +119,7 @@ def event(primary: Controller, namespace: str, kind: str, reason: str, message: 
 def line(step: Step) -> str:
     """Return the progress line of a step.
 
-    The line contains only names, sizes and images, because other fields may contain secrets.
+    The line contains only names, numbers of pods and images: other fields may contain secrets.
     """
     if step.action in ("scale", "restore") and isinstance(step.after, int):
         change = f"{step.before} -> {step.after} replicas"

@@ -33,15 +33,15 @@ def digest(value: t.Any) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:HASH_LENGTH]
 
 
-def label_value(content: t.Any, taken: str | None) -> str:
+def label_value(content: t.Any, primary_value: str | None) -> str:
     """Return the value of the deployment label for the pods of the successor.
 
     The value is a hash of the content, so that a task that runs again creates the same name; the
-    content therefore has no uid, resourceVersion, status, time or size. taken is the value on
-    the primary's pods; the returned value differs from it.
+    content therefore has no uid, resourceVersion, status, time or size. primary_value is the value
+    on the primary's pods; the returned value differs from it.
     """
     value = digest(content)
-    return f"{value}-{digest(taken)[:5]}" if value == taken else value
+    return f"{value}-{digest(primary_value)[:5]}" if value == primary_value else value
 
 
 def is_label_value(value: str) -> bool:

@@ -25,15 +25,15 @@ from .template import images_of
 #: Label that distinguishes the pods of primary and successor: on metadata, selector, template and
 #: pods.
 DEPLOYMENT_LABEL = "kubernetes.io/deployment"
-#: On primary and successor: the size at the end of the update; "0" on the shrinking controller. The
-#: annotation shows the direction after a crash.
+#: On primary and successor: the number of replicas at the end of the update; "0" on the shrinking
+#: controller. The annotation shows the direction after a crash.
 DESIRED = "kubernetes.io/desired-replicas"
 #: On primary and successor: the name of the other controller.
 PARTNER = "kubernetes.io/update-partner"
 #: On primary and successor: the uid of the other controller, to detect that it was recreated.
 PARTNER_UID = "baton.kubernetes/partner-uid"
-#: On primary and successor: the size at the start of the update. If another client deletes one of
-#: the controllers, the other still has the size.
+#: On primary and successor: the number of replicas at the start of the update. If another client
+#: deletes one of the controllers, the other still has the number.
 ORIGINAL = "baton.kubernetes/original-replicas"
 #: On the primary: the hash of the successor's pod spec as stored by the API server.
 SUCCESSOR_SPEC = "baton.kubernetes/next-spec"
@@ -334,7 +334,7 @@ def kubectl_source(annotations: Annotations) -> tuple[str, str]:
 
 
 def kubectl_original(annotations: Annotations) -> int | None:
-    """Return the size of the old controller at the start of `kubectl rolling-update`."""
+    """Return the replicas of the old controller at the start of `kubectl rolling-update`."""
     return values.count(annotations.get(KUBECTL_ORIGINAL))
 
 

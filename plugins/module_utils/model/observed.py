@@ -147,12 +147,12 @@ class Controller:
 
     @property
     def desired(self) -> int | None:
-        """The size at the end of the update in progress; 0 for the shrinking controller."""
+        """The number of replicas at the end of the update; 0 for the shrinking controller."""
         return object_meta.desired(self.annotations)
 
     @property
     def original(self) -> int | None:
-        """The size of the primary at the start of the update in progress."""
+        """The number of replicas of the primary at the start of the update in progress."""
         return object_meta.original(self.annotations)
 
     @property
@@ -321,7 +321,7 @@ class Observed:
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods; empty before they are read.
     budgets: tuple[Json, ...] = ()
-    #: The size before the update, if this task has observed it; None if only annotations have it.
+    #: spec.replicas before the update; None unless this task has observed it itself.
     size: int | None = None
     #: Whether a dry run shows that admission turns the desired template into the current template.
     is_confirmed: bool = False

@@ -59,7 +59,7 @@ class Request:
     label_key: str = object_meta.DEPLOYMENT_LABEL
     max_surge: Size = Size(1)
     max_unavailable: Size = Size(0)
-    #: Whether terminating pods count towards the size and max_surge (pod_replacement_policy).
+    #: Whether terminating pods count towards the replicas and max_surge (pod_replacement_policy).
     waits_for_termination: bool = False
     #: Whether the user has provided max_surge or max_unavailable, in place of the strategy in spec.
     overrides_strategy: bool = False
@@ -86,7 +86,7 @@ class Request:
     image_drift: str = "warn"
     #: What to do with a HorizontalPodAutoscaler: "freeze", "refuse" or "ignore".
     autoscaler: str = "freeze"
-    #: Whether the result contains the sizes over time.
+    #: Whether the result contains the numbers of pods over time (result key sizes).
     return_sizes: bool = False
     #: Whether the task acquires the Lease of the controller.
     lock: bool = True

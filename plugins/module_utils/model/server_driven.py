@@ -68,7 +68,7 @@ class ServerDriven(Controller):
 
     @property
     def desired(self) -> int | None:
-        """The number of old pods at the end: the size during a rollback, otherwise 0."""
+        """The number of old pods at the end: all replicas during a rollback, otherwise 0."""
         return self.replicas if self.rollout and self.rollout.is_back else 0
 
 
@@ -172,7 +172,7 @@ def pod_ordinal(pod: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class DaemonSet(RevisionDriven):
-    """A DaemonSet, with the number of eligible nodes as its size.
+    """A DaemonSet, with the number of eligible nodes as its replicas.
 
     rollingUpdate has maxSurge and maxUnavailable: exactly one of them is 0.
     """

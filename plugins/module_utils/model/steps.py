@@ -133,9 +133,9 @@ class Step:
     #: The name of the object.
     name: str
     write: Write
-    #: The size, name, images or annotations before the step.
+    #: The replicas, name, images or annotations before the step.
     before: t.Any = None
-    #: The size, name, images or annotations after the step.
+    #: The replicas, name, images or annotations after the step.
     after: t.Any = None
     #: Whether the task ends after the step, for example at a pause.
     is_last: bool = False
@@ -149,7 +149,7 @@ class Step:
 class Wait:
     """A wait for a change in the cluster."""
 
-    #: The sizes during the wait, or the expected state, for progress lines and errors.
+    #: The numbers of pods during the wait, or the expected state, for progress lines and errors.
     until: str
     #: Whether `until` is the expected state, such as "foo is gone".
     is_condition: bool = False
@@ -250,7 +250,7 @@ def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tup
 
 
 def scale(controller: Controller, replicas: int, action: Action = Action.SCALE) -> Step:
-    """Return the step that scales a controller from its observed size."""
+    """Return the step that scales a controller from the observed number of replicas."""
     write = patch(controller, test("/spec/replicas", controller.replicas),
                   *expect_annotations(controller),
                   put("/spec/replicas", replicas))

@@ -72,7 +72,7 @@ def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> 
 
 
 def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
-    """Return the largest size for the growing controller.
+    """Return the largest number of replicas for the growing controller.
 
     The ceiling: at most desired + surge pods in all. shrinking_pods counts existing pods, not
     requested pods: pods still to be deleted take up room. Source: NewRSNewReplicas of the
@@ -91,7 +91,7 @@ def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
 
 
 def shrink_to(*, desired: int, unavailable: int, shrinking: int, growing_available: int) -> int:
-    """Return the smallest size for the shrinking controller.
+    """Return the smallest number of replicas for the shrinking controller.
 
     The floor: at least desired - unavailable pods are available. Each available pod of the growing
     controller allows one pod less here; its unavailable pods do not count. The controller manager

@@ -91,7 +91,7 @@ class Deadlines:
         """Restart progress_deadline, and drop the causes."""
         #: The most progress so far: distinct steps, and the progress of the status.
         self._max_progress: tuple[int, float] | None = None
-        #: The smallest size so far that the update has to reach.
+        #: The smallest number of replicas so far that the update has to reach.
         self._min_goal = math.inf
         self._progress_time = self._clock.monotonic()
         #: The smallest number of terminating pods since the last progress.

@@ -78,7 +78,7 @@ class Incidents:
         self.missing_since: float | None = None
 
     def start(self, view: View, events: list[Json]) -> None:
-        """Ignore the Events before the soak, and note the sizes."""
+        """Ignore the Events before the soak, and store the desired replicas."""
         self._scale_down = _ScaleDown(view.sizes((0, 0)))
         self._ignored_counts = pod_health.event_counts(events)
 
@@ -117,8 +117,8 @@ class Incidents:
     def may_be_scale_down(self, view: View, causes: list[Cause]) -> bool:
         """Return whether a scale-down may explain the causes.
 
-        The watch can report the deletion of a pod before the smaller size of its controller, so
-        missing pods are an incident only after CAUSE_TIMEOUT.
+        The watch can report the deletion of a pod before the smaller spec.replicas of its
+        controller, so missing pods are an incident only after CAUSE_TIMEOUT.
         """
         now = self._clock.monotonic()
         if not causes or any(cause.kind != DELETED for cause in causes):
@@ -153,7 +153,7 @@ class _ScaleDown:
         self.sizes, self.remaining = sizes, (0, 0)
 
     def resize(self, sizes: tuple[int, int]) -> None:
-        """Add the decrease of each size, or subtract the increase."""
+        """Add the decrease of each number of replicas, or subtract the increase."""
         goal, successor = (max(0, remaining + before - now)
                            for remaining, before, now in zip(self.remaining, self.sizes, sizes))
         self.sizes, self.remaining = sizes, (goal, successor)

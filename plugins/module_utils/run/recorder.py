@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The recorder of a run: steps, progress lines, Events and sizes."""
+"""The recorder of a run: steps, progress lines, Events and numbers of pods over time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .clock import Clock, Intervals
 if t.TYPE_CHECKING:
     from ..explain.diagnosis import Cause
 
-#: Seconds between two progress lines about sizes alone.
+#: Seconds between two progress lines that only show new numbers of pods.
 LINE_INTERVAL = 1.0
 
 
@@ -42,7 +42,7 @@ class Recorder:
         self.primary: Controller | None = None
         self._last_wait, self._line_time = "", clock.monotonic() - LINE_INTERVAL
         self._reported_causes: set[str] = set()
-        #: Steps that no Event reports yet: size before the first step, number of steps, last step.
+        #: Steps that no Event reports yet: value before the first step, number of steps, last step.
         self._unrecorded: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
 
@@ -55,7 +55,7 @@ class Recorder:
         self._print_line(report.line(step))
 
     def report_wait(self, wait: str, causes: t.Sequence[Cause]) -> None:
-        """Print a line for each new cause of failure, and for new sizes every LINE_INTERVAL."""
+        """Print each new cause of failure, and new numbers of pods once per LINE_INTERVAL."""
         now = self._clock.monotonic()
         new = [cause for cause in causes if cause.kind not in self._reported_causes]
         if new or (wait != self._last_wait and now - self._line_time >= LINE_INTERVAL):
@@ -67,7 +67,10 @@ class Recorder:
             self._reported_causes.update(cause.kind for cause in new)
 
     def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:
-        """Add the current sizes to the result, if requested; is_watched is True during a soak."""
+        """Add the current numbers of pods to the result, if requested.
+
+        is_watched is True during a soak.
+        """
         if self._clock.is_real and self._returns_sizes:
             report.add_sample(self.sizes, status, self._clock.timestamp_millis(), is_end,
                               is_watched)

@@ -15,9 +15,12 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release import (
     batches,
+    conditions,
     ending,
     loop,
-    table,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.release import (
+    turn_options as options,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import History, Turn
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
@@ -36,13 +39,13 @@ def next_turn(request: Json, state: Json, done: t.Any = None, failure: t.Any = N
 
 
 def turn_options(request: Json, state: Json) -> Json:
-    return table.module_options(Request.of(plain(request)), Turn(**plain(state)["turn"]))
+    return options.module_options(Request.of(plain(request)), Turn(**plain(state)["turn"]))
 
 
 def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json]) -> Json:
     release_request = Request.of(plain(request))
-    release = table.Release(release_request, History.read(plain(state)))
-    return table.analysis_options(release, plain(pair), plain(measured))
+    release = conditions.Release(release_request, History.read(plain(state)))
+    return options.analysis_options(release, plain(pair), plain(measured))
 
 
 def approval_answer(request: Json, state: Json, rollouts: t.Any = None, now: str = "") -> Json:

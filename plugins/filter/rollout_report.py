@@ -26,8 +26,8 @@ options:
       - The data of the report, a dictionary with the keys C(name), C(namespace), C(image),
         C(outcome), C(message), C(started), C(ended), C(user), C(host), C(stages) and C(results). A
         missing value is shown as not known.
-      - C(stages) is a list of dictionaries with the keys C(stage), C(started), C(ended), C(outcome)
-        and C(checks).
+      - C(stages) is a list of dictionaries with the keys C(stage), C(traffic) (the share of the
+        requests), C(started), C(ended), C(outcome) and C(checks).
       - Each check has the keys C(file), C(outcome), C(message) and C(at). A check that is an
         analysis also has the key C(measured), a dictionary with C(name), C(kind), C(metrics) and
         C(measurements) from the result of M(baton.kubernetes.rollout_analysis).

@@ -9,6 +9,7 @@ release_request.yml documents the lookup.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -24,6 +25,7 @@ from ansible.plugins.lookup import LookupBase
 from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.secrets import is_path
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
     REMOVED_FROM_ROLES,
@@ -34,7 +36,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
     SELECTIONS,
     variable,
 )
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import analyses, entries
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.stage import parse_stage
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import analyses, entries, shares
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.pages import report_path
 
 Json = dict[str, t.Any]
@@ -42,6 +45,8 @@ ROLES = pathlib.Path(__file__).parents[2] / "roles"
 HOOKS = ("before", "verify", "after", "failure")
 #: The variables of the playbooks that select the cluster.
 CLUSTER_VARIABLES = ("kubeconfig", "context")
+#: The variables of the role for options of the module traffic_split with another name.
+TRAFFIC_VARIABLES = {"match": "traffic_match", "weight": "stages"}
 
 
 class LookupModule(LookupBase):
@@ -97,19 +102,15 @@ class Variables:
         options = {option: value
                    for option, value in self.options().items() if option not in SELECTIONS}
         self.errors += self._errors_of_removed_variables()
-        requested = self.role_variable("analysis")
-        try:
-            parsed = (yaml.safe_load(requested) if isinstance(requested, str) and requested
-                      else requested or [])
-        except yaml.YAMLError as error:
-            parsed = requested
-            self.errors.append(f"{self.role}_analysis is not YAML: {error}")
+        parsed = self._yaml("analysis")
         if isinstance(parsed, list) and all(isinstance(analysis, dict) for analysis in parsed):
             self.errors += [f"{self.role}_analysis: {error}" for error in analyses.validate(parsed)]
+        stages, traffic = self._stages(), self._traffic()
+        self.errors += self._invalid_shares(stages, traffic)
         page = report_path(str(self.role_variable("report")))
         return {"role": self.role, "layer": self.layer, "selection": selection, "options": options,
                 "previous": self._dictionary(f"{self.role}_previous_images"),
-                "stages": self._entries("stages", comma=True), "analyses": parsed, "files": files,
+                "stages": stages, "traffic": traffic, "analyses": parsed, "files": files,
                 "approve_within": str(self.role_variable("approve_within")), "report": page,
                 "has_page": bool(page) and os.path.exists(page),
                 "has_artifacts": bool(self.value(f"__{self.role}_has_artifacts", default=False)),
@@ -204,6 +205,39 @@ class Variables:
 
     def _entries(self, option: str, comma: bool = False) -> list[str]:
         return entries.entries(self.role_variable(option), comma)
+
+    def _stages(self) -> list[t.Any]:
+        """Return the stages: texts, or dictionaries with the keys pods and traffic."""
+        value = self.role_variable("stages")
+        parts = value if isinstance(value, list | tuple) else [value]
+        return [stage for part in parts
+                for stage in ([entries.plain(part)] if isinstance(part, t.Mapping)
+                              else entries.entries(part, comma=True))]
+
+    def _traffic(self) -> Json:
+        """Return the options of the module traffic_split that are variables of the role."""
+        options = {option: self.role_variable(option)
+                   for option in ("route", "route_kind", "service")}
+        options["match"] = self._yaml(TRAFFIC_VARIABLES["match"])
+        return {option: value for option, value in options.items() if not is_empty(value)}
+
+    def _invalid_shares(self, stages: list[t.Any], traffic: Json) -> t.Iterator[str]:
+        """Yield an error for each invalid option of the module traffic_split."""
+        weights = []
+        for stage in stages:
+            with contextlib.suppress(RolloutError):  # release/request.py reports invalid stages
+                weights.append(parse_stage("stages", stage).traffic)
+        for option, error in shares.validate(traffic, list(filter(None, weights))):
+            yield f"{self.role}_{TRAFFIC_VARIABLES.get(option, option)}: {error}"
+
+    def _yaml(self, option: str) -> t.Any:
+        """Return a value, which may be YAML text; record the error of an invalid text."""
+        value = self.role_variable(option)
+        try:
+            return yaml.safe_load(value) if isinstance(value, str) and value else value or []
+        except yaml.YAMLError as error:
+            self.errors.append(f"{self.role}_{option} is not YAML: {error}")
+            return value
 
     def _file(self, typed: str, load: t.Callable[[str], t.Any]) -> Json:
         """Find a task file in the playbook's folder, its folder tasks, or the working directory."""

@@ -9,7 +9,11 @@ import copy
 import dataclasses
 import typing as t
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.release import loop, table
+from ansible_collections.baton.kubernetes.plugins.module_utils.release import (
+    conditions,
+    loop,
+    turn_options,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending import (
     Ending,
     artifacts,
@@ -33,7 +37,7 @@ def variables(**changes: t.Any) -> Json:
               "analyses": [],
               "approve_within": "", "report": "", "has_page": False, "has_artifacts": False,
               "check_mode": False, "host": "",
-              "errors": [], "previous": {}, **changes}
+              "errors": [], "previous": {}, "traffic": {}, **changes}
     return {**output,
             "options": {option: value for option, value in options.items() if value is not None},
             "files": files}
@@ -54,6 +58,10 @@ class Controller:
     breaks_at: int = 101
     #: Whether the last update was rolled back.
     was_rolled_back: bool = False
+    #: The share of the requests for the new pods in percent, or "" if the route is not split.
+    share: str = ""
+    #: Whether the route does not exist.
+    has_no_route: bool = False
 
 
 class Cluster:
@@ -84,6 +92,19 @@ class Cluster:
                 "msg": "; ".join(result["msg"] for result in results if result["failed"])
                 or "all as requested"}
 
+    def split(self, options: Json) -> Json:
+        """Run traffic_split."""
+        controller = self.controllers[options["name"]]
+        share = options.get("weight", "")
+        where = f"{options['route_kind']} {options['route']}"
+        if controller.is_deleted or controller.has_no_route:
+            return self._failed(where, "there is no such route")
+        if share and not controller.new_image:
+            return self._failed(where, "there are no new pods")
+        is_changed, controller.share = controller.share != share, share
+        return {"changed": is_changed, "msg": f"{share or 'no share'} of the requests for "
+                                              f"{options['name']}"}
+
     def info(self, options: Json) -> Json:
         """Run rolling_update_info."""
         names = [options["name"]] if "name" in options else options.get("names", [])
@@ -112,6 +133,8 @@ class Cluster:
             return self._failed(name, "there is no such controller")
         if controller.is_locked:
             return self._failed(name, "another task works on it", rollout=self.rollout(name))
+        if options.get("state") == "rolled_back" or "pause_at" not in options:
+            controller.share = ""  # The module restores the route before the last pods go.
         if options.get("state") == "rolled_back":
             if not controller.new_image:
                 return self._failed(name, "there is no update in progress to roll back",
@@ -128,7 +151,7 @@ class Cluster:
             self.changed_names.add(name)
             if options.get("on_failure") == "rollback":
                 controller.new_image, controller.new_percent = "", 0
-                controller.was_rolled_back = True
+                controller.was_rolled_back, controller.share = True, ""
             else:
                 controller.new_image, controller.new_percent = image, controller.breaks_at
             return self._failed(name, "the new pods cannot become available", changed=True,
@@ -191,17 +214,19 @@ class Run:
 
     def _do(self, turn: Turn) -> tuple[Json, str]:
         if turn.do == "update":
-            return self.cluster.update(table.module_options(self.request, turn)), ""
+            return self.cluster.update(turn_options.module_options(self.request, turn)), ""
+        if turn.do == "split":
+            return self.cluster.split(turn_options.module_options(self.request, turn)), ""
         if turn.do == "look":
-            return self.cluster.info(table.module_options(self.request, turn)), ""
+            return self.cluster.info(turn_options.module_options(self.request, turn)), ""
         if turn.do == "ask":
             self.answer(self.cluster)
-            return self.cluster.info(table.module_options(self.request, turn)), ""
+            return self.cluster.info(turn_options.module_options(self.request, turn)), ""
         if turn.do == "analyze":
             done: list[Json] = []
             for pair in turn.analyses:
-                options = table.analysis_options(table.Release(self.request, self.history), pair,
-                                                 done)
+                options = turn_options.analysis_options(
+                    conditions.Release(self.request, self.history), pair, done)
                 if why := self.files.get(f"analysis of {options['name']}",
                                          lambda _cluster: "")(self.cluster):
                     return {"results": done}, why

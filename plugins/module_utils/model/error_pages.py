@@ -31,6 +31,7 @@ PAGES = (
     ("run.image_drift", "connection"),
     ("run.watched", "connection"),
     ("run.", "other-clients"),
+    ("release.", "release"),
     ("model.budgets", "controller"),
     ("model.", "options"),
     ("task", "options"),

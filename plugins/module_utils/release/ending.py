@@ -144,7 +144,7 @@ class Ending:
     @property
     def _success(self) -> str:
         if self.request.role != "rollback":
-            return text(self.result, "msg")
+            return self.history.message
         events = self.history.with_purpose("rollback", "update")
         messages = [text(event.result, "msg") for event in events if event.result.get("changed")]
         last = self.history.last("rollback", "update")
@@ -185,10 +185,10 @@ class Ending:
         turn, task = event.turn, text(event.failure, "task")
         if turn.purpose == "update" and self.request.role == "image_bump":
             return f"Stage {turn.stage}: {reason}" if turn.stage else reason
-        what = {"check": f"The check {turn.file} has failed at stage {turn.stage} of "
-                         f"{self.request.title}: ",
-                "approval": f"The check approval has failed at stage {turn.stage} of "
-                            f"{self.request.title}: ",
+        place = f"at stage {turn.stage} of {self.request.title}"
+        what = {"traffic": f"The requests could not be split {place}: ",
+                "check": f"The check {turn.file} has failed {place}: ",
+                "approval": f"The check approval has failed {place}: ",
                 "before": f"{turn.file} has failed before the update of {self.request.title}, "
                           "which was not started: ",
                 "after": f"{self._success}, but then {turn.file} has failed: "}.get(
@@ -215,7 +215,7 @@ class Ending:
         is_awx = self.request.layer == "awx"
         remaining = (self.history.summary.in_progress_or_failed
                      if self.request.role != "rollback" else [])
-        if (self._is_in_progress if event.turn.purpose in ("check", "approval")
+        if (self._is_in_progress if event.turn.purpose in ("traffic", "check", "approval")
                 else is_awx and remaining):
             back = next_steps.roll_back(self.request)
             return ["The update is left at that stage.",

@@ -11,10 +11,11 @@ import functools
 import typing as t
 
 from ..model.fields import Json, mapping, objects, text
+from .stage import Stage
 from .summary import Summary
 
 #: Purposes of turns after whose failure the controllers are rolled back (on_failure).
-UPDATING = ("update", "check", "approval")
+UPDATING = ("update", "traffic", "check", "approval")
 #: Keys of an analysis result that the report shows.
 MEASURED = ("name", "kind", "metrics", "measurements")
 
@@ -23,13 +24,13 @@ MEASURED = ("name", "kind", "metrics", "measurements")
 class Turn:
     """One step of a release: a task file of the role, with its parameters."""
 
-    #: The task file of the role: update, look, analyze, run, show, ask, report, pass_artifacts,
-    #: succeed or fail.
+    #: The task file of the role: update, split, look, analyze, run, show, ask, report,
+    #: pass_artifacts, succeed or fail.
     do: str
     #: The name of the Ansible task.
     title: str
-    #: before, update, check, ask, approval, after, failure, rollback, look, plan, report, warning,
-    #: artifacts or end.
+    #: before, update, traffic, check, ask, approval, after, failure, rollback, look, plan, report,
+    #: warning, artifacts or end.
     purpose: str
     #: The stage, such as 10%; "" before the first stage.
     stage: str = ""
@@ -47,6 +48,8 @@ class Turn:
     lines: list[str] = dataclasses.field(default_factory=list)
     #: The end of an approval, in seconds since 1970.
     deadline: float = 0.0
+    #: The share of the requests at the stage, such as 1%; "" if the requests follow the pods.
+    traffic: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +116,13 @@ class History:
         return event.result if event else {}
 
     @property
+    def message(self) -> str:
+        """Return the message of that result, and of the split of the requests at the pause."""
+        split = self.last("traffic")
+        share = text(split.result, "msg") if split and self.traffic else ""
+        return "; ".join(filter(None, (text(self.result, "msg"), share)))
+
+    @property
     def summary(self) -> Summary:
         """Return the status of the controllers after the last task of the module."""
         return Summary.of(self.result)
@@ -127,6 +137,19 @@ class History:
     def stage(self) -> str:
         """Return the stage of the last update, or ""."""
         return self.updates[-1].turn.stage if self.updates else ""
+
+    @property
+    def traffic(self) -> str:
+        """Return the share of the requests that this run has set for the new pods, or ""."""
+        event = self.last("traffic")
+        is_set = event and not event.has_failed and self.summary.in_progress
+        return event.turn.traffic if event and is_set else ""
+
+    @property
+    def has_changed(self) -> bool:
+        """Return whether a task of a module has changed the cluster."""
+        return any(result.get("changed") for result in [
+            *self.results, *(event.result for event in self.with_purpose("traffic"))])
 
     @property
     def at_stage(self) -> list[Event]:
@@ -144,19 +167,20 @@ class History:
                 for measured in objects(event.result, "results")
                 if measured.get("old_pods")}
 
-    def stages(self, pauses: t.Sequence[str]) -> list[Json]:
-        """Return the stages for the report: stage, started, ended, outcome and checks.
+    def stages(self, pauses: t.Sequence[Stage]) -> list[Json]:
+        """Return the stages for the report: stage, traffic, started, ended, outcome and checks.
 
         The update to the end is a stage of its own, unless the update has already paused at 100%.
         """
         stages: list[Json] = []
-        for event in self.with_purpose("update", "check", "approval"):
+        for event in self.with_purpose(*UPDATING):
             turn, belongs_to_stage = event.turn, True
             if (turn.purpose == "approval"
                     or (turn.purpose == "update"
-                        and ("pause_at" in turn.step or "100%" not in pauses))):
-                stages.append({"stage": turn.stage, "started": event.began, "checks": [],
-                              "outcome": "passed"})
+                        and ("pause_at" in turn.step
+                             or not any(stage.is_complete for stage in pauses)))):
+                stages.append({"stage": turn.stage, "traffic": turn.traffic,
+                               "started": event.began, "checks": [], "outcome": "passed"})
             elif turn.purpose == "update":
                 belongs_to_stage = False
             if not (stages and belongs_to_stage):
@@ -171,8 +195,11 @@ class History:
 
 
 def _checks(event: Event) -> list[Json]:
-    """Return the entry of a check file, or the entries of an analysis for each controller."""
-    check = {"file": event.turn.file, "outcome": "passed", "message": "", "at": event.ended,
+    """Return the entry of a check file or a split, or the entries of an analysis for each
+    controller.
+    """
+    message = text(event.result, "msg") if event.turn.purpose == "traffic" else ""
+    check = {"file": event.turn.file, "outcome": "passed", "message": message, "at": event.ended,
              "measured": {}}
     passed = ([check | {"message": text(measured, "msg"), "measured": measured_by(measured)}
                for measured in objects(event.result, "results")] if event.turn.do == "analyze"

@@ -14,11 +14,12 @@ import math
 
 from ..model.fields import Json, mapping, objects, rfc3339, seconds, text
 from .approval import Approval
+from .conditions import Release
 from .ending import next_commands, report_data
 from .history import Event, History, Turn
 from .request import Request
 from .summary import Summary
-from .table import Release, next_turn
+from .table import next_turn
 
 #: The task files of the last turns; turn.yml for any other turn.
 FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
@@ -64,7 +65,7 @@ def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str)
 def _event(request: Request, history: History, turn: Turn, began: str, now: str, done: Json,
            failure: Json) -> Event:
     result: Json = {}
-    if turn.do == "update":
+    if turn.do in ("update", "split"):
         result = done
     elif turn.do == "analyze":
         result = {"results": objects(done, "results")}
@@ -103,9 +104,9 @@ def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
     rollouts = objects(lists[-1].result, "rollouts") if lists else []
     pods = [pod for rollout in rollouts if text(rollout, "name") in summary.rollouts
             for pod in objects(rollout, "pods") if pod.get("is_new")]
-    return {"stage": history.stage, "result": last.result if last else {},
-            "rollouts": summary.rollouts, "sizes": summary.sizes,
-            "pods": pods,
+    return {"stage": history.stage, "traffic": history.traffic,
+            "result": last.result if last else {}, "rollouts": summary.rollouts,
+            "sizes": summary.sizes, "pods": pods,
             "history": {"stages": history.stages(request.pauses), "results": history.results},
             "outcome": ending.outcome if is_end else "",
             "message": ending.message if is_end else "",

@@ -17,6 +17,7 @@ from ..model import shell
 from ..model.commands import describe_rerun, relaunch
 from ..model.fields import Json
 from .request import Request, variable
+from .stage import parse_stage
 
 #: The advice to a user of a playbook if there is no command that is safe to paste.
 _SAME_COMMAND = "run the same command again"
@@ -86,5 +87,7 @@ def _rollback_command(request: Request) -> str:
 
 def _with_commas(option: str, value: t.Any) -> t.Any:
     """Return the value as users type it: the playbooks split names and stages at commas."""
-    is_list = option in COMMA_SEPARATED and isinstance(value, list)
-    return ",".join(map(str, value)) if is_list else value
+    if option not in COMMA_SEPARATED or not isinstance(value, list):
+        return value
+    return ",".join(str(parse_stage(option, entry)) if option == "stages" else str(entry)
+                    for entry in value)

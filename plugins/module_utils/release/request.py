@@ -12,7 +12,8 @@ import typing as t
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, objects, text, values
-from ..model.options import duration, refuse_invalid, size
+from ..model.options import duration, refuse_invalid
+from .stage import COMPLETE, Stage, parse_stage, refuse_shares
 
 #: Options that select controllers.
 SELECTIONS = ("name", "names", "label_selectors")
@@ -49,8 +50,8 @@ class Request:
     #: For a rollback, the images that a run of image_bump has replaced, by controller and
     #: container.
     previous: dict[str, Json]
-    #: Percentages or numbers of new pods, in order.
-    stages: list[str]
+    #: The stages, in order.
+    stages: list[Stage]
     #: The options of the module rollout_analysis for each analysis.
     analyses: list[Json]
     before: list[File]
@@ -77,6 +78,8 @@ class Request:
     user_options: Json = dataclasses.field(default_factory=dict)
     #: The variables of a playbook that select the cluster.
     cluster: Json = dataclasses.field(default_factory=dict)
+    #: The options of the module traffic_split: route, route_kind, service and match.
+    traffic: Json = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, variables: Json) -> Request:
@@ -93,9 +96,9 @@ class Request:
             one_of = f"{name_of('name')}, {name_of('names')} and {name_of('label_selectors')}"
             errors.append(f"Give exactly one of {one_of} (given: "
                           f"{' and '.join(map(name_of, selection)) or 'none'})")
-        stages = [str(size) for size in values(variables, "stages")] or ["100%"]
-        for stage in stages:
-            errors += _error(size, f"{name_of('stages')}:", stage)
+        traffic = mapping(variables, "traffic")
+        stages = _stages(variables, f"{name_of('stages')}:", errors)
+        errors += refuse_shares(stages, selection, traffic, name_of)
         analyses = variables.get("analyses") or []
         if not (isinstance(analyses, list)
                 and all(isinstance(analysis, dict) for analysis in analyses)):
@@ -117,7 +120,7 @@ class Request:
                    check_mode=bool(variables.get("check_mode")), host=text(variables, "host"),
                    errors=errors, job_template=text(variables, "job_template"),
                    user_options=mapping(variables, "user_options"),
-                   cluster=mapping(variables, "cluster"))
+                   cluster=mapping(variables, "cluster"), traffic=traffic)
 
     @property
     def name(self) -> str:
@@ -132,19 +135,20 @@ class Request:
                 else str(selected))
 
     @property
-    def pauses(self) -> list[str]:
+    def pauses(self) -> list[Stage]:
         """Return the stages at which the update pauses, in order.
 
         At 100%, an update pauses only for checks. In check mode there are no pods to check.
         """
         if self.check_mode:
             return []
-        return [stage for stage in self.stages if self.verify or self.analyses or stage != "100%"]
+        has_checks = bool(self.verify or self.analyses)
+        return [stage for stage in self.stages if has_checks or not stage.is_complete]
 
     @property
     def finishes(self) -> bool:
         """Return whether the last stage completes the update, without an approval."""
-        return self.check_mode or self.stages[-1] == "100%"
+        return self.check_mode or self.stages[-1].is_complete
 
     @property
     def rolls_back(self) -> bool:
@@ -189,6 +193,17 @@ def variable(role: str, layer: str, option: str) -> str:
     ('rollback_name', 'controller')
     """
     return f"{role}_{option}" if layer == "role" else PLAYBOOK_NAMES.get(option, option)
+
+
+def _stages(variables: Json, option: str, errors: list[str]) -> list[Stage]:
+    """Return the stages; add a message to errors for each invalid stage."""
+    stages = []
+    for value in values(variables, "stages"):
+        try:
+            stages.append(parse_stage(option, value))
+        except RolloutError as error:
+            errors.append(error.what)
+    return stages or [COMPLETE]
 
 
 def _error(read: t.Callable[[str, t.Any], t.Any], option: str, value: t.Any) -> list[str]:

@@ -5,168 +5,24 @@
 """The decision tables of a release: the next turn of the roles image_bump and rollback. Pure.
 
 A release is one run of a role. `next_turn` returns the turn of the first row whose condition holds
-for the request and the history of the run. The rows for a failure come first, so that no stage
-begins after a failure. docs/concepts/release.md has the same tables.
+for the request and the history of the run (conditions.py). The rows for a failure come first, so
+that no stage begins after a failure. docs/concepts/release.md has the same tables.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import typing as t
 
-from ..model.commands import repeated_options
-from ..model.fields import Json, mapping, objects, rfc3339, seconds, text
-from ..model.kinds import State
-from .aborts import names_to_abort
+from ..model.fields import Json, objects, rfc3339, seconds, text
 from .approval import deadline
-from .ending import Ending
-from .history import UPDATING, Event, History, Turn
-from .request import IMAGES, SELECTIONS, File, Request
+from .conditions import Release
+from .history import Turn
+from .request import File, Request
+from .stage import COMPLETE, Stage
 
 #: lock_timeout after an approval, in seconds: the approving task may still hold the Lease.
 LOCK_TIMEOUT_AFTER_APPROVAL = 3600
-
-
-@dataclasses.dataclass(frozen=True)
-class Release:
-    """A request with its history, and the conditions of the rows."""
-
-    request: Request
-    history: History
-    #: The current time in RFC 3339.
-    now: str = ""
-
-    @functools.cached_property
-    def ending(self) -> Ending:
-        """Return the outcome and the message if the run ended now."""
-        return Ending(self.request, self.history)
-
-    @property
-    def has_failed(self) -> bool:
-        return self.history.failed is not None
-
-    def next_file(self, purpose: str, files: t.Sequence[File],
-                  since: t.Sequence[Event]) -> File | None:
-        """Return the first file of a hook that no event has run, or None."""
-        done = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in since)
-        return files[done] if done < len(files) else None
-
-    @property
-    def next_before_file(self) -> File | None:
-        return self.next_file("before", self.request.before, self.history.events)
-
-    @property
-    def next_after_file(self) -> File | None:
-        return self.next_file("after", self.request.after, self.history.events)
-
-    @property
-    def next_failure_file(self) -> File | None:
-        """Return the next file of the failure hook; None after a failed file."""
-        has_failed = any(event.has_failed for event in self.history.with_purpose("failure"))
-        return (None if has_failed
-                else self.next_file("failure", self.request.failure, self.history.events))
-
-    @property
-    def is_paused(self) -> bool:
-        return bool(self.history.updates) and self.history.summary.is_paused
-
-    @property
-    def has_ended(self) -> bool:
-        """Return whether the update is complete, or has stopped before its stage."""
-        return bool(self.history.updates) and not self.history.summary.is_paused
-
-    @property
-    def is_paused_for_checks(self) -> bool:
-        """Return whether the update is paused at a stage, and not for an approval alone."""
-        return self.is_paused and "pause_at" in self.history.updates[-1].turn.step
-
-    @property
-    def has_analyzed(self) -> bool:
-        return any(event.turn.do == "analyze" for event in self.history.at_stage)
-
-    @property
-    def has_listed_pods(self) -> bool:
-        return any(event.turn.do == "look" for event in self.history.at_stage)
-
-    @property
-    def next_check_file(self) -> File | None:
-        return self.next_file("check", self.request.verify, self.history.at_stage)
-
-    @property
-    def next_stage(self) -> str:
-        count = len(self.history.updates)
-        return (self.request.pauses[count] if count < len(self.request.pauses)
-                and not self.has_ended else "")
-
-    @property
-    def approval(self) -> Event | None:
-        """Return the wait for approval, or None before the wait."""
-        return self.history.last("approval")
-
-    @property
-    def has_shown_approval(self) -> bool:
-        return bool(self.history.with_purpose("ask"))
-
-    @property
-    def needs_approval(self) -> bool:
-        """Return whether the update is paused until a person approves it."""
-        return (self.request.approve_within is not None and not self.request.check_mode
-                and self.is_paused and self.approval is None)
-
-    @property
-    def names_to_roll_back(self) -> list[str]:
-        event = self.history.failed
-        if (not event or event.turn.purpose not in UPDATING or not self.request.rolls_back
-                or self.history.with_purpose("rollback")):
-            return []
-        return self.ending.rollback_scope.names_to_roll_back
-
-    @property
-    def was_late_rollback_refused(self) -> bool:
-        """Return whether the rollback after a late approval was refused.
-
-        Another client may have resumed the update just before the rollback.
-        """
-        event, back = self.history.failed, self.history.last("rollback")
-        return bool(event and event.turn.purpose == "approval" and back and back.has_failed
-                    and not self.history.with_purpose("look"))
-
-    @property
-    def has_report(self) -> bool:
-        """Return whether the report is written or not needed.
-
-        A run without a change keeps the report of an earlier run.
-        """
-        has_news = self.has_failed or any(result.get("changed") for result in self.history.results)
-        return (not self.request.report or self.request.check_mode
-                or bool(self.history.with_purpose("report"))
-                or (self.request.has_page and not has_news))
-
-    @property
-    def needs_report_warning(self) -> bool:
-        """Return whether the report could not be written, and no warning was shown yet."""
-        event = self.history.last("report")
-        return bool(event and event.has_failed and not self.history.with_purpose("warning"))
-
-    @property
-    def has_passed_artifacts(self) -> bool:
-        """Return whether the artifacts are passed to the next job, or no workflow needs them."""
-        return not self.request.has_artifacts or bool(self.history.with_purpose("artifacts"))
-
-    @property
-    def names_to_abort(self) -> list[str]:
-        look = self.history.last("look")
-        return names_to_abort(objects(look.result, "rollouts"), self.request) if look else []
-
-    def turn_names(self, names: list[str]) -> list[str]:
-        """Return the names for a turn; [] if the request selects a single controller by name."""
-        return [] if self.request.name else names
-
-    @property
-    def next_group(self) -> list[tuple[list[str], Json]]:
-        """Return the next group of controllers for a rollback, as a list of at most one group."""
-        return self.request.groups[len(self.history.updates):][:1]
 
 
 def _run(purpose: str, file: File | None, release: Release) -> Turn:
@@ -176,9 +32,21 @@ def _run(purpose: str, file: File | None, release: Release) -> Turn:
 
 
 def _update_to_stage(release: Release) -> Turn:
-    stage = release.next_stage
-    return Turn("update", f"Update {release.request.title} to {stage}", "update", stage,
-                step={"pause_at": stage})
+    stage = release.request.pauses[len(release.history.updates)]
+    return Turn("update", f"Update {release.request.title} to {stage.pods}", "update", stage.pods,
+                step={"pause_at": stage.pods}, traffic=stage.traffic)
+
+
+def _split(release: Release) -> Turn:
+    share = release.history.updates[-1].turn.traffic
+    title = f"Send {share} of the requests for {release.request.title} to the new pods"
+    return Turn("split", title, "traffic", release.history.stage, "traffic_split",
+                step={"weight": share}, traffic=share)
+
+
+def _restore_route(release: Release) -> Turn:
+    return Turn("split", f"Restore the route of {release.request.title}", "traffic",
+                release.history.stage, "traffic_split", step={"state": "restored"})
 
 
 def _update_to_end(release: Release) -> Turn:
@@ -215,7 +83,8 @@ def _show_how_to_approve(release: Release) -> Turn:
 def _wait_for_approval(release: Release) -> Turn:
     end = release.history.with_purpose("ask")[-1].turn.deadline
     return Turn("ask", "Wait for approval", "approval", release.history.stage, "approval",
-                names=release.turn_names(release.history.summary.in_progress), deadline=end)
+                names=release.turn_names(release.history.summary.in_progress), deadline=end,
+                traffic=release.history.traffic)
 
 
 def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
@@ -228,11 +97,22 @@ def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
 def _plan(release: Release) -> Turn:
     request = release.request
     checks = [*(["analyses"] if request.analyses else []), *(file.typed for file in request.verify)]
-    stages = [f"Update {request.title} to {stage}"
-              + (f", then {', '.join(checks)}" if checks else "") for stage in request.stages]
+    stages = [line for before, stage in zip([None, *request.stages], request.stages, strict=False)
+              for line in _planned_stage(request, before, stage, checks)]
     approval = ["Wait for approval"] if request.approve_within is not None else []
-    end = [f"Update {request.title} to the end"] if request.stages[-1] == "100%" or approval else []
+    end = ([f"Update {request.title} to the end"] if request.stages[-1].is_complete or approval
+           else [])
     return Turn("show", "Show the stages", "plan", lines=[*stages, *approval, *end])
+
+
+def _planned_stage(request: Request, before: Stage | None, stage: Stage,
+                   checks: list[str]) -> list[str]:
+    """Return the lines of the plan for a stage and the stage before."""
+    is_restored = before and before.traffic and not stage.traffic
+    share = [f"send {stage.traffic} of the requests to the new pods"] if stage.traffic else []
+    follows = ", ".join([*share, *checks])
+    return [*([f"Restore the route of {request.title}"] if is_restored else []),
+            f"Update {request.title} to {stage.pods}" + (f", then {follows}" if follows else "")]
 
 
 def _warn_of_missing_report(release: Release) -> Turn:
@@ -307,8 +187,8 @@ def _holds_unless_failed(holds: t.Callable[[Release], t.Any], release: Release) 
 IMAGE_BUMP = [
     REFUSED_IN_WORKFLOW,
     REFUSED,
-    Row("an update, check or approval has failed, `on_failure` is rollback, and controllers are in "
-        "progress",
+    Row("an update, split, check or approval has failed, `on_failure` is rollback, and "
+        "controllers are in progress",
         "roll back these controllers, without the options that end an update early",
         lambda release: release.names_to_roll_back,
         lambda release: _roll_back(release, release.turn_names(release.names_to_roll_back))),
@@ -322,11 +202,14 @@ IMAGE_BUMP = [
     *_unless_failed(
         Row("check mode, and the stages are not shown",
             "show the stages: check mode creates no pods to check",
-            lambda release: release.request.check_mode and release.request.stages != ["100%"]
+            lambda release: release.request.check_mode and release.request.stages != [COMPLETE]
             and not release.history.with_purpose("plan"), _plan),
         Row("the before hook has more files", "run the next file",
             lambda release: release.next_before_file,
             lambda release: _run("before", release.next_before_file, release)),
+        Row("paused at a stage with a share of the requests, and the share is not set",
+            "set the share, unless a repeated run has more new pods than the stage",
+            lambda release: release.needs_share, _split),
         Row("paused at a stage, and analyses are requested",
             "analyze each controller in progress, until one fails",
             lambda release: release.is_paused_for_checks and release.request.analyses
@@ -340,11 +223,15 @@ IMAGE_BUMP = [
         Row("paused at a stage with more check files", "run the next file",
             lambda release: release.is_paused_for_checks and release.next_check_file,
             lambda release: _run("check", release.next_check_file, release)),
+        Row("the requests are split, the stage has passed, and the next stage has no share or the "
+            "update ends",
+            "restore the route, before further pods are updated",
+            lambda release: release.needs_restored_route, _restore_route),
         Row("a stage remains, and no update has begun or the stage before has passed",
             "update to the stage, and pause there",
             lambda release: release.next_stage, _update_to_stage),
         Row("all stages have passed, and the last one is 100%", "update to the end",
-            lambda release: release.request.finishes and not release.has_ended, _update_to_end),
+            lambda release: release.is_finishing, _update_to_end),
         Row("paused before 100%, and an approval is requested",
             "show how to resume, how to roll back, and the deadline",
             lambda release: release.needs_approval and not release.has_shown_approval,
@@ -407,44 +294,3 @@ TABLES = {"image_bump": IMAGE_BUMP, "rollback": ROLLBACK}
 
 def next_turn(release: Release) -> Turn:
     return next(row.turn(release) for row in TABLES[release.request.role] if row.holds(release))
-
-
-def module_options(request: Request, turn: Turn) -> Json:
-    """Return the options of the module for a turn.
-
-    A turn without names selects the controllers of the request. For a rollback, options that apply
-    only to updates are omitted (model/commands.py).
-    """
-    selection: Json = {"names": turn.names} if turn.names else request.selection
-    if turn.do in ("look", "ask"):
-        return selection | request.place | turn.step
-    options = {option: value
-               for option, value in request.options.items() if option not in SELECTIONS}
-    if turn.step.get("state") == "rolled_back":
-        repeated = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
-        options = {option: value
-                   for option, value in options.items() if option in repeated
-                   or option == "to_revision"}
-    elif request.role == "rollback":
-        excluded = ("to_revision", "next_name", *(IMAGES if "images" in turn.step else ()))
-        options = {option: value for option, value in options.items() if option not in excluded}
-    if "pause_at" not in turn.step:
-        options.pop("nodes", None)
-    return options | selection | ({"_return_sizes": True} if request.report else {}) | turn.step
-
-
-def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -> Json:
-    """Return the options of rollout_analysis for one controller and one analysis.
-
-    At 100%, there are no old pods for the comparison. The analysis then passes only if an earlier
-    analysis of the run has compared new and old pods of the controller. measured has the results
-    of this turn so far.
-    """
-    name = text(pair, "name")
-    compared = (name in release.history.compared
-                or any(result.get("old_pods") for result in measured
-                       if text(result, "name") == name))
-    old = mapping(release.history.summary.rollouts.get(name), "controller").get("replicas") or 0
-    default = {"on_no_old_pods": "pass" if compared and not old else "inconclusive"}
-    return (default | release.request.analyses[pair["analysis"]] | {"name": name}
-            | release.request.place)

@@ -54,6 +54,8 @@ class Stage(t.TypedDict, total=False):
 
     #: The size at the end of the stage, such as 10%, or "rollback".
     stage: str
+    #: The share of the requests for the new pods, such as 1%; "" without a split.
+    traffic: str
     started: str
     ended: str
     #: passed, stopped or failed.
@@ -62,7 +64,7 @@ class Stage(t.TypedDict, total=False):
 
 
 class Check(t.TypedDict, total=False):
-    """A task file, an analysis (rollout_analysis), or an approval."""
+    """A task file, an analysis (rollout_analysis), a split (traffic_split), or an approval."""
 
     file: str
     #: passed or failed.

@@ -307,7 +307,7 @@ class Report:
         """Return the stages with their checks, their soaks, and the decision after each stage."""
         stages = [self._with_times(stage)
                   | {"checks": [self._with_times(check) for check in objects(stage, "checks")],
-                     "soaks": []}
+                     "soaks": [], "title": _title(stage)}
                   for stage in objects(self.data, "stages")]
         for rollout in self.rollouts:
             for soak in rollout.soaks:
@@ -325,7 +325,7 @@ class Report:
         if following and text(following, "stage") == ROLLBACK:
             return "rollback started"
         if following:
-            return f"continued with {text(following, 'stage') or 'the next stage'}"
+            return f"continued with {_title(following) or 'the next stage'}"
         decisions = {"updated": "complete: all pods are new", "paused": "paused",
                      "rolled_back": "rolled back", "stopped": "stopped without a rollback",
                      "failed": "failed"}
@@ -343,6 +343,12 @@ class Report:
     @staticmethod
     def _with_times(item: Json) -> Json:
         return item | {key: parse_time(item.get(key)) for key in ("started", "ended", "at")}
+
+
+def _title(stage: Json) -> str:
+    """Return the size of a stage, with its share of the requests."""
+    share = text(stage, "traffic")
+    return text(stage, "stage") + (f", {share} of the requests" if share else "")
 
 
 def with_common_keys(data: Json) -> Json:

@@ -421,6 +421,8 @@ TYPED = {"name": "shop", "image": "myimage:v2", "stages": ["10%", "50%"]}
      "-e controller=shop -e image=myimage:v2 -e stages=10%,50%"),
     ("playbook", TYPED, True, "ansible-playbook baton.kubernetes.image_bump -e context=lyon "
      "-e controller=shop -e image=myimage:v2 -e stages=100%"),
+    ("playbook", {"stages": [{"pods": "10%", "traffic": "1%"}, "50%"]}, False,
+     "ansible-playbook baton.kubernetes.image_bump -e context=lyon -e stages=10%/1%,50%"),
     ("playbook", {"stages": "10%,50%"}, False,
      "ansible-playbook baton.kubernetes.image_bump -e context=lyon -e stages=10%,50%"),
     ("playbook", {"verify_tasks": ["a.yml", "b.yml"]}, False,

@@ -20,6 +20,7 @@ EXAMPLES = settings(max_examples=int(os.environ.get("RELEASES", "50")), deadline
                     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 NAMES = ["a", "b", "c", "d", "e", "f"]
 STAGES = ["10%", "25%", "40%", "70%", "100%"]
+SHARES = ["0%", "1%", "20%", "60%"]
 V2 = "myimage:v2"
 
 controllers = st.builds(Controller, image=st.sampled_from(["myimage:v1", "myimage:v0", V2]),
@@ -27,14 +28,26 @@ controllers = st.builds(Controller, image=st.sampled_from(["myimage:v1", "myimag
 
 
 @st.composite
+def stages_of(draw, has_shares):
+    """Draw stages in order; a stage with a share can be repeated with another share."""
+    stages = []
+    for stage in sorted(draw(st.sets(st.sampled_from(STAGES), min_size=1)),
+                        key=lambda stage: int(stage[:-1])):
+        shares = (draw(st.lists(st.sampled_from(SHARES), max_size=2, unique=True))
+                  if has_shares and stage != "100%" else [])
+        stages += [f"{stage}/{share}" for share in shares] or [stage]
+    return stages
+
+
+@st.composite
 def requests(draw):
     """Draw a request, the controllers and the outcomes of the user's files."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=6, unique=True))
-    stages = sorted(draw(st.sets(st.sampled_from(STAGES), min_size=1)),
-                    key=lambda stage: int(stage[:-1]))
-    selection = {"name": names[0]} if len(names) == 1 and draw(st.booleans()) else {"names": names}
+    selection = {"name": names[0]} if draw(st.booleans()) else {"names": names}
+    stages = draw(stages_of(has_shares="name" in selection))
     request = variables(
-        selection=selection, stages=stages, analyses=[{}] * draw(st.integers(0, 2)),
+        selection=selection, stages=stages, traffic={"route": "edge", "route_kind": "HTTPRoute"},
+        analyses=[{}] * draw(st.integers(0, 2)),
         verify=draw(st.sampled_from([[], ["smoke.yml"], ["smoke.yml", "more.yml"]])),
         before=draw(st.sampled_from([[], ["b.yml"]])),
         after=draw(st.sampled_from([[], ["e.yml"]])),
@@ -49,7 +62,8 @@ def requests(draw):
 
 
 #: Changes by another client while a file runs.
-EVENTS = ("nothing", "fails", "delete", "lock", "unlock", "finish", "undo", "other update")
+EVENTS = ("nothing", "fails", "delete", "lock", "unlock", "finish", "undo", "other update",
+          "delete route")
 
 
 def apply_event(event, cluster, name):
@@ -59,6 +73,8 @@ def apply_event(event, cluster, name):
         return "503"
     if event == "delete":
         controller.is_deleted, controller.new_image, controller.new_percent = True, "", 0
+    elif event == "delete route":
+        controller.has_no_route, controller.share = True, ""
     elif event in ("lock", "unlock"):
         controller.is_locked = event == "lock"
     elif event == "finish" and controller.new_image:
@@ -91,9 +107,9 @@ def files(events):
             **{f"analysis of {name}": take for name in NAMES}}, take
 
 
-def run_release(request, cluster, events, killed_at=-1):
+def run_release(request, cluster, events, killed_at=-1, run_class=Run):
     what, take = files(events)
-    run = Run(request, cluster, what, take, killed_at)
+    run = run_class(request, cluster, what, take, killed_at)
     try:
         return run.run()
     except Killed:
@@ -109,10 +125,11 @@ def test_stages_run_in_order_and_stop_at_a_failure(history):
 
     updates = [event for event in events if event.turn.purpose == "update"]
     pauses = [event.turn.step["pause_at"] for event in updates if "pause_at" in event.turn.step]
-    assert pauses == run.request.pauses[:len(pauses)]
+    assert pauses == [stage.pods for stage in run.request.pauses[:len(pauses)]]
     failed = next((number for number, event in enumerate(events) if event.has_failed), len(events))
     after = [event.turn.purpose for event in events[failed + 1:]]
-    assert not {"before", "update", "check", "ask", "approval", "after"} & set(after), after
+    begun = {"before", "update", "traffic", "check", "ask", "approval", "after"} & set(after)
+    assert not begun, after
     for earlier, later in itertools.pairwise(updates):
         between = events[events.index(earlier) + 1:events.index(later)]
         files_ = [event.turn.file for event in between if event.turn.do == "run"]
@@ -120,6 +137,55 @@ def test_stages_run_in_order_and_stop_at_a_failure(history):
             assert files_ == [file.typed for file in run.request.verify]
             assert sum(event.turn.do == "analyze"
                        for event in between) == bool(run.request.analyses)
+
+
+@EXAMPLES
+@given(histories())
+def test_share_is_set_before_the_checks_of_its_stage(history):
+    request, cluster, events = history
+    run = run_release(request, cluster, events)
+
+    for number, event in enumerate(run.history.events):
+        if event.turn.purpose == "update" and event.turn.traffic and event.result.get("changed"):
+            checks = [later.turn for later in run.history.events[number + 1:]
+                      if later.turn.purpose in ("traffic", "check", "ask", "update")]
+            assert not checks or checks[0].step == {"weight": event.turn.traffic}
+    splits = [event.turn.step for event in run.history.events if event.turn.do == "split"]
+    weights = [stage.traffic for stage in run.request.pauses if stage.traffic]
+    set_ = [step["weight"] for step in splits if "weight" in step]
+    assert set_ == weights[:len(set_)]
+    if not events and run.ending.outcome in ("updated", "rolled_back"):
+        assert not any(controller.share for controller in cluster.controllers.values())
+
+
+def load(cluster):
+    """Return the load of the old pods, as a multiple of the load without a split."""
+    return max((100 - int(controller.share[:-1])) / (100 - controller.new_percent)
+               if controller.share else 1.0 for controller in cluster.controllers.values())
+
+
+class LoadedRun(Run):
+    """A run that records the load of the old pods at each check."""
+
+    max_load = 1.0
+
+    def _do(self, turn):
+        if turn.purpose == "check":
+            self.max_load = max(self.max_load, load(self.cluster))
+        return super()._do(turn)
+
+
+@EXAMPLES
+@given(histories(), st.integers(0, 40))
+def test_repeated_run_does_not_increase_the_load_of_old_pods(history, killed_at):
+    request, cluster, _events = history
+    again = copy.deepcopy(cluster)
+    uninterrupted = run_release(request, cluster, [], run_class=LoadedRun)
+    run_release(request, again, [], killed_at / 2)
+    load_at_kill = load(again)
+    repeated = run_release(request, again, [], run_class=LoadedRun)
+
+    assert repeated.max_load <= max(uninterrupted.max_load, load_at_kill)
 
 
 @EXAMPLES

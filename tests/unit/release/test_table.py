@@ -180,6 +180,117 @@ def test_check_mode_shows_the_stages_and_plans_the_update():
                                                 "Update a to the end"]
 
 
+TRAFFIC = {"route": "edge", "route_kind": "HTTPRoute"}
+
+
+def test_share_is_set_before_the_checks_and_the_route_is_restored_before_the_next_stage():
+    shares = []
+    stages = ["10%/1%", {"pods": "10%", "traffic": 20}, "50%", "100%"]
+    turns, run, cluster = run_image_bump(
+        {"smoke.yml": lambda cluster: shares.append(cluster.controllers["a"].share)},
+        stages=stages, verify=["smoke.yml"], traffic=TRAFFIC)
+
+    checks = ["List the pods of a", "Run smoke.yml"]
+    assert turns == [
+        "Update a to 10%", "Send 1% of the requests for a to the new pods", *checks,
+        "Update a to 10%", "Send 20% of the requests for a to the new pods", *checks,
+        "Restore the route of a", "Update a to 50%", *checks, "Update a to 100%", *checks,
+        "Update a"]
+    assert shares == ["1%", "20%", "", ""] and cluster.controllers["a"].share == ""
+    assert [(stage["stage"], stage["traffic"], [check["file"] for check in stage["checks"]])
+            for stage in run.facts["history"]["stages"]] == [
+        ("10%", "1%", ["traffic_split", "smoke.yml"]),
+        ("10%", "20%", ["traffic_split", "smoke.yml", "traffic_split"]),
+        ("50%", "", ["smoke.yml"]), ("100%", "", ["smoke.yml"])]
+
+
+def test_route_is_restored_before_the_end_of_the_update():
+    turns, *_more = run_image_bump(stages=["10%/1%", "100%"], traffic=TRAFFIC)
+
+    assert turns == ["Update a to 10%", "Send 1% of the requests for a to the new pods",
+                     "Restore the route of a", "Update a"]
+
+
+@pytest.mark.parametrize("on_failure, outcome, share",
+                         [("rollback", "rolled_back", ""), ("stop", "stopped", "1%")])
+def test_failed_check_at_a_share(on_failure, outcome, share):
+    turns, run, cluster = run_image_bump({"smoke.yml": refuse}, stages=["10%/1%", "100%"],
+                                         verify=["smoke.yml"], traffic=TRAFFIC,
+                                         options={"on_failure": on_failure})
+
+    assert (run.ending.outcome, cluster.controllers["a"].share) == (outcome, share)
+    assert not {"Restore the route of a", "Update a"} & set(turns)
+
+
+@pytest.mark.parametrize("on_failure, outcome", [("rollback", "rolled_back"), ("stop", "stopped")])
+def test_failed_split(on_failure, outcome):
+    turns, run, cluster = run_image_bump(controllers={"a": Controller(has_no_route=True)},
+                                         stages=["10%/1%", "100%"], verify=["smoke.yml"],
+                                         traffic=TRAFFIC, options={"on_failure": on_failure})
+
+    assert turns[:2] == ["Update a to 10%", "Send 1% of the requests for a to the new pods"]
+    assert "Run smoke.yml" not in turns and run.ending.outcome == outcome
+    assert bool(cluster.controllers["a"].new_image) is (on_failure == "stop")
+    assert run.ending.error.startswith("The requests could not be split at stage 10% of a: ")
+    assert ("The update is left at that stage." in run.ending.error) is (on_failure == "stop")
+
+
+def test_update_paused_at_a_share_shows_the_share():
+    _turns, run, _cluster = run_image_bump(stages=["10%/1%"], traffic=TRAFFIC)
+
+    assert run.ending.outcome == "paused" and run.facts["traffic"] == "1%"
+    assert run.ending.message == "a is done; 1% of the requests for a"
+    assert run.facts["report_data"]["stages"][0]["traffic"] == "1%"
+
+
+def test_approval_at_a_share():
+    turns, run, _cluster = run_image_bump(
+        answer=lambda cluster: set_(cluster, image="myimage:v2", new_image=""),
+        stages=["10%/1%"], approve_within="0s", traffic=TRAFFIC)
+
+    assert turns == ["Update a to 10%", "Send 1% of the requests for a to the new pods",
+                     "Show how to approve", "Wait for approval", "Update a"]
+    assert [stage["traffic"] for stage in run.facts["history"]["stages"]] == ["1%", "1%", ""]
+
+
+def test_repeated_run_keeps_the_share_of_a_later_stage():
+    """At 1% of the requests, the old half of the pods would receive 99%."""
+    controllers = {"a": Controller(new_image="myimage:v2", new_percent=50, share="50%")}
+    turns, *_more = run_image_bump(controllers=controllers, stages=["10%/1%", "50%/50%"],
+                                   traffic=TRAFFIC)
+
+    assert turns == ["Update a to 10%", "Update a to 50%",
+                     "Send 50% of the requests for a to the new pods"]
+
+
+def test_options_of_a_split():
+    calls = []
+
+    class RecordingCluster(Cluster):
+        def split(self, options):
+            calls.append(options)
+            return super().split(options)
+
+    match = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
+    Run(variables(stages=["10%/1%", "100%"], traffic={**TRAFFIC, "match": match, "service": ""},
+                  options={"kind": "Deployment", "soak": "1m", "progress": False}),
+        RecordingCluster(a=Controller())).run()
+
+    common = {"name": "a", "namespace": "shop", "kind": "Deployment", "progress": False,
+              **TRAFFIC, "match": match}
+    assert calls == [{**common, "weight": "1%"}, {**common, "state": "restored"}]
+
+
+def test_check_mode_shows_the_shares():
+    _turns, run, _cluster = run_image_bump(check_mode=True, stages=["10%/1%", "50%", "100%"],
+                                           verify=["smoke.yml"], traffic=TRAFFIC)
+
+    assert run.history.events[0].turn.lines == [
+        "Update a to 10%, then send 1% of the requests to the new pods, smoke.yml",
+        "Restore the route of a", "Update a to 50%, then smoke.yml",
+        "Update a to 100%, then smoke.yml", "Update a to the end"]
+
+
 def test_stages_below_100_percent_end_paused():
     turns, run, cluster = run_image_bump(stages=["10%"], after=["e.yml"])
 
@@ -216,6 +327,17 @@ def test_fleet_is_rolled_back_or_named():
 
 @pytest.mark.parametrize("changes, message", [
     ({"stages": ["10%", "1O%"]}, "image_bump_stages: '1O%' is neither a number nor a percentage"),
+    ({"stages": ["10%/"], "traffic": TRAFFIC}, "image_bump_stages: 10%/ has no share"),
+    ({"stages": [{"pods": "10%", "weight": 1}], "traffic": TRAFFIC},
+     "image_bump_stages: a stage has the keys pods and traffic, not weight"),
+    ({"stages": [{"traffic": 1}], "traffic": TRAFFIC},
+     "image_bump_stages: a stage has the keys pods and traffic: pods is missing"),
+    ({"stages": ["10%/1%"]}, "image_bump_stages: 10%/1% is a share of the requests: give "
+                             "image_bump_route, the route of the requests"),
+    ({"stages": ["10%/1%"], "layer": "playbook"}, "give route, the route of the requests"),
+    ({"stages": ["100%/1%"], "traffic": TRAFFIC}, "100%/1% leaves no old pods"),
+    ({"stages": ["10%/1%"], "traffic": TRAFFIC, "selection": {"names": ["a", "b"]}},
+     "10%/1% is a share of the requests of one controller: give image_bump_name"),
     ({"selection": {}},
      "Give exactly one of image_bump_name, image_bump_names and image_bump_label_selectors (given: "
      "none)"),

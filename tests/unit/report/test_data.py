@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import dat
 ROOT = Path(__file__).parents[3]
 SHAPES = {name: shape for name, shape in vars(data).items() if typing.is_typeddict(shape)}
 #: Keys added to the data by the report for the template.
-ADDED_KEYS = {"change", "decision", "soaks"}
+ADDED_KEYS = {"change", "decision", "soaks", "title"}
 
 
 def mismatches(value, shape, path="data") -> list[str]:

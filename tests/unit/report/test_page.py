@@ -79,6 +79,15 @@ def test_page_lists_stages_and_checks():
                         "→ complete: all pods are new"]
 
 
+def test_page_shows_the_share_of_the_requests_at_a_stage():
+    stages = [DATA["stages"][0], DATA["stages"][0] | {"traffic": "1%"}]
+    table = tables(page(DATA | {"stages": stages}))["Checks after each stage"]
+
+    rows = [text(row) for row in table.iter(f"{HTML}tr")]
+    assert rows[3:5] == ["→ continued with 10%, 1% of the requests 10:00:05",
+                         "10%, 1% of the requests the whole stage, 5 s passed 10:00:00"]
+
+
 def test_page_lists_soaks():
     rows = [text(row)
             for row in tables(page(SOAKED))["Checks after each stage"].iter(f"{HTML}tr")]

@@ -13,15 +13,18 @@ from ansible.errors import AnsibleError
 from ansible.vars.reserved import get_reserved_names
 
 from ansible_collections.baton.kubernetes.plugins.lookup import release_request
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import IMAGES
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import (
+    IMAGES,
+    Request,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 
 #: Options of the role, which the module does not have.
 ROLE_OPTIONS = {
-    "image_bump": {"stages", "verify_tasks", "analysis", "approve_within", "before_tasks",
-                   "after_tasks", "failure_tasks",
-                   "report"},
+    "image_bump": {"stages", "route", "route_kind", "service", "traffic_match",
+                   "verify_tasks", "analysis", "approve_within", "before_tasks", "after_tasks",
+                   "failure_tasks", "report"},
     "rollback": {"previous_images", "before_tasks", "after_tasks", "failure_tasks"},
 }
 
@@ -177,6 +180,58 @@ def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_file):
 
     assert request["files"]["verify"][0]["path"] == str(tmp_path / "tasks" / "smoke.yml")
     assert (request["errors"] == []) is is_file
+
+
+def share_request(layer="role", **values):
+    """Return the request for stages with a share and other variables."""
+    variables = {"name": "foo", "stages": "10%/1%", "route": "edge", **values}
+    prefixed = {f"image_bump_{option}": value for option, value in variables.items()}
+    short = {"__image_bump_short_names": True} if layer == "playbook" else {}
+    return release_request.Variables("image_bump", prefixed | short,
+                                     lambda value: value).request(lambda path: [])
+
+
+@pytest.mark.parametrize("stages, texts", [
+    ("10%/1%,50%/20%,100%", ["10%/1%", "50%/20%", "100%"]),
+    ("10%/1%\n50%", ["10%/1%", "50%"]),
+    (["10%/1%", "50%,100%"], ["10%/1%", "50%", "100%"]),
+    ([{"pods": "10%", "traffic": 0.5}, {"pods": 3, "traffic": "20%"}, 50],
+     ["10%/0.5%", "3/20%", "50"]),
+    ([{"pods": "10%", "traffic": None}], ["10%"]),
+    ({"pods": "10%", "traffic": "1%"}, ["10%/1%"]),
+    ("", ["100%"]),
+])
+def test_stages_are_texts_or_dictionaries(stages, texts):
+    request = Request.of(share_request(stages=stages))
+
+    assert request.errors == [] and list(map(str, request.stages)) == texts
+
+
+@pytest.mark.parametrize("layer, values, error", [
+    ("role", {"stages": "10%/101%"}, "image_bump_stages: weight 101% is more than 100%"),
+    ("playbook", {"stages": "10%/many"}, "stages: weight many% is not a percentage"),
+    ("role", {"route": "Edge_1"}, "image_bump_route: route Edge_1 is not a valid name"),
+    ("role", {"route_kind": "Ingress"}, "image_bump_route_kind: value of route_kind must be one"),
+    ("role", {"service": "A"}, "image_bump_service: service A is not a valid name"),
+    ("role", {"traffic_match": [{}]}, "image_bump_traffic_match: an entry of match has neither"),
+    ("playbook", {"traffic_match": "- [", "route": "edge"}, "traffic_match is not YAML: "),
+    ("role", {"traffic_match": "text"}, "image_bump_traffic_match: "),
+    ("role", {"route_kind": "GRPCRoute",
+              "traffic_match": "[{query_params: [{name: a, value: b}]}]"},
+     "image_bump_traffic_match: a GRPCRoute has no query parameters"),
+])
+def test_invalid_share_is_an_error_of_the_request(layer, values, error):
+    assert Request.of(share_request()).errors == []
+    request = Request.of(share_request(layer, **values))
+
+    assert request.errors[0].startswith(error), request.errors
+
+
+def test_matches_of_a_survey_are_yaml():
+    text = "- headers: [{name: x-tester, value: 'yes'}]"
+
+    assert share_request(traffic_match=text)["traffic"] == {
+        "route": "edge", "match": [{"headers": [{"name": "x-tester", "value": "yes"}]}]}
 
 
 @pytest.mark.parametrize("extra, inventory, is_repeatable", [

@@ -33,7 +33,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
     PLAYBOOK_NAMES,
     Request,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.table import module_options
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.turn_options import (
+    module_options,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import Fleet
 from ansible_collections.baton.kubernetes.plugins.modules import (
     migrate_to_deployment,
@@ -309,7 +311,8 @@ def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json
                                                   lambda template: template)
     request = Request.of(request_variables.request(lambda path: []))
     assert request.errors == []
-    for step in [*({"pause_at": pause} for pause in request.pauses), {}, {"state": "rolled_back"}]:
+    pauses = [{"pause_at": stage.pods} for stage in request.pauses]
+    for step in [*pauses, {}, {"state": "rolled_back"}]:
         params = module_options(request, Turn("update", "", "update", step=step))
         valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate(params | {"kind": kind})
         assert valid.error_messages == []

@@ -1,0 +1,184 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The conditions of the rows of the release tables. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing as t
+
+from ..model.fields import Json, objects
+from .aborts import names_to_abort
+from .ending import Ending
+from .history import UPDATING, Event, History
+from .request import File, Request
+from .stage import Stage
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """A request with its history, and the conditions of the rows."""
+
+    request: Request
+    history: History
+    #: The current time in RFC 3339.
+    now: str = ""
+
+    @functools.cached_property
+    def ending(self) -> Ending:
+        """Return the outcome and the message if the run ended now."""
+        return Ending(self.request, self.history)
+
+    @property
+    def has_failed(self) -> bool:
+        return self.history.failed is not None
+
+    def next_file(self, purpose: str, files: t.Sequence[File],
+                  since: t.Sequence[Event]) -> File | None:
+        """Return the first file of a hook that no event has run, or None."""
+        done = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in since)
+        return files[done] if done < len(files) else None
+
+    @property
+    def next_before_file(self) -> File | None:
+        return self.next_file("before", self.request.before, self.history.events)
+
+    @property
+    def next_after_file(self) -> File | None:
+        return self.next_file("after", self.request.after, self.history.events)
+
+    @property
+    def next_failure_file(self) -> File | None:
+        """Return the next file of the failure hook; None after a failed file."""
+        has_failed = any(event.has_failed for event in self.history.with_purpose("failure"))
+        return (None if has_failed
+                else self.next_file("failure", self.request.failure, self.history.events))
+
+    @property
+    def is_paused(self) -> bool:
+        return bool(self.history.updates) and self.history.summary.is_paused
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the update is complete, or has stopped before its stage."""
+        return bool(self.history.updates) and not self.history.summary.is_paused
+
+    @property
+    def is_paused_for_checks(self) -> bool:
+        """Return whether the update is paused at a stage, and not for an approval alone."""
+        return self.is_paused and "pause_at" in self.history.updates[-1].turn.step
+
+    @property
+    def has_analyzed(self) -> bool:
+        return any(event.turn.do == "analyze" for event in self.history.at_stage)
+
+    @property
+    def has_listed_pods(self) -> bool:
+        return any(event.turn.do == "look" for event in self.history.at_stage)
+
+    @property
+    def next_check_file(self) -> File | None:
+        return self.next_file("check", self.request.verify, self.history.at_stage)
+
+    @property
+    def next_stage(self) -> Stage | None:
+        count = len(self.history.updates)
+        return (self.request.pauses[count] if count < len(self.request.pauses)
+                and not self.has_ended else None)
+
+    @property
+    def is_finishing(self) -> bool:
+        """Return whether all stages have passed, and the update to the end follows."""
+        return self.request.finishes and not self.has_ended and self.next_stage is None
+
+    @property
+    def needs_share(self) -> bool:
+        """Return whether the share of the requests at the current stage is not set.
+
+        A repeated run that finds more new pods than the stage keeps the share: with a smaller
+        share, the remaining old pods would be overloaded.
+        """
+        if not (self.is_paused_for_checks and self.history.updates[-1].turn.traffic):
+            return False
+        sizes = self.history.summary.sizes
+        goal = Stage(self.history.stage).size.resolve(sizes["desired"], round_up=True)
+        return sizes["new"] <= goal and not any(event.turn.do == "split"
+                                                for event in self.history.at_stage)
+
+    @property
+    def needs_restored_route(self) -> bool:
+        """Return whether the requests are split, and the next pods are updated without a share."""
+        stage = self.next_stage
+        return bool(self.history.traffic) and (not stage.traffic if stage else self.is_finishing)
+
+    @property
+    def approval(self) -> Event | None:
+        """Return the wait for approval, or None before the wait."""
+        return self.history.last("approval")
+
+    @property
+    def has_shown_approval(self) -> bool:
+        return bool(self.history.with_purpose("ask"))
+
+    @property
+    def needs_approval(self) -> bool:
+        """Return whether the update is paused until a person approves it."""
+        return (self.request.approve_within is not None and not self.request.check_mode
+                and self.is_paused and self.approval is None)
+
+    @property
+    def names_to_roll_back(self) -> list[str]:
+        event = self.history.failed
+        if (not event or event.turn.purpose not in UPDATING or not self.request.rolls_back
+                or self.history.with_purpose("rollback")):
+            return []
+        return self.ending.rollback_scope.names_to_roll_back
+
+    @property
+    def was_late_rollback_refused(self) -> bool:
+        """Return whether the rollback after a late approval was refused.
+
+        Another client may have resumed the update just before the rollback.
+        """
+        event, back = self.history.failed, self.history.last("rollback")
+        return bool(event and event.turn.purpose == "approval" and back and back.has_failed
+                    and not self.history.with_purpose("look"))
+
+    @property
+    def has_report(self) -> bool:
+        """Return whether the report is written or not needed.
+
+        A run without a change keeps the report of an earlier run.
+        """
+        has_news = self.has_failed or self.history.has_changed
+        return (not self.request.report or self.request.check_mode
+                or bool(self.history.with_purpose("report"))
+                or (self.request.has_page and not has_news))
+
+    @property
+    def needs_report_warning(self) -> bool:
+        """Return whether the report could not be written, and no warning was shown yet."""
+        event = self.history.last("report")
+        return bool(event and event.has_failed and not self.history.with_purpose("warning"))
+
+    @property
+    def has_passed_artifacts(self) -> bool:
+        """Return whether the artifacts are passed to the next job, or no workflow needs them."""
+        return not self.request.has_artifacts or bool(self.history.with_purpose("artifacts"))
+
+    @property
+    def names_to_abort(self) -> list[str]:
+        look = self.history.last("look")
+        return names_to_abort(objects(look.result, "rollouts"), self.request) if look else []
+
+    def turn_names(self, names: list[str]) -> list[str]:
+        """Return the names for a turn; [] if the request selects a single controller by name."""
+        return [] if self.request.name else names
+
+    @property
+    def next_group(self) -> list[tuple[list[str], Json]]:
+        """Return the next group of controllers for a rollback, as a list of at most one group."""
+        return self.request.groups[len(self.history.updates):][:1]

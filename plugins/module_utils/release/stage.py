@@ -1,0 +1,90 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A stage of a release: the number of new pods, and their share of the requests. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.options import size
+from ..model.thresholds import Size
+
+#: The keys of a stage that is a dictionary.
+KEYS = ("pods", "traffic")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A stage, at which the update pauses."""
+
+    #: A number or percentage of new pods.
+    pods: str
+    #: The percentage of the requests for the new pods; "" if the requests follow the pods.
+    traffic: str = ""
+
+    def __str__(self) -> str:
+        """Return the stage as users type it in one text.
+
+        >>> str(Stage("50%")), str(Stage("10%", "1%"))
+        ('50%', '10%/1%')
+        """
+        return f"{self.pods}/{self.traffic}" if self.traffic else self.pods
+
+    @property
+    def size(self) -> Size:
+        return size("pods", self.pods)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all pods are new at the stage."""
+        return self.pods == "100%"
+
+
+#: The only stage of a release without stages.
+COMPLETE = Stage("100%")
+
+
+def parse_stage(option: str, value: t.Any) -> Stage:
+    """Return the stage in a text or a dictionary. Raises RolloutError.
+
+    The share itself is an option of the module traffic_split, which validates it.
+
+    >>> parse_stage("stages", "10% / 0.5"), parse_stage("stages", {"pods": 3, "traffic": "1%"})
+    (Stage(pods='10%', traffic='0.5%'), Stage(pods='3', traffic='1%'))
+    """
+    if isinstance(value, dict):
+        unknown = ", ".join(sorted(str(key) for key in value.keys() - set(KEYS)))
+        if unknown or "pods" not in value:
+            raise RolloutError(f"{option} a stage has the keys pods and traffic"
+                               + (f", not {unknown}" if unknown else ": pods is missing"))
+        pods, share = value["pods"], value.get("traffic")
+    else:
+        pods, slash, share = str(value).partition("/")
+        if slash and not share.strip():
+            raise RolloutError(f"{option} {value} has no share of the requests after the slash")
+    size(option, pods)
+    share = "" if share is None else str(share).strip().removesuffix("%").rstrip()
+    return Stage(str(pods).strip(), f"{share}%" if share else "")
+
+
+def refuse_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
+                  name_of: t.Callable[[str], str]) -> list[str]:
+    """Return the errors of stages with shares, with the variables of the user's layer."""
+    shares = [stage for stage in stages if stage.traffic]
+    if not shares:
+        return []
+    first, option = shares[0], f"{name_of('stages')}: "
+    errors = [f"{option}{stage} leaves no old pods for the other requests: a share needs fewer "
+              "than 100% of the pods" for stage in shares if stage.size == Size(100, percent=True)]
+    if not traffic.get("route"):
+        errors.append(f"{option}{first} is a share of the requests: give {name_of('route')}, the "
+                      "route of the requests")
+    if not selection.get("name"):
+        errors.append(f"{option}{first} is a share of the requests of one controller: give "
+                      f"{name_of('name')}, and release further controllers in runs of their own")
+    return errors

@@ -1,0 +1,67 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The options of the modules for the turns of a release. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..model.commands import repeated_options
+from ..model.fields import Json, mapping, text
+from ..model.kinds import State
+from .conditions import Release
+from .history import Turn
+from .request import IMAGES, SELECTIONS, Request
+
+
+def module_options(request: Request, turn: Turn) -> Json:
+    """Return the options of the module for a turn.
+
+    A turn without names selects the controllers of the request. For a rollback, options that apply
+    only to updates are omitted (model/commands.py).
+    """
+    if turn.do == "split":
+        return split_options(request, turn)
+    selection: Json = {"names": turn.names} if turn.names else request.selection
+    if turn.do in ("look", "ask"):
+        return selection | request.place | turn.step
+    options = {option: value
+               for option, value in request.options.items() if option not in SELECTIONS}
+    if turn.step.get("state") == "rolled_back":
+        repeated = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
+        options = {option: value
+                   for option, value in options.items() if option in repeated
+                   or option == "to_revision"}
+    elif request.role == "rollback":
+        excluded = ("to_revision", "next_name", *(IMAGES if "images" in turn.step else ()))
+        options = {option: value for option, value in options.items() if option not in excluded}
+    if "pause_at" not in turn.step:
+        options.pop("nodes", None)
+    return options | selection | ({"_return_sizes": True} if request.report else {}) | turn.step
+
+
+def split_options(request: Request, turn: Turn) -> Json:
+    """Return the options of the module traffic_split for a turn."""
+    shared = {option: request.options[option] for option in ("deployment_label_key", "progress")
+              if option in request.options}
+    target = {option: value for option, value in request.traffic.items() if value}
+    return request.selection | request.place | shared | target | turn.step
+
+
+def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -> Json:
+    """Return the options of rollout_analysis for one controller and one analysis.
+
+    At 100%, there are no old pods for the comparison. The analysis then passes only if an earlier
+    analysis of the run has compared new and old pods of the controller. measured has the results
+    of this turn so far.
+    """
+    name = text(pair, "name")
+    compared = (name in release.history.compared
+                or any(result.get("old_pods") for result in measured
+                       if text(result, "name") == name))
+    old = mapping(release.history.summary.rollouts.get(name), "controller").get("replicas") or 0
+    default = {"on_no_old_pods": "pass" if compared and not old else "inconclusive"}
+    return (default | release.request.analyses[pair["analysis"]] | {"name": name}
+            | release.request.place)

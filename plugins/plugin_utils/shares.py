@@ -1,0 +1,51 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Validate the options of a split of the requests before the first write."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import plain
+
+Json = dict[str, t.Any]
+#: Valid options, each of which a call replaces by the validated option.
+VALID: Json = {"name": "any", "namespace": "any", "default_namespace": "any", "route": "any",
+               "weight": "1%"}
+
+
+def validate(traffic: Json, weights: t.Sequence[str]) -> t.Iterator[tuple[str, str]]:
+    """Yield each invalid option of the module traffic_split, with its error.
+
+    weights has the shares of the stages.
+    """
+    options = [*traffic.items(), *(("weight", weight) for weight in weights)]
+    for option, value in options:
+        # A GRPCRoute has no query parameters, so match depends on the kind.
+        kind = ({"route_kind": traffic["route_kind"]}
+                if option == "match" and "route_kind" in traffic else {})
+        if error := _error(plain({**VALID, **kind, option: value})):
+            yield option, error
+
+
+def _error(options: Json) -> str:
+    """Return the error of invalid options, or ""."""
+    from ansible_collections.baton.kubernetes.plugins.module_utils import task
+    from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
+        parse_traffic,
+    )
+
+    spec = {**task.TRAFFIC_OPTIONS, "default_namespace": {"type": "str"}}
+    validation = ArgumentSpecValidator(spec).validate(options)
+    if validation.error_messages:
+        return "; ".join(validation.error_messages)
+    try:
+        parse_traffic(validation.validated_parameters, {})
+    except RolloutError as error:
+        return ": ".join(filter(None, [error.what, error.why]))
+    return ""

@@ -1,0 +1,143 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Release with shares of the requests at the stages, on an API server that serves Gateway API."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import gateway_api
+import pytest
+import yaml
+from objects import eventually, role, versions
+from plays import CheckServer, Playbooks, kill_processes
+from test_traffic_split import Edge, is_plain, service
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "traffic-split.md"
+STAGES = ["10%", "20%", "50%", "100%"]
+
+
+class Shop:
+    """A controller with a route, and the playbooks, whose check records the route."""
+
+    def __init__(self, namespace, playbooks, server):
+        self.namespace, self.playbooks, self.server = namespace, playbooks, server
+        gateway_api.install(namespace)
+        for name in ("baton-traffic", "baton-stateful-sets"):
+            namespace.allow(role(name), name)
+        service(namespace)
+        #: The weights of each rule, and the numbers of old and new pods, at each check.
+        self.checks = []
+        server.actions = dict.fromkeys(STAGES, self.record)
+
+    def create(self, kind, replicas=10):
+        make = {"Deployment": self.namespace.make_deployment,
+                "StatefulSet": self.namespace.make_stateful_set,
+                "ReplicationController": self.namespace.make_primary}[kind]
+        make(replicas)
+        self.edge = Edge(self.namespace, kind)
+        self.edge.create()
+
+    def record(self):
+        weights = [[item["weight"] for item in rule["backendRefs"]] for rule in self.edge.rules()]
+        self.checks.append((weights, *versions(self.namespace)))
+
+    def release(self, **variables):
+        return self.playbooks.image_bump(**{"kind": self.edge.kind, "route": "edge", **variables})
+
+
+@pytest.fixture
+def shop(namespace, ansible_environment, tmp_path):
+    with CheckServer(namespace) as server:
+        yield Shop(namespace, Playbooks(ansible_environment, tmp_path, server), server)
+
+
+def documented_play(namespace):
+    """Return the playbook of the documentation, for the objects of the test."""
+    section = PAGE.read_text(encoding="utf-8").partition("\n## A canary of requests\n")[2]
+    (play,) = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
+    (variables,) = play["roles"]
+    variables |= {"image_bump_name": "foo", "image_bump_namespace": namespace.name,
+                  "image_bump_route": "edge", "image_bump_image": "myimage:v2",
+                  "image_bump_max_surge": "100%"}
+    return [play]
+
+
+def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace):
+    shop.create("Deployment")
+    shop.playbooks.write("play.yml", documented_play(namespace))
+
+    output = shop.playbooks.command("ansible-playbook", "play.yml")
+
+    testers = [1]
+    assert shop.checks == [
+        ([testers, [100, 0]], 9, 1), ([testers, [99, 1]], 9, 1), ([testers, [90, 10]], 8, 2),
+        ([[3]], 5, 5), ([[3]], 0, 10)]
+    assert is_plain(shop.edge) and versions(namespace) == (0, 10)
+    assert "Send 1% of the requests for foo to the new pods" in output
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicationController", "StatefulSet"])
+def test_failed_check_at_a_share_restores_the_route(shop, namespace, kind):
+    shop.create(kind, 4)
+    shop.server.failing_stages = {"50%"}
+
+    shop.release(succeeds=False, stages=["25%/1%", "50%/10%", "100%"])
+
+    assert shop.checks[-1][0] == [[90, 10]] and versions(namespace) == (4, 0)
+    assert is_plain(shop.edge)
+    data = shop.playbooks.report_data
+    assert data["outcome"] == "rolled_back"
+    assert [(stage["stage"], stage["traffic"]) for stage in data["stages"]] == [
+        ("25%", "1%"), ("50%", "10%")]
+
+
+@pytest.mark.full
+def test_killed_release_resumes_at_its_share(shop, namespace):
+    shop.create("Deployment", 4)
+    stages = ["25%/1%", "50%/40%", "100%"]
+    shop.server.unanswered_stages = {"50%"}
+    process = shop.playbooks.start(
+        "image_bump", image="myimage:v2", kind="Deployment", route="edge", stages=stages,
+        verify_tasks=["smoke.yml"])
+    eventually(lambda: shop.checks and shop.checks[-1][0] == [[60, 40]], "the check at 50%")
+    kill_processes(process)
+
+    shop.server.unanswered_stages = set()
+    before = len(shop.checks)
+    shop.release(stages=stages)
+
+    assert [weights for weights, *_pods in shop.checks[before:]] == [[[60, 40]]] * 2 + [[[3]]]
+    assert is_plain(shop.edge) and versions(namespace) == (0, 4)
+
+
+@pytest.mark.full
+def test_update_paused_at_a_share_is_completed_by_another_run(shop, namespace):
+    shop.create("Deployment", 4)
+
+    output = shop.release(stages="25%/5%")
+    assert "5% of the requests for foo go to the new pods" in output
+    assert shop.playbooks.report_data["outcome"] == "paused" and len(shop.edge.services()) == 2
+    shop.playbooks.image_bump(stages="100%", kind="Deployment")
+
+    assert is_plain(shop.edge) and versions(namespace) == (0, 4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("variables, message, is_unchanged", [
+    ({"route": ""}, "stages: 25%/1% is a share of the requests: give route", True),
+    ({"controller": "", "names": ["foo"]}, "of one controller: give controller", True),
+    ({"route": "absent"}, "The requests could not be split at stage 25% of foo: ", False),
+], ids=["no route", "names", "missing route"])
+def test_release_without_a_usable_route(shop, namespace, variables, message, is_unchanged):
+    shop.create("Deployment", 4)
+    before = {pod["metadata"]["uid"] for pod in namespace.pods()}
+
+    output = shop.release(succeeds=False, stages="25%/1%,100%", **variables)
+
+    assert message in " ".join(output.split())
+    assert versions(namespace) == (4, 0) and is_plain(shop.edge)
+    assert (before == {pod["metadata"]["uid"] for pod in namespace.pods()}) is is_unchanged

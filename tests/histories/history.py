@@ -644,8 +644,9 @@ class History(RuleBasedStateMachine):
         controllers = {kind: names for kind in KINDS if (names := self.world.names(kind))}
         if self.has_abandoned_migration and self.kind == "ReplicationController":
             controllers.pop("ReplicaSet", None)
-        if self.has_lost_record:
-            controllers = {self.kind: [self.name]}  # no task knows the other controllers
+        if self.has_lost_record:  # no task knows the other controllers of the kind
+            controllers[self.kind] = [name for name in controllers.get(self.kind, ())
+                                      if name == self.name]
         assert controllers == {self.kind: [self.name]}, f"these controllers exist: {controllers}"
         item = t.cast(Json, self.world.get(self.kind, self.name))
         template = item["spec"]["template"]

@@ -19,13 +19,13 @@ from routed_shop import CONTAINER, RoutedShop, count_of
 from traffic import reasons
 
 KIND = dataclasses.replace(DEPLOYMENT, pods=5)
-RATES = {"new": 100, "persistent": 700}
+RATES = {"new": 60, "persistent": 240}
 GOOD, BAD = "localhost/web:good-1", "localhost/web:errors"
-#: The analysis: at 8 requests/s, 150 samples take 19 s. The bad version (5% errors) has at most two
-#: of them with a probability of 2%, and the next measurement follows; the good version (0.03%) has
-#: four with a probability of 2e-7.
+#: The analysis: at 3 requests/s, 60 samples take 20 s. Of them, the bad version (5% errors) has two
+#: errors with a probability of 80%, and another measurement follows each second; the good version
+#: (0.03%) has two errors of 90 samples with a probability of 0.0004.
 ANALYSIS = {"window": "30s", "interval": "1", "count": 30, "inconclusive_limit": 29,
-            "metrics": [{"type": "success_rate", "min": 0.98, "min_samples": 150}]}
+            "metrics": [{"type": "success_rate", "min": 0.98, "min_samples": 60}]}
 LIMIT = 0.015
 
 

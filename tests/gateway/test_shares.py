@@ -21,8 +21,7 @@ from routed_shop import TESTERS, RoutedShop, WriteCounter, count_of
 from traffic import reasons, versions
 
 #: Requests per second. Envoy selects the version of each request, not of each connection.
-RATES = {"new": 150, "persistent": 650}
-REQUESTS = 50_000
+RATES = {"new": 60, "persistent": 240}
 #: Maximum distance from the requested share, in standard deviations. A correct Gateway exceeds
 #: three in one of 370 measurements, and four in one of 16,000.
 DEVIATIONS = 4
@@ -35,10 +34,11 @@ def deviations(share, answers):
     return (count_of("v2", answers) - expected) / math.sqrt(expected * (1 - share))
 
 
-@pytest.mark.parametrize("kind", [DEPLOYMENT, pytest.param(RC, marks=LONG),
-                                  pytest.param(STATEFUL_SET, marks=LONG)],
-                         ids=lambda kind: kind.name)
-def test_share_of_the_requests(kind, gateway, cluster, namespace, request):
+@pytest.mark.parametrize(("kind", "count"), [
+    pytest.param(DEPLOYMENT, 8_000, id="Deployment"),
+    *(pytest.param(kind, 50_000, id=f"{kind.name}-50000", marks=LONG)
+      for kind in (DEPLOYMENT, RC, STATEFUL_SET))])
+def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request):
     rows = request.config.stash[measured.ROWS]
     with RoutedShop(gateway, cluster, namespace, kind) as shop:
         shop.open()
@@ -50,14 +50,14 @@ def test_share_of_the_requests(kind, gateway, cluster, namespace, request):
             for share in (0.01, 0.1):
                 shop.split(weight=f"{share:.0%}", match=TESTERS)
                 windows.append((f"{share:.0%}", share, time.time()))
-                time.sleep(REQUESTS / sum(RATES.values()) + 2)
+                time.sleep(count / sum(RATES.values()) + 2)
             shop.split(state="restored")
             restored = time.time()
             assert shop.is_restored()
         begins = [begin for _title, _share, begin in windows]
         for (title, share, begin), end in zip(
                 windows, [begins[0] + 5, begins[2] - 3, restored - 3], strict=True):
-            answers = traffic.between(begin, end)[:REQUESTS]
+            answers = traffic.between(begin, end)[:count]
             rows.append(measured.Row("shares", (
                 title, kind.name, len(answers), count_of("v2", answers),
                 deviations(share, answers), sum(bool(answer.failure) for answer in answers))))
@@ -68,7 +68,7 @@ def test_share_of_the_requests(kind, gateway, cluster, namespace, request):
         by_pods, *shares = [row.cells for row in rows if row.cells[1] == kind.name][-3:]
         # Envoy selects the pods in turn, so that the share by pods has no standard deviation
         assert by_pods[3] / by_pods[2] == pytest.approx(0.25, abs=0.03)
-        assert all(cells[2] == REQUESTS and abs(cells[4]) < DEVIATIONS for cells in shares)
+        assert all(cells[2] == count and abs(cells[4]) < DEVIATIONS for cells in shares)
 
 
 #: Number of changes of the route.

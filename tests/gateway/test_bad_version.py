@@ -21,11 +21,13 @@ from traffic import reasons
 KIND = dataclasses.replace(DEPLOYMENT, pods=5)
 RATES = {"new": 60, "persistent": 240}
 GOOD, BAD = "localhost/web:good-1", "localhost/web:errors"
-#: The analysis: at 3 requests/s, 60 samples take 20 s. Of them, the bad version (5% errors) has two
-#: errors with a probability of 80%, and another measurement follows each second; the good version
-#: (0.03%) has two errors of 90 samples with a probability of 0.0004.
-ANALYSIS = {"window": "30s", "interval": "1", "count": 30, "inconclusive_limit": 29,
-            "metrics": [{"type": "success_rate", "min": 0.98, "min_samples": 60}]}
+#: The analysis: at 3 requests/s, 20 s have 60 samples. The delay excludes the requests before the
+#: split. Of 60 samples, the bad version (5% errors) has two errors with a probability of 80%, and
+#: another measurement follows each second; the good version (0.03%) has two errors with a
+#: probability of 0.0002.
+ANALYSIS = {"window": "20s", "initial_delay": "20s", "interval": "1", "count": 30,
+            "inconclusive_limit": 29,
+            "metrics": [{"type": "success_rate", "min": 0.98, "min_samples": 40}]}
 LIMIT = 0.015
 
 

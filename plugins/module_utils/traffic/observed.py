@@ -66,7 +66,7 @@ class Service:
 
     @property
     def base(self) -> str:
-        """The name of the Service whose requests are split, by the annotation, or ""."""
+        """The name of the Service whose requests are split, by the annotation alone, or ""."""
         name = text(self.annotations, SPLIT_OF)
         return name if is_name(name) else ""
 
@@ -162,11 +162,16 @@ class Route:
         """Whether each Gateway has observed the route since its last change."""
         return all(parent.is_current for parent in self.parents)
 
-    def owns(self, service: Service) -> bool:
-        """Return whether a split of this route has created the Service."""
-        return (self.uid in service.owner_uids and bool(service.base)
-                and service.name == split_name(self, service.base, service.selector,
-                                               service.ports))
+    def base_of(self, service: Service, names: t.Iterable[str]) -> str:
+        """Return which of the Services a Service of a split of this route splits, or "".
+
+        Only the name of a Service of a split proves that; its annotation may be forged or missing.
+        """
+        if self.uid not in service.owner_uids:
+            return ""
+        return next((base for base in filter(None, names)
+                     if service.name == split_name(self, base, service.selector, service.ports)),
+                    "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,10 +205,18 @@ class Observed:
     stores_mirror: bool = True
 
     @property
+    def bases(self) -> dict[str, str]:
+        """The Service whose requests are split, by the name of a Service of a split."""
+        record = self.route.record
+        names = (*self.route.services, *self.services, *([record.service] if record else ()))
+        bases = {name: self.route.base_of(service, (service.base, *names))
+                 for name, service in self.services.items()}
+        return {name: base for name, base in bases.items() if base}
+
+    @property
     def own(self) -> dict[str, Service]:
         """The Services that splits of the route have created."""
-        return {name: service for name, service in self.services.items()
-                if self.route.owns(service)}
+        return {name: self.services[name] for name in self.bases}
 
     @property
     def split_names(self) -> frozenset[str]:
@@ -232,7 +245,7 @@ class Observed:
     @property
     def base(self) -> str:
         """The name of the Service whose requests are split, or ""."""
-        bases = {self.own[name].base for name in self.named if name in self.own}
+        bases = {base for name, base in self.bases.items() if name in self.named}
         if len(bases) == 1:
             return bases.pop()
         return self.route.record.service if self.named and self.route.record else ""

@@ -211,7 +211,7 @@ def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
     """Raise RolloutError if an object of another client has the name of a Service of the split."""
     for creation in creations:
         service = observed.services[creation.name]
-        if not observed.route.owns(service) or service.is_deleting:
+        if service.name not in observed.bases or service.is_deleting:
             raise RolloutError(
                 f"the Service {service.name} is not the Service of this split",
                 where=observed.route.where, why="it is being deleted" if service.is_deleting else
@@ -276,8 +276,7 @@ def _restore(observed: Observed) -> Decision | None:
                     before=f"split of {record.service}")
     # | none, splitting | the rules name no Service of a split | set the record to restoring |
     if record is None or not record.is_restoring:
-        ended = record or Record(min(service.base for service in services.values()),
-                                 route.resource_version)
+        ended = record or Record(min(observed.bases.values()), route.resource_version)
         return Step(Action.ANNOTATE, route.name,
                     _patch(route, dataclasses.replace(ended, is_restoring=True)),
                     after="restoring")

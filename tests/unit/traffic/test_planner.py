@@ -265,6 +265,22 @@ def test_forged_marks_of_a_service_are_not_believed():
     assert world.rules == [rule(backend("foo-0123456789"))]
 
 
+@pytest.mark.parametrize("value", [None, "payments", *HOSTILE[:2]])
+@pytest.mark.parametrize("first", [SPLIT, MATCHING])
+def test_forged_or_removed_annotation_of_the_services_changes_nothing(first, value):
+    world = World(rule(backend("foo", 3)))
+    run(world, first)
+    for name in names_of(world):
+        item = world.services[name]
+        world.services[name] = {**item, "metadata": {
+            **item["metadata"], "annotations": {} if value is None else {SPLIT_OF: value}}}
+    changed = world.copy()
+    run(changed, dataclasses.replace(first, share=Share(20, 100)))
+    assert changed.rules[-1]["backendRefs"][-1]["weight"] == 20
+    run(world, RESTORED)
+    assert world.rules == [rule(backend("foo", 3))] and names_of(world) == []
+
+
 @pytest.mark.parametrize("rules, services, error", [
     ([rule(backend("bar"))], [], "no rule of the route sends requests to a Service of the old and"),
     ([rule(backend("foo")), rule(backend("baz"))], [service("baz")],

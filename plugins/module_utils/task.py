@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import shlex
 import sys
@@ -34,16 +35,17 @@ from .model import options
 from .model.errors import InternalError, NoSuchController, RolloutError
 from .model.fields import Json, escape_unprintable, map_texts
 from .model.kinds import KINDS, Module, module_of_kind
+from .model.observed import Controller
 from .model.options import parse_request
 from .model.request import Request
-from .overview import Overview, read_status
+from .overview import Overview, primary_name, read_status
 from .run import driver, fleet, places
 from .run.clock import Clock
 from .run.fleet_result import entry
 from .run.parent_process import ParentProcess
 from .traffic import request as traffic_request
 from .traffic import split_run
-from .traffic.observed import Versions
+from .traffic.follower import Follower
 from .traffic.reader import ClusterReader
 
 #: The options of each module.
@@ -199,7 +201,7 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
             result = _update_fleet(selected_fleet, groups, params, check_mode, is_read_only)
         else:
             request = requests[0]
-            result = _update_one(request, *groups[places.Place.of(request)], check_mode,
+            result = _update_one(request, groups[places.Place.of(request)], check_mode,
                                  is_read_only)
             if result:
                 result["results"] = [_entry(params, result)]
@@ -208,16 +210,17 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
     return result
 
 
-def _update_one(request: Request, flow: Flow, gateway: KubernetesGateway, check_mode: bool,
+def _update_one(request: Request, group: fleet.Group, check_mode: bool,
                 is_read_only: bool) -> Json | None:
+    flow, gateway, splits = group
     if is_read_only:
-        return driver.look(flow, request, gateway, Clock())
+        return driver.look(flow, request, gateway, Clock(), splits(True))
     if check_mode:
-        return driver.simulate(flow, request, gateway)
+        return driver.simulate(flow, request, gateway, splits(False))
     with ParentProcess() as parent:
         return driver.run(flow, request, gateway, Clock(),
                           lambda line: parent.print_line(f"{request.namespace} | {line}"),
-                          parent.reason_to_stop)
+                          parent.reason_to_stop, splits=splits(True))
 
 
 def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Json,
@@ -237,7 +240,8 @@ def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_
     """Return the flow and the gateway of one kind; the stack closes the gateway."""
     flow = choose(request)
     gateway = _gateway(params, request, flow, watches_pods, access)
-    return fleet.Group(flow, stack.enter_context(contextlib.closing(gateway)))
+    return fleet.Group(flow, stack.enter_context(contextlib.closing(gateway)),
+                       functools.partial(Follower, flow, gateway))
 
 
 def info(params: Json) -> Json:
@@ -326,6 +330,8 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
 def traffic(params: Json, check_mode: bool = False, diff: bool = False) -> Json:
     """Run the module traffic_split. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
+    if params["state"] == traffic_request.RESTORED:
+        params = _kind_to_restore(params)
     return _call_with_kind(
         lambda options_of_kind: _traffic(options_of_kind, check_mode, diff), params)
 
@@ -336,20 +342,41 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     flow = choose(request)
     closing = contextlib.closing(_gateway(params, request, flow))
     with closing as gateway, ParentProcess() as parent:
-        _refuse_missing_permissions(split_run.needs(split), request, gateway)
+        _refuse_missing_permissions(split_run.needs(split, request.kind), request, gateway)
 
-        def versions() -> Versions | None:
+        def subject() -> split_run.Subject:
+            gateway.look_up(primary_name(gateway.controllers(), request.name))
             if split.restores:
-                return None
-            primary, _observed, status = read_status(flow, request, gateway)
-            return split_run.versions(flow, primary, gateway, status)
+                return split_run.Subject(_primary(request, gateway))
+            primary, observed, status = read_status(flow, request, gateway)
+            versions = split_run.versions(flow, primary, gateway, status)
+            return split_run.Subject(observed.primary, versions)
 
-        result = split_run.run(split, split_run.RealObjects(split, gateway, versions), check_mode,
+        result = split_run.run(split, split_run.RealObjects(split, gateway, subject), check_mode,
                                lambda line: parent.print_line(f"{request.namespace} | {line}"),
                                parent.reason_to_stop, ClusterReader(gateway, request.namespace))
     if not diff:
         del result["diff"]
     return result
+
+
+def _kind_to_restore(params: Json) -> Json:
+    """Return the parameters of a restoration with the kind of the controller, if one exists.
+
+    The controller need not exist: a restoration only removes its annotation.
+    """
+    request = _read_only_request(params)
+    traffic_request.parse_traffic(params, request.connection)
+    if params.get("kind"):
+        return params
+    with contextlib.closing(_gateway(params, request, choose(request))) as gateway:
+        exists = _primary(request, gateway) is not None
+    return params if exists else {**params, "kind": _only_kind(params)}
+
+
+def _primary(request: Request, gateway: KubernetesGateway) -> Controller | None:
+    controllers = gateway.controllers()
+    return controllers.get(primary_name(controllers, request.name))
 
 
 def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:

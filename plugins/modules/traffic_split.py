@@ -20,8 +20,9 @@ description:
   - The task may be killed at any moment. Run it again to resume.
   - Changes of the route by other clients are kept. A change of the same rules by another client
     during the task ends the task with an error.
-  - Set O(state=restored) before the update resumes. Otherwise, all requests for the old pods go to
-    fewer and fewer pods, and fail after the last old pod.
+  - An annotation of the controller names the route. M(baton.kubernetes.rolling_update) therefore
+    restores the route before it updates the remaining pods, and takes all requests from the new
+    pods before a rollback. O(state=restored) restores the route alone.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -76,7 +77,7 @@ options:
       - With V(split), the rules of the route send O(weight) of the requests, and the requests of
         O(match), to the new pods.
       - With V(restored), the rules name the Service again, with its previous weight, and the two
-        Services are deleted. Needs no update in progress.
+        Services are deleted. Needs neither an update in progress nor the controller.
     type: str
     choices: [split, restored]
     default: split
@@ -208,7 +209,7 @@ EXAMPLES = r"""
     route: shop
     mirror: 10%
 
-- name: Send the requests to all pods again, before the update resumes
+- name: Send the requests to all pods again
   baton.kubernetes.traffic_split:
     name: shop
     kind: Deployment

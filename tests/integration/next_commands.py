@@ -82,7 +82,7 @@ SITES: dict[str, str] = {
     "flows/migration/back.py::plan_back": "not executed here: the same task again, which "
                                           "test_migration runs after each kill",
     "flows/migration/deployment_config.py::_differences": WARNS,
-    "flows/migration/deployment_config.py::_triggers_lost": WARNS,
+    "flows/migration/deployment_config.py::_lost_triggers": WARNS,
     "flows/migration/observed.py::parse_stored": SHOWS,
     "flows/migration/in_progress.py::commands": "not executed here: the same task again, which "
                                                 "test_migration runs after each kill",
@@ -137,9 +137,10 @@ SITES: dict[str, str] = {
     "traffic/causes.py::_gateway": SHOWS,
     "traffic/causes.py::_unready_pods": SHOWS,
     "traffic/causes.py::causes": PART,
+    "traffic/follower.py::follow": SAME + "see test_update_with_a_split",
     "traffic/planner.py::service_of_split": SHOWS,
     "traffic/request.py::kubectl": PART,
-    "traffic/split_run.py::read": SHOWS,
+    "traffic/split_run.py::absent_route": SHOWS,
     "run/driver.py::loop": SAME + "see test_driver",
     "run/driver.py::run": SAME + "see test_driver",
     "run/fleet.py::_next_command": "test_fleet_is_repeated_and_rolled_back_as_a_whole",

@@ -23,6 +23,9 @@ from kubernetes.client.exceptions import ApiException
 from objects import eventually, role
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
+    TRAFFIC_ROUTES,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
     SPLIT_OF,
     TRAFFIC_SPLIT,
@@ -62,6 +65,12 @@ class Edge:
 
     def annotations(self):
         return self.get()["metadata"].get("annotations") or {}
+
+    def controller_annotations(self):
+        group = "api/v1" if self.kind == "ReplicationController" else "apis/apps/v1"
+        controller = self.namespace.call(
+            "GET", f"/{group}/namespaces/{self.namespace.name}/{self.kind.lower()}s/foo")
+        return controller["metadata"].get("annotations") or {}
 
     def annotate(self, value, key=TRAFFIC_SPLIT):
         return self.patch({"metadata": {"annotations": {key: value}}})
@@ -150,7 +159,8 @@ def is_plain(edge):
     (entry,) = edge.rules()
     (backend,) = entry["backendRefs"]
     return ((backend["name"], backend["weight"]) == ("foo", 3) and not edge.services()
-            and TRAFFIC_SPLIT not in edge.annotations())
+            and TRAFFIC_SPLIT not in edge.annotations()
+            and TRAFFIC_ROUTES not in edge.controller_annotations())
 
 
 def endpoints(edge, name):
@@ -299,7 +309,7 @@ def test_task_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
             assert endpoints(edge, name)
         edge.split()
         assert edge.weights() == [[(old, 99), (new, 1)]]
-    assert kills == 5 and is_plain(edge)
+    assert kills == 6 and is_plain(edge)
 
 
 def test_rules_of_other_clients_are_kept(namespace):
@@ -378,7 +388,8 @@ def test_ad_hoc_command_splits_and_restores(namespace, ansible_environment, tmp_
     assert re.search(r'^\+ +"weight": 99$', plan.stdout, re.MULTILINE), plan.stdout
     result, done = adhoc("weight=1%")
     assert [step["action"] for step in result["steps"]] == [
-        step["action"] for step in planned["steps"]] == ["annotate", "create", "create", "update"]
+        step["action"] for step in planned["steps"]] == [
+            "annotate", "annotate", "create", "create", "update", "update"]
     assert f"localhost | {namespace.name} | annotate HTTPRoute edge: split of foo" in done.stderr
     assert [weight for _name, weight in edge.weights()[0]] == [99, 1]
     assert not adhoc("weight=1%")[0]["changed"]

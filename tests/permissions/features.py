@@ -138,6 +138,12 @@ def listed(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[Rule, ...]
     return tuple((kind.group, kind.resource, verbs) for kind in kinds)
 
 
+def split_rules(kind: Kind) -> tuple[Rule, ...]:
+    """Return the rules that traffic_split checks for a controller of the kind."""
+    return tuple(rule for route_kind in ROUTE_KINDS for rule in split_run.needs(
+        TrafficRequest("any", "any", "any", route_kind), kind))
+
+
 def features() -> list[Feature]:
     """Return all features, in the order of docs/reference/permissions.md."""
     of_update = [Feature(f"update-{kind.lower()}", f"Update a {kind}, or restart its pods.",
@@ -189,9 +195,7 @@ def features() -> list[Feature]:
                 (*listed(*UPDATED), *revisions, ("", "pods", ("list",)),
                  permissions.LOG_RULE)),
         Feature("traffic", "Split requests between old and new pods (traffic_split).",
-                (*listed(*UPDATED), *revisions,
-                 *(rule for kind in ROUTE_KINDS
-                   for rule in split_run.needs(TrafficRequest("any", "any", "any", kind))))),
+                (*(rule for kind in UPDATED for rule in split_rules(kind)), *revisions)),
         Feature("traffic-warnings",
                 "Warn of requests that a split does not reach, and report the Gateways.",
                 reader.OPTIONAL_PERMISSIONS, is_whole=False, base="traffic.yaml"),

@@ -162,6 +162,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.SOAK: (*documents(COMPLETE[object_meta.SOAK]), *HOSTILE),
     TRAFFIC_SPLIT: (*documents(COMPLETE[TRAFFIC_SPLIT]), *HOSTILE),
     SPLIT_OF: HOSTILE,
+    object_meta.TRAFFIC_ROUTES: (*(f"HTTPRoute/{name}" for name in (*NAMES, *PATHS)),
+                                 "HTTPRoute/payments,GRPCRoute/payments", *HOSTILE),
     SERVICE_NAME: HOSTILE,
     object_meta.RESTART: HOSTILE,
     object_meta.CHECKSUMS: ('{"configmap/shop": "0"}', '{"configmap/shop": 0}', *HOSTILE),

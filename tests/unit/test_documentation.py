@@ -157,6 +157,17 @@ def test_warnings_and_causes_of_a_traffic_split_are_documented():
         assert documented == [list(map(shown, row)) for row in rows] and len(rows) > 7
 
 
+def test_rows_of_a_split_that_follows_an_update_are_documented():
+    row = re.compile(r"^ *(?:# )?(\|(?: [^|-][^|]* \|){2,3})$", re.MULTILINE)
+    page, decisions = ((ROOT / path).read_text(encoding="utf-8") for path in (
+        "docs/how-to/traffic-split.md", "plugins/module_utils/traffic/follow.py"))
+    section = page.partition("\n## How a split follows the update\n")[2].partition("\n## ")[0]
+    heads = ("| the update | the route |", "| route | condition | step |")
+    documented = [line for line in row.findall(section) if line not in heads]
+
+    assert documented == row.findall(decisions) and len(documented) > 10
+
+
 @pytest.mark.parametrize("decision, page", [
     ("plugins/module_utils/release/batches.py", "docs/how-to/many-clusters.md"),
     ("plugins/module_utils/release/rollback_scope.py", "roles/image_bump/README.md"),

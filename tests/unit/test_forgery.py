@@ -113,7 +113,7 @@ OWN_KEYS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind
             "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers",
             "pods",
             "gitVersion", "columnDefinitions", "rows", "cells", "images",
-            "groups", "versions", "version"}
+            "groups", "versions", "version", "msg"}
 #: Functions of model/fields that read a field, under any imported name.
 _READING = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list", "_text",
             "_number"}

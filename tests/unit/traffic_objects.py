@@ -10,8 +10,15 @@ import dataclasses
 import json
 
 import pytest
+from builders import rc
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
+    TRAFFIC_ROUTES,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import (
+    Controller,
+    Pod,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import (
     PreconditionFailed,
     apply_patch,
@@ -96,6 +103,8 @@ class World:
         self.versions = versions
         #: Whether the API server stores the share of a mirror.
         self.stores_mirror = True
+        #: The controller; None after its deletion.
+        self.controller = rc("foo")
         #: The number of writes, for unique uids and versions.
         self.writes = 1
 
@@ -109,8 +118,13 @@ class World:
         """Return the state as text; resourceVersions count only in the record of the route."""
         metadata = {**self.route["metadata"], "resourceVersion": ""}
         uids = {name: item["metadata"]["uid"] for name, item in self.services.items()}
-        return json.dumps([{**self.route, "metadata": metadata}, uids, sorted(self.ready)],
-                          sort_keys=True)
+        return json.dumps([{**self.route, "metadata": metadata}, uids, sorted(self.ready),
+                           self.annotation], sort_keys=True)
+
+    @property
+    def annotation(self):
+        """The routes in the annotation of the controller, or None."""
+        return self.controller and self.controller["metadata"]["annotations"].get(TRAFFIC_ROUTES)
 
     def read(self, restores=False):
         slices = [{"metadata": {"labels": {SERVICE_NAME: name},
@@ -120,7 +134,8 @@ class World:
                        "ready": item["metadata"]["uid"] in self.ready}}]}
                   for name, item in self.services.items()]
         return Objects(self.route, tuple(self.services.values()), tuple(slices),
-                       None if restores else self.versions, self.stores_mirror)
+                       None if restores else self.versions, self.stores_mirror,
+                       self.controller and Controller.from_api(self.controller))
 
     def observed(self, request, is_drained=True):
         return self.read(request.restores).observed(is_drained)
@@ -146,8 +161,11 @@ class World:
                 return False
             del self.services[write.name]
             return True
-        assert isinstance(write, Patch) and write.kind == "HTTPRoute"
+        assert isinstance(write, Patch)
         try:
+            if write.kind != "HTTPRoute":
+                self.controller = apply_patch(self.controller, write)
+                return True
             item = apply_patch(self.route, write)
         except PreconditionFailed:
             return False

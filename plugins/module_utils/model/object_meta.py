@@ -49,6 +49,8 @@ TAKEOVER = "baton.kubernetes/takeover"
 #: On the growing controller, and at the end on the remaining controller: the record of the update,
 #: as JSON with outcome, from, to and time.
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
+#: On the primary: the routes with a traffic split of its requests (traffic/record.py).
+TRAFFIC_ROUTES = "baton.kubernetes/traffic-routes"
 #: On the pod template: makes the template of `state: restarted` differ from the previous template.
 RESTART = "baton.kubernetes/restart"
 #: On the pod template: the checksum of each ConfigMap and Secret of roll_on, as JSON.
@@ -59,9 +61,8 @@ HISTORY = "baton.kubernetes/history-of"
 MIGRATION = "baton.kubernetes/migration-of"
 #: Label that the Deployment controller sets on ReplicaSets and pods: a hash of the template.
 HASH_LABEL = "pod-template-hash"
-#: Label on the pods of a StatefulSet or DaemonSet: the ControllerRevision of their template. For a
-#: StatefulSet the value is its name; for a DaemonSet, a hash that is a label of the
-#: ControllerRevision as well.
+#: Label on the pods of a StatefulSet or DaemonSet: the ControllerRevision of their template, by its
+#: name for a StatefulSet; for a DaemonSet, by a hash that is also its label.
 POD_REVISION = "controller-revision-hash"
 #: Label on the pods of a DaemonSet: the generation of the template. The label is deprecated, but
 #: the DaemonSet controller still counts a pod with the current generation as updated. A recreated
@@ -84,7 +85,7 @@ HOLDER = "baton.kubernetes/holder"
 #: Annotations of an update in progress. The last step of the update removes all of them.
 UPDATE_ANNOTATIONS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_SPEC, PAUSED, TAKEOVER)
 #: Annotations that are not copied between primary and successor.
-NOT_COPIED = (*UPDATE_ANNOTATIONS, SOAK, LAST_ROLLOUT, PAUSED_FOR_MIGRATION,
+NOT_COPIED = (*UPDATE_ANNOTATIONS, SOAK, LAST_ROLLOUT, PAUSED_FOR_MIGRATION, TRAFFIC_ROUTES,
               "kubectl.kubernetes.io/last-applied-configuration")
 
 # Annotations of OpenShift on the ReplicationController of a rollout, and on its pods.
@@ -107,7 +108,6 @@ KUBECTL_SOURCE = "kubectl.kubernetes.io/update-source-id"
 KUBECTL_ORIGINAL = "kubectl.kubernetes.io/original-replicas"
 #: The API's limit for the annotations of an object, in bytes of all keys and values.
 MAX_ANNOTATIONS_SIZE = 256 * 1024
-
 #: Maximum length of a uid. The API server creates shorter uids.
 MAX_UID_LENGTH = 128
 

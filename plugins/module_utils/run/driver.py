@@ -24,7 +24,7 @@ from ..model.fields import Json
 from ..model.identity import did_you_mean
 from ..model.observed import Observed
 from ..model.request import Request
-from ..model.steps import AUTOSCALER, REVISION, Decision, Done, Handover, Step, Wait, Watch
+from ..model.steps import AUTOSCALER, REVISION, Decision, Done, Step, Wait, Watch
 from . import cleanup, image_drift, preflight
 from .clock import DEFAULT_INTERVALS, Clock, Intervals, SimulatedClock
 from .deadlines import (
@@ -36,6 +36,7 @@ from .deadlines import (
 )
 from .lease import Lease, user_and_host
 from .recorder import Recorder
+from .splits import NO_SPLITS, Splits, Tools, Turn
 
 if t.TYPE_CHECKING:
     from .soaking import Soaking
@@ -55,6 +56,7 @@ def run(
     print_line: t.Callable[[str], None] = lambda line: None,
     stop: t.Callable[[], str] = lambda: "",
     intervals: Intervals = DEFAULT_INTERVALS,
+    splits: Splits = NO_SPLITS,
 ) -> Json:
     """Update the controllers to the requested state, and return the task's result.
 
@@ -63,7 +65,7 @@ def run(
     driver calls stop before each step, and several times a second during a wait. Raises
     RolloutError with the steps so far.
     """
-    runner = _Run(flow, request, gateway, clock, print_line, stop, intervals)
+    runner = _Run(flow, request, gateway, clock, print_line, stop, intervals, splits)
     # Tests raise a BaseException in place of a kill, after which the client must send no request.
     try:
         result = runner.run()
@@ -87,20 +89,23 @@ def run(
         runner.lease.end_task()
 
 
-def simulate(flow: Flow, request: Request, real: Gateway) -> Json:
+def simulate(flow: Flow, request: Request, real: Gateway, splits: Splits = NO_SPLITS) -> Json:
     """Run the task in check mode, on a simulated cluster. Raises RolloutError as run() does."""
     from ..cluster.simulated import SimulatedGateway
 
     clock = SimulatedClock()
-    return run(flow, request, SimulatedGateway(real, clock.sleep, flow.model(real)), clock)
+    return run(flow, request, SimulatedGateway(real, clock.sleep, flow.model(real)), clock,
+               splits=splits)
 
 
-def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -> Json | None:
+def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
+         splits: Splits = NO_SPLITS) -> Json | None:
     """Return the task's result if the cluster is in the requested state, else None.
 
     Writes nothing and waits for nothing. Raises RolloutError as run() does.
     """
-    runner = _Run(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS)
+    runner = _Run(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS,
+                  splits)
     return runner.loop(is_read_only=True)
 
 
@@ -109,9 +114,9 @@ class _State:
 
     def __init__(self, flow: Flow, request: Request, gateway: Gateway, clock: Clock,
                  print_line: t.Callable[[str], None], stop: t.Callable[[], str],
-                 intervals: Intervals) -> None:
+                 intervals: Intervals, splits: Splits = NO_SPLITS) -> None:
         self.flow, self.request, self.gateway = flow, request, gateway
-        self.clock, self.stop = clock, stop
+        self.clock, self.stop, self.splits = clock, stop, splits
         self.recorder = Recorder(request, gateway, clock, print_line, intervals)
         self.deadlines = Deadlines(gateway, clock, intervals)
         self.attempts, self.memory = Attempts(), Memory(who=user_and_host())
@@ -121,6 +126,7 @@ class _State:
         self.image_drift = image_drift.ImageDrift(gateway, self.warn)
         self.start: Observed | None = None
         self.is_watching = False
+        self.tools = Tools(gateway, clock, self.recorder, self.lease.renew, stop, self.warn)
 
     def warn(self, warning: str) -> None:
         """Add a warning to the result, and print it as a progress line."""
@@ -145,6 +151,15 @@ class _State:
 
     def status(self, observed: Observed) -> RolloutStatus:
         return self.flow.status(self.request, observed)
+
+    def turn_of(self, observed: Observed, decision: Decision | None) -> Turn | None:
+        """Return the turn for the traffic splits; None if the primary names no route."""
+        return Turn.of(self.request, observed.primary, lambda: self.status(observed), decision)
+
+    def final_result(self, observed: Observed, message: str = "") -> Json:
+        """Return the result of a task without an error, with the shares of the requests."""
+        result, turn = self.result(observed, message), self.turn_of(observed, None)
+        return {**result, "msg": result["msg"] + (self.splits.describe(turn) if turn else "")}
 
     def result(self, observed: Observed, message: str = "") -> Json:
         """Return the task's result, with a summary of the status unless there is a message."""
@@ -215,11 +230,14 @@ class _Run(_State):
                 if self.memory.has_begun and self.clock.is_real:
                     self.image_drift.check(self.flow, self.request, observed, decision,
                                            self.status(observed))
-                if isinstance(decision, Done):
-                    return self.result(observed, "" if self.recorder.steps else decision.message)
+                due = self.turn_of(observed, decision)
+                due = due if due and decision and self.splits.is_due(due) else None
+                if isinstance(decision, Done) and not due:
+                    return self.final_result(
+                        observed, "" if self.recorder.steps else decision.message)
                 if is_read_only:
                     return None
-                if result := self.turn(observed, decision):
+                if result := self.turn(observed, decision, due):
                     return result
         except NoSuchController as error:
             error.was_deleted = self.memory.has_begun
@@ -243,25 +261,34 @@ class _Run(_State):
                 raise
             return None
 
-    def turn(self, observed: Observed, decision: Step | Wait | Watch | None) -> Json | None:
-        """Begin the run, wait, watch, or apply a step; return the result after the last step."""
-        was_idle, self.is_idle = self.is_idle, isinstance(decision, Wait) and decision.is_idle
+    def turn(self, observed: Observed, decision: Decision | None, due: Turn | None) -> Json | None:
+        """Begin the run, wait, watch, or apply a step; return the result after the last step.
+
+        due is the turn of the traffic splits if a route has to be changed first.
+        """
+        was_idle, self.is_idle = self.is_idle, (
+            isinstance(decision, Wait) and decision.is_idle and due is None)
         if was_idle and not (self.is_idle or self.memory.has_begun):
             raise concurrent_change_error(self.request)
         if decision is None or not (self.memory.has_begun or self.is_idle):
             self.begin(observed)
+        elif due:
+            self.splits.follow(due, self.tools)
+            self.deadlines.reset()
         elif isinstance(decision, Wait):
             self.wait(observed, decision)
         elif isinstance(decision, Watch):
             self.watch(observed)
-        elif self.apply(observed, decision) and decision.is_last:
-            return self.result(self.observe())
+        elif isinstance(decision, Step) and self.apply(observed, decision) and decision.is_last:
+            return self.final_result(self.observe())
         return None
 
     def begin(self, observed: Observed) -> None:
         """Check the permissions, acquire the Lease, and print warnings, before the first write."""
         responses = preflight.check_permissions(
             self.flow, self.request, self.gateway, self.memory, observed)
+        if turn := self.turn_of(observed, None):
+            self.splits.refuse_missing_permissions(turn)
         self.soaking.begin(self.request, self.status(observed))
         if self.request.lock:
             self.lease.acquire()
@@ -286,7 +313,7 @@ class _Run(_State):
         self.attempts.refuse_repetition(self.request, step)
         self.lease.renew()
         try:
-            is_applied, step = self.write(step)
+            is_applied, step = self.tools.write(step, self.memory)
         except RolloutError as error:
             if step.write.kind != REVISION:
                 raise
@@ -307,23 +334,6 @@ class _Run(_State):
         is_past_return = self.status(self.memory.observed).is_past_return
         self.recorder.record(step, may_wait=is_past_return)
         return True
-
-    def write(self, step: Step) -> tuple[bool, Step]:
-        """Return whether the write was accepted, and the step to report. Raises RolloutError.
-
-        The step of a handover reports the number of reparented pods.
-        """
-        if not isinstance(step.write, Handover):
-            return self.gateway.write(step.write), step
-
-        def may_continue() -> bool:
-            self.lease.renew()
-            return not self.stop()
-
-        count = self.gateway.hand_over(step.write, may_continue)
-        is_complete = count == len(step.write.pods)
-        self.memory.note_handover(self.clock.monotonic(), is_complete=is_complete)
-        return count > 0, dataclasses.replace(step, before=count)
 
     def wait(self, observed: Observed, wait: Wait) -> None:
         """Wait for a change in the cluster. Raises RolloutFailed after a deadline."""
@@ -351,6 +361,7 @@ class _Run(_State):
         error.next_command = next_commands(self.request, error, is_undone=True)
         self.recorder.print_line(f"{error.what}: rolling back")
         self.request = self.request.rollback_request()
+        self.tools = self.tools._replace(is_after_failure=True)
         self.deadlines.reset()
         self.attempts = Attempts()
         try:

@@ -32,6 +32,7 @@ from .clock import Clock, Intervals
 from .fleet_result import LISTED_LIMIT, entry, first_names, joint_result
 from .places import Place
 from .shared import SharedCluster
+from .splits import NO_SPLITS, Splits
 
 #: Options of a task for a single controller.
 SINGLE_OPTIONS = ("next_name", "definition", "src", "to_revision")
@@ -48,6 +49,8 @@ class Group(t.NamedTuple):
 
     flow: Flow
     gateway: KubernetesGateway
+    #: Return the traffic splits of a controller; the argument is False in check mode.
+    splits: t.Callable[[bool], Splits] = lambda is_real: NO_SPLITS
 
 
 #: The groups in the order of the updates.
@@ -186,7 +189,7 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
         name = fleet_run.name_in_namespace(request)
         return driver.run(shared.flow, request, shared.gateway_for(request.name), clock,
                           lambda line: print_line(f"{request.namespace} | {name}: {line}"),
-                          stop, INTERVALS)
+                          stop, INTERVALS, groups[Place.of(request)].splits(True))
 
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
         futures = [executor.submit(fleet_run.begin, request, update)
@@ -213,7 +216,8 @@ def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock
 
     def update(request: Request) -> Json:
         shared = fleet_run.shared[Place.of(request)]
-        return driver.simulate(shared.flow, request, shared.gateway_for(request.name))
+        return driver.simulate(shared.flow, request, shared.gateway_for(request.name),
+                               groups[Place.of(request)].splits(False))
 
     for request in fleet_run.remaining:
         fleet_run.begin(request, update)
@@ -243,7 +247,7 @@ class _FleetRun:
         #: updated.
         self._entries: dict[tuple[Place, str], Json] = {}
         for request in requests:
-            flow, gateway = groups[Place.of(request)]
+            flow, gateway, _splits = groups[Place.of(request)]
             is_idle = request.undoes and not flow.find(request, gateway).in_progress
             if why := fleet.why_skipped(request, gateway.controllers().get(request.name), is_idle):
                 self._skip(request, why)
@@ -251,7 +255,8 @@ class _FleetRun:
         def observe(request: Request) -> None:
             shared = self.shared[Place.of(request)]
             self._record(request, lambda request: driver.look(
-                shared.flow, request, shared.gateway_for(request.name), clock))
+                shared.flow, request, shared.gateway_for(request.name), clock,
+                groups[Place.of(request)].splits(True)))
 
         with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
             list(executor.map(observe, self.remaining))

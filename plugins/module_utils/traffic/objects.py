@@ -11,6 +11,7 @@ import typing as t
 
 from ..model.fields import Json, mapping, objects, text
 from ..model.object_meta import owner_uid
+from ..model.observed import Controller
 from ..model.patches import PreconditionFailed, apply_patch
 from ..model.steps import Create, Delete, Patch, Write
 from .observed import Observed, Route, Service, Versions
@@ -25,9 +26,11 @@ class Objects(t.NamedTuple):
     route: Json
     services: tuple[Json, ...]
     slices: tuple[Json, ...]
-    versions: Versions | None
+    versions: Versions | None = None
     #: Whether the API server stores the requested share of mirrored requests.
     stores_mirror: bool = True
+    #: The controller of the pods; None if it does not exist.
+    controller: Controller | None = None
 
     def observed(self, is_drained: bool) -> Observed:
         services = {service.name: service for service in map(Service.from_api, self.services)}
@@ -35,7 +38,7 @@ class Objects(t.NamedTuple):
             name for name in services
             if any(is_ready_for(services[name], endpoint_slice) for endpoint_slice in self.slices))
         return Observed(Route.from_api(self.route), services, ready, self.versions, is_drained,
-                        self.stores_mirror)
+                        self.stores_mirror, self.controller)
 
 
 def is_ready_for(service: Service, endpoint_slice: Json) -> bool:
@@ -52,14 +55,14 @@ class SimulatedObjects:
 
     def __init__(self, start: Objects) -> None:
         self._route = start.route
-        self._versions = start.versions
+        self._versions, self._controller = start.versions, start.controller
         self._stores_mirror = start.stores_mirror
         self._services = {item["metadata"]["name"]: item for item in start.services}
         self._slices = list(start.slices)
 
     def read(self) -> Objects:
         return Objects(self._route, tuple(self._services.values()), tuple(self._slices),
-                       self._versions, self._stores_mirror)
+                       self._versions, self._stores_mirror, self._controller)
 
     def write(self, write: Write) -> bool:
         """Apply a write; return False if a precondition fails."""
@@ -92,8 +95,10 @@ class SimulatedObjects:
             return self._services.pop(write.name, None) is not None
         elif isinstance(write, Patch) and write.kind == "Pod":
             self._label(write.name)
-        elif isinstance(write, Patch):
+        elif isinstance(write, Patch) and write.kind == self._route["kind"]:
             self._route = apply_patch(self._route, write)
+        elif isinstance(write, Patch):
+            self._controller = _patched(self._controller, write)
         return True
 
     def _label(self, name: str) -> None:
@@ -101,3 +106,12 @@ class SimulatedObjects:
         if versions is not None:
             self._versions = dataclasses.replace(versions, unlabeled=tuple(
                 pod for pod in versions.unlabeled if pod.name != name))
+
+
+def _patched(controller: Controller | None, write: Patch) -> Controller | None:
+    """Return the controller after a patch of its annotations. Raises PreconditionFailed."""
+    if controller is None:
+        raise PreconditionFailed
+    metadata = {"uid": controller.uid, "annotations": dict(controller.annotations)}
+    changed = apply_patch({"metadata": metadata}, write)
+    return dataclasses.replace(controller, annotations=changed["metadata"]["annotations"])

@@ -17,10 +17,10 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, number, objects, text
 from ..model.identity import HASH_LENGTH, digest, is_name
-from ..model.observed import Pod
+from ..model.observed import Controller, Pod
 from ..model.steps import Create
 from . import rules
-from .record import SPLIT_OF, TRAFFIC_SPLIT, Record, parse_record
+from .record import SPLIT_OF, TRAFFIC_SPLIT, Record, RouteName, parse_record, routes_of
 
 #: API group of the routes.
 GROUP = "gateway.networking.k8s.io"
@@ -143,6 +143,11 @@ class Route:
         return f"{self.kind} {self.namespace}/{self.name}"
 
     @property
+    def full_name(self) -> RouteName:
+        """The route as in the annotation of a controller."""
+        return RouteName(self.kind, self.name)
+
+    @property
     def record(self) -> Record | None:
         """The record of a split; None if missing or invalid."""
         return parse_record(self.annotations.get(TRAFFIC_SPLIT))
@@ -203,6 +208,14 @@ class Observed:
     is_drained: bool = False
     #: Whether the API server stores the requested share of mirrored requests.
     stores_mirror: bool = True
+    #: The controller of the pods; None if it does not exist.
+    controller: Controller | None = None
+
+    @property
+    def is_named_by_controller(self) -> bool:
+        """Whether the annotation of the controller names the route."""
+        return (self.controller is not None
+                and self.route.full_name in routes_of(self.controller.annotations))
 
     @property
     def bases(self) -> dict[str, str]:

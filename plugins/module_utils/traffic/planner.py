@@ -25,6 +25,8 @@ import typing as t
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
+from ..model.object_meta import TRAFFIC_ROUTES
+from ..model.observed import Controller
 from ..model.steps import (
     Action,
     Create,
@@ -40,7 +42,7 @@ from ..model.steps import (
 )
 from . import rules
 from .observed import Observed, Route, Service, Versions, pair_of
-from .record import TRAFFIC_SPLIT, Record
+from .record import MAX_ROUTES, TRAFFIC_SPLIT, Record, RouteName, routes_of
 from .request import TrafficRequest
 
 #: The wait for the Gateways after a change of the rules.
@@ -54,7 +56,7 @@ DRAIN = Wait("requests in progress have ended", is_condition=True)
 def plan(request: TrafficRequest, observed: Observed) -> Decision:
     """Return the next step, a wait or the end. Raises RolloutError."""
     if observed.versions is None:
-        return _restore(observed) or Done(f"{observed.route.name} has no traffic split")
+        return restore(observed)
     return _split(request, observed, observed.versions)
 
 
@@ -75,12 +77,17 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     plain = rules.restored(route.rules, service.name, route.namespace, observed.split_names, record)
     # | any | the API server does not store the share of `mirror` | error |
     divided = _divided(request, observed, plain, service.name, pair)
-    if record is None or record.service != service.name:
+    is_new = record is None or record.service != service.name
+    if is_new:
         # | none | a Gateway refuses the route | error |
         _refuse_problems(request, route)
+    # | any | the annotation of the controller does not name the route | annotate the controller |
+    if observed.controller and not observed.is_named_by_controller:
+        return _annotate(request, route, observed.controller)
+    if record is None or is_new:
         # | none | else | write the record to the route |
         new_record = Record(service.name, route.resource_version)
-        return Step(Action.ANNOTATE, route.name, _patch(route, new_record),
+        return Step(Action.ANNOTATE, route.name, patch_route(route, new_record),
                     after=f"split of {service.name}")
     # | splitting | an old pod lacks the label of its version | label the pod |
     if versions.unlabeled:
@@ -139,7 +146,7 @@ def _weigh(request: TrafficRequest, observed: Observed, record: Record,
         unweighted = rules.prepared(change.plain, change.service, route.namespace, change.pair)
         # | splitting | the rules do not name both Services | name both Services with weight 0 |
         if unweighted != list(route.rules):
-            return _update(route, target, unweighted, names)
+            return update_rules(route, target, unweighted, names)
         # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
         if not route.is_current:
             return GATEWAYS
@@ -150,7 +157,7 @@ def _weigh(request: TrafficRequest, observed: Observed, record: Record,
             return KNOWN
     # | splitting | the rules differ from the requested rules | write the rules and the record |
     if change.divided != list(route.rules) or target != record:
-        return _update(route, target, change.divided, names)
+        return update_rules(route, target, change.divided, names)
     # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
         return GATEWAYS
@@ -162,10 +169,10 @@ def _weigh(request: TrafficRequest, observed: Observed, record: Record,
                 f"{f', and copies of {request.mirror}' if request.mirror else ''}")
 
 
-def _update(route: Route, record: Record, changed: t.Sequence[Json],
-            names: t.Collection[str]) -> Step:
+def update_rules(route: Route, record: Record, changed: t.Sequence[Json],
+                 names: t.Collection[str]) -> Step:
     """Return the step that writes the rules and the record."""
-    return Step(Action.UPDATE, route.name, _patch(route, record, changed),
+    return Step(Action.UPDATE, route.name, patch_route(route, record, changed),
                 before=rules.describe(route.rules, names, route.namespace),
                 after=rules.describe(changed, names, route.namespace))
 
@@ -228,6 +235,18 @@ def _label(versions: Versions) -> Step:
     return Step(Action.ANNOTATE, pod.name, write, after=f"{versions.key}={versions.old}")
 
 
+def _annotate(request: TrafficRequest, route: Route, controller: Controller) -> Step:
+    """Return the step that adds the route to the annotation of the controller."""
+    routes = routes_of(controller.annotations)
+    if len(routes) >= MAX_ROUTES:
+        raise RolloutError(f"the requests of {MAX_ROUTES} routes are already split",
+                           where=f"{controller.kind} {route.namespace}/{controller.name}",
+                           why=f"they are {', '.join(map(str, routes))}",
+                           next_command="restore one of these routes")
+    return Step(Action.ANNOTATE, controller.name,
+                _patch_routes(controller, (*routes, route.full_name)), after=str(route.full_name))
+
+
 # A restoration
 
 def _restore_rules(observed: Observed) -> Decision:
@@ -248,7 +267,7 @@ def _restore_rules(observed: Observed) -> Decision:
         # | any | requests go to a split | send all requests to the Service, with the record |
         whole = rules.restored(route.rules, base, route.namespace, observed.split_names,
                                route.record, retained=observed.services)
-        return _update(route, record, whole, names)
+        return update_rules(route, record, whole, names)
     # | any | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
         return GATEWAYS
@@ -257,7 +276,7 @@ def _restore_rules(observed: Observed) -> Decision:
         return DRAIN
     # | any | the rules name a Service of a split | restore the rules |
     plain = rules.restored(route.rules, base, route.namespace, observed.split_names, route.record)
-    write = _patch(route, record, plain)
+    write = patch_route(route, record, plain)
     return Step(Action.RESTORE, route.name, write,
                 before=rules.describe(route.rules, names, route.namespace),
                 after=rules.describe(plain, names, route.namespace))
@@ -272,13 +291,13 @@ def _restore(observed: Observed) -> Decision | None:
         # | any | no Service of a split exists | remove the record |
         if record is None:
             return None
-        return Step(Action.RESTORE, route.name, _patch(route, None),
+        return Step(Action.RESTORE, route.name, patch_route(route, None),
                     before=f"split of {record.service}")
     # | none, splitting | the rules name no Service of a split | set the record to restoring |
     if record is None or not record.is_restoring:
         ended = record or Record(min(observed.bases.values()), route.resource_version)
         return Step(Action.ANNOTATE, route.name,
-                    _patch(route, dataclasses.replace(ended, is_restoring=True)),
+                    patch_route(route, dataclasses.replace(ended, is_restoring=True)),
                     after="restoring")
     # | restoring | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
@@ -295,7 +314,38 @@ def _restore(observed: Observed) -> Decision | None:
                 before=dict(service.selector))
 
 
-def _patch(route: Route, record: Record | None,
+def restore(observed: Observed) -> Decision:
+    """Return the next step of a restoration, a wait or the end. Raises RolloutError."""
+    route, controller = observed.route, observed.controller
+    if decision := _restore(observed):
+        return decision
+    # | none | the annotation of the controller names the route | remove it |
+    if controller and observed.is_named_by_controller:
+        return forget(controller, route.full_name)
+    return Done(f"{route.name} has no traffic split")
+
+
+def forget(controller: Controller, route: RouteName) -> Step:
+    """Return the step that removes the route from the annotation of the controller."""
+    routes = tuple(name for name in routes_of(controller.annotations) if name != route)
+    return Step(Action.RESTORE, controller.name, _patch_routes(controller, routes),
+                before=str(route))
+
+
+def _patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch:
+    """Return the patch of the annotation of a controller, if the annotation has not changed."""
+    annotations, path = controller.annotations, annotation(TRAFFIC_ROUTES)
+    operations = [test("/metadata/uid", controller.uid)]
+    if annotations:
+        operations.append(test(path, annotations.get(TRAFFIC_ROUTES)))
+    else:
+        operations += [test("/metadata/annotations", None), put("/metadata/annotations", {})]
+    operations.append(put(path, ",".join(map(str, routes))) if routes
+                      else {"op": "remove", "path": path})
+    return Patch(controller.name, tuple(operations), controller.kind)
+
+
+def patch_route(route: Route, record: Record | None,
            changed: t.Sequence[Json] | None = None) -> Patch:
     """Return the patch of the record and of the rules, if neither has changed."""
     stored = route.annotations.get(TRAFFIC_SPLIT)

@@ -16,11 +16,16 @@ import typing as t
 from ..model import annotation_values as values
 from ..model.fields import Json
 from ..model.identity import canonical, is_name
+from ..model.object_meta import TRAFFIC_ROUTES
 
 #: On the route: the record of the split, as JSON.
 TRAFFIC_SPLIT = "baton.kubernetes/traffic-split"
 #: On a Service of a split: the name of the Service that the route names without a split.
 SPLIT_OF = "baton.kubernetes/split-of"
+#: The kinds of routes whose backends have weights.
+ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
+#: Maximum number of routes in the annotation of a controller, and length of each.
+MAX_ROUTES, MAX_ROUTE_LENGTH = 8, 270
 #: Maximum weight of a backend in Gateway API.
 MAX_WEIGHT = 1_000_000
 #: Maximum number of rules of a route, matches of a rule, and conditions of a match (Gateway API).
@@ -67,6 +72,28 @@ def parse_record(text: t.Any) -> Record | None:
         return None
     return Record(stored["service"], stored["id"], stored["restoring"], tuple(weights),
                   tuple(match))
+
+
+class RouteName(t.NamedTuple):
+    """A route in the annotation of a controller: "HTTPRoute/shop"."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+def routes_of(annotations: t.Mapping[str, t.Any]) -> tuple[RouteName, ...]:
+    """Return the routes in the annotation of a controller; () if missing or invalid."""
+    text = annotations.get(TRAFFIC_ROUTES)
+    if not isinstance(text, str) or len(text) > MAX_ROUTES * MAX_ROUTE_LENGTH:
+        return ()
+    parts = [entry.partition("/") for entry in dict.fromkeys(text.split(","))]
+    if len(parts) > MAX_ROUTES or not all(
+            kind in ROUTE_KINDS and is_name(name) for kind, _slash, name in parts):
+        return ()
+    return tuple(RouteName(kind, name) for kind, _slash, name in parts)
 
 
 def are_matches(value: t.Any) -> bool:

@@ -16,11 +16,9 @@ from ..model.fields import Json
 from ..model.identity import is_name
 from ..model.options import ARGUMENT_SPEC as UPDATE_SPEC
 from ..model.options import duration
-from .record import are_matches
+from .record import ROUTE_KINDS, are_matches
 from .rules import Share
 
-#: The kinds of routes whose backends have weights.
-ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
 #: Seconds to wait for ready endpoints, and for the Gateways.
 TIMEOUT = 60
 #: The share without the option weight.

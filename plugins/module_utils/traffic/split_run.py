@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import typing as t
 
@@ -16,9 +17,10 @@ from ..flows.flow import Flow, RolloutStatus, Rule, own_live_pods
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, pairs
 from ..model.identity import digest
-from ..model.observed import Pod
+from ..model.kinds import Kind
+from ..model.observed import Controller, Pod
 from ..model.request import Request
-from ..model.steps import Action, Done, Step, Wait, Write, put
+from ..model.steps import Action, Decision, Done, Step, Wait, Write, put
 from ..run.clock import Clock, SimulatedClock
 from . import rules
 from .objects import SERVICE_NAME, Objects, SimulatedObjects
@@ -32,6 +34,8 @@ from .request import TrafficRequest
 POLL_INTERVAL, DRAIN_SECONDS = 0.5, 5.0
 #: Maximum number of consecutive writes with a failed precondition.
 MAX_REJECTIONS = 10
+#: Maximum number of steps with one action on one object; a split needs at most four.
+MAX_REPETITIONS = 10
 #: Rules for the Services of a split, and for the pods.
 _SERVICES: Rule = ("", "services", ("list", "create", "delete"))
 _PODS: Rule = ("", "pods", ("list", "patch"))
@@ -55,26 +59,40 @@ class Cluster(t.Protocol):
         """Do nothing, or in check mode, run the controllers."""
 
 
+class Subject(t.NamedTuple):
+    """The controller of a split, and the versions of its pods."""
+
+    #: None if the controller does not exist.
+    controller: Controller | None
+    #: None for a restoration.
+    versions: Versions | None = None
+
+
 class RealObjects:
     """The objects of a split in a cluster."""
 
     def __init__(self, request: TrafficRequest, gateway: KubernetesGateway,
-                 versions: t.Callable[[], Versions | None]) -> None:
-        self._request, self._gateway, self._versions = request, gateway, versions
+                 subject: t.Callable[[], Subject]) -> None:
+        self.request, self._gateway, self._subject = request, gateway, subject
         #: Whether the API server stores the share of a mirror; None before the first observation.
         self._stores_mirror: bool | None = None
 
     def read(self) -> Objects:
-        request = self._request
-        route = self._gateway.find(request.route_kind, request.route)
-        where = f"{request.route_kind} {request.namespace}/{request.route}"
+        route = self._gateway.find(self.request.route_kind, self.request.route)
         if route is None:
-            raise RolloutError("there is no such route, or the cluster does not serve Gateway API",
-                               where=where, next_command=f"{request.kubectl} get httproutes,"
-                                                         "grpcroutes")
+            route = self.absent_route()
         services = self._pages("services")
         slices = self._pages("endpointslices", SERVICE_NAME)
-        return Objects(route, services, slices, self._versions(), self._has_mirror(route))
+        subject = self._subject()
+        return Objects(route, services, slices, subject.versions, self._has_mirror(route),
+                       subject.controller)
+
+    def absent_route(self) -> Json:
+        """Return the object in place of a route that does not exist, or raise RolloutError."""
+        request = self.request
+        raise RolloutError("there is no such route, or the cluster does not serve Gateway API",
+                           where=f"{request.route_kind} {request.namespace}/{request.route}",
+                           next_command=f"{request.kubectl} get httproutes,grpcroutes")
 
     def write(self, write: Write) -> bool:
         return self._gateway.write(write)
@@ -88,7 +106,7 @@ class RealObjects:
         An API server with older CustomResourceDefinitions removes the fields of the share, and
         would mirror all requests.
         """
-        mirror = self._request.mirror
+        mirror = self.request.mirror
         if mirror is None or mirror.new == mirror.total:
             return True
         if self._stores_mirror is None:
@@ -98,7 +116,7 @@ class RealObjects:
 
     def _dry_run(self, changed: t.Sequence[Json]) -> tuple[Json, ...]:
         """Return the rules that the API server would store. Raises RolloutError."""
-        request = self._request
+        request = self.request
         path = (f"{self._gateway.collection(f'{request.route_kind.lower()}s')}/"
                 f"{quoted(request.route)}?dryRun=All")
         try:
@@ -114,7 +132,7 @@ class RealObjects:
         try:
             return tuple(self._gateway.http.pages(self._gateway.collection(resource), query)[0])
         except Refused as refused:
-            raise refused.as_error(f"namespace {self._request.namespace}") from refused
+            raise refused.as_error(f"namespace {self.request.namespace}") from refused
 
 
 def versions(flow: Flow, request: Request, gateway: KubernetesGateway,
@@ -151,11 +169,16 @@ class SplitRun:
     stop: t.Callable[[], str]
     reader: Reader = dataclasses.field(default_factory=NoReader)
     steps: list[Json] = dataclasses.field(default_factory=list)
+    #: Return the next decision for an observation. Raises RolloutError.
+    decide: t.Callable[[Observed], Decision] | None = None
     is_drained: bool = False
     #: The rules before the first and after the last observation.
     rules: list[tuple[Json, ...]] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     _rejections: int = 0
+    #: The number of applied steps by action and object.
+    _applied: collections.Counter[tuple[Action, str]] = dataclasses.field(
+        default_factory=collections.Counter)
     #: The weights that this task has written.
     _written: list[str] = dataclasses.field(default_factory=list)
     #: The current wait, and its start.
@@ -171,7 +194,8 @@ class SplitRun:
                 if reason := self.stop():
                     raise RolloutError(f"stopped ({reason})", where=observed.route.where,
                                        next_command="run the same task again")
-                decision = plan(self.request, observed)
+                decision = (self.decide(observed) if self.decide
+                            else plan(self.request, observed))
                 if isinstance(decision, Done):
                     return self._result(observed, decision)
                 if isinstance(decision, Step):
@@ -202,6 +226,11 @@ class SplitRun:
             self.clock.sleep(POLL_INTERVAL)
             return
         self._rejections = 0
+        self._applied[step.action, step.name] += 1
+        if self._applied[step.action, step.name] > MAX_REPETITIONS:
+            raise RolloutError(f"another client keeps undoing changes of the {step.write.kind} "
+                               f"{step.name}", where=route.where,
+                               next_command="find out who changes it, then run the same task again")
         if is_split:
             self._written.append(str(step.after))
             self.is_drained = False
@@ -265,10 +294,11 @@ class SplitRun:
                 "warnings": [*self.warnings, *(cause.sentence for cause in causes)]}
 
 
-def needs(request: TrafficRequest) -> tuple[Rule, ...]:
-    """Return the required permissions, in addition to those to read the controller."""
+def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
+    """Return the required permissions for a controller of the kind."""
+    controller: Rule = (kind.group, kind.resource, ("get", "list", "patch"))
     route: Rule = (GROUP, f"{request.route_kind.lower()}s", ("get", "patch"))
-    return (route, _SERVICES, _ENDPOINTS, *(() if request.restores else (_PODS,)))
+    return (controller, route, _SERVICES, _ENDPOINTS, *(() if request.restores else (_PODS,)))
 
 
 def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,

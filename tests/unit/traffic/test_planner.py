@@ -31,6 +31,9 @@ from traffic_objects import (
 )
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
+    TRAFFIC_ROUTES,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Action,
     Done,
@@ -46,9 +49,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner i
     plan,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
+    MAX_ROUTES,
     SPLIT_OF,
     TRAFFIC_SPLIT,
     parse_record,
+    routes_of,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
@@ -83,7 +88,8 @@ def test_steps_of_a_split_and_of_its_restoration():
     old, new = names_of(world)
 
     assert steps == [
-        ("annotate", "HTTPRoute"), ("create", "Service"), ("create", "Service"),
+        ("annotate", "ReplicationController"), ("annotate", "HTTPRoute"),
+        ("create", "Service"), ("create", "Service"),
         f"the Service {old} of the old pods has a ready endpoint",
         ("update", "HTTPRoute"), "each Gateway has observed the route", KNOWN.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
@@ -99,8 +105,9 @@ def test_steps_of_a_split_and_of_its_restoration():
     assert actions(world, RESTORED) == [
         ("update", "HTTPRoute"), "each Gateway has observed the route", DRAIN.until,
         ("restore", "HTTPRoute"), "each Gateway has observed the route",
-        ("delete", "Service"), ("delete", "Service"), ("restore", "HTTPRoute")]
-    assert world.rules == [rule(backend("foo", 3))]
+        ("delete", "Service"), ("delete", "Service"), ("restore", "HTTPRoute"),
+        ("restore", "ReplicationController")]
+    assert world.rules == [rule(backend("foo", 3))] and world.annotation is None
     assert planned(world, RESTORED) == Done("edge has no traffic split")
 
 
@@ -145,6 +152,7 @@ def test_old_pods_without_the_label_get_the_label():
     lonely = (pod("foo-1", labels={"app": "foo"}), pod("foo-2", labels={"app": "foo"}))
     world = World(versions=dataclasses.replace(VERSIONS, unlabeled=lonely))
     world.write(planned(world).write)
+    world.write(planned(world).write)
 
     write = planned(world).write
     assert (write.kind, write.name, write.operations) == ("Pod", "foo-1", (
@@ -169,7 +177,8 @@ def test_name_of_a_service_is_a_valid_label():
 
     assert len({item["name"] for item in world.rules[0]["backendRefs"]}) == 3
     assert all(len(item["name"]) == 63 for item in world.rules[0]["backendRefs"])
-    assert actions(world, RESTORED)[-1] == ("restore", "HTTPRoute")
+    assert actions(world, RESTORED)[-2:] == [("restore", "HTTPRoute"),
+                                             ("restore", "ReplicationController")]
     assert world.rules == [rule(backend(long))]
 
 
@@ -216,6 +225,7 @@ def test_restoration_waits_for_the_service_or_reports_that_it_is_missing():
 def test_service_of_another_client_is_never_used_or_deleted():
     """A Service with the name, but with another selector, is not the Service of the split."""
     world = World()
+    world.write(planned(world).write)
     world.write(planned(world).write)
     created = planned(world).write
     name = created.name
@@ -292,6 +302,57 @@ def test_forged_or_removed_annotation_of_the_services_changes_nothing(first, val
 def test_routes_that_cannot_be_split_are_refused_before_the_first_write(rules, services, error):
     with pytest.raises(RolloutError, match=error):
         planned(World(*rules, services=services))
+
+
+def test_annotation_of_the_controller_is_the_first_step_and_the_last():
+    world = World()
+    (operation,) = planned(world).write.operations[-1:]
+    assert (operation["op"], operation["value"]) == ("add", "HTTPRoute/edge")
+    world.controller["metadata"]["annotations"] = {TRAFFIC_ROUTES: "GRPCRoute/other"}
+    run(world, SPLIT)
+    assert world.annotation == "GRPCRoute/other,HTTPRoute/edge"
+    world.controller["metadata"]["annotations"] = {}
+    assert planned(world).write.kind == "ReplicationController", "another client removed it"
+    run(world, SPLIT)
+    run(world, RESTORED)
+    assert world.annotation is None
+
+
+def test_another_split_is_restored_without_the_annotation():
+    """The task that replaces the split needs the annotation."""
+    world = World()
+    run(world, SPLIT)
+    world.versions = dataclasses.replace(VERSIONS, old="bbb", new="ccc", labels=(
+        LABELS[1], {**LABELS[1], KEY: "ccc"}))
+    assert ("restore", "ReplicationController") not in actions(world, SPLIT)
+    assert world.annotation == "HTTPRoute/edge"
+
+
+def test_route_is_restored_without_its_controller():
+    world = World()
+    run(world, SPLIT)
+    world.controller = None
+    assert ("restore", "HTTPRoute") in actions(world, RESTORED)
+
+
+def test_number_of_routes_is_limited():
+    world = World()
+    world.controller["metadata"]["annotations"][TRAFFIC_ROUTES] = ",".join(
+        f"HTTPRoute/r{number}" for number in range(MAX_ROUTES))
+    with pytest.raises(RolloutError, match="the requests of 8 routes are already split"):
+        planned(world)
+
+
+@pytest.mark.parametrize("text", [
+    None, "HTTPRoute", "HTTPRoute/", "Secret/db", "HTTPRoute/../x", "HTTPRoute/a,",
+    "HTTPRoute/a, HTTPRoute/b", ",".join(f"HTTPRoute/r{number}" for number in range(9)), *HOSTILE])
+def test_invalid_annotations_name_no_route(text):
+    assert routes_of({} if text is None else {TRAFFIC_ROUTES: text}) == ()
+
+
+def test_valid_annotations_name_each_route_once():
+    assert routes_of({TRAFFIC_ROUTES: "HTTPRoute/a,GRPCRoute/a,HTTPRoute/a"}) == (
+        ("HTTPRoute", "a"), ("GRPCRoute", "a"))
 
 
 def test_service_is_selected_by_name():

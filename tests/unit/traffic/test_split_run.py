@@ -75,21 +75,22 @@ def test_result_of_a_split_and_of_its_restoration():
     unweighted = ", ".join(["foo 3", *sorted([f"{old} 0", f"{new} 0"])])
     assert result["changed"] and result["weight"] == "1%"
     assert [(step["action"], step["from"], step["to"]) for step in result["steps"]] == [
-        ("annotate", None, "split of foo"),
+        ("annotate", None, "HTTPRoute/edge"), ("annotate", None, "split of foo"),
         ("create", None, {"app": "foo", KEY: "aaa"}), ("create", None, {"app": "foo", KEY: "bbb"}),
         ("update", "foo 3", unweighted),
         ("update", unweighted, ", ".join(["foo 0", *sorted([f"{old} 99", f"{new} 1"])]))]
     assert result["diff"]["before"] == {"rules": [rule(backend("foo", 3))]}
     assert result["diff"]["after"] == {"rules": cluster.world.rules}
-    assert cluster.lines[0] == "annotate HTTPRoute edge: split of foo"
-    assert cluster.lines[1] == f"create Service {old}: app=foo,{KEY}=aaa"
+    assert cluster.lines[:2] == ["annotate ReplicationController foo: HTTPRoute/edge",
+                                 "annotate HTTPRoute edge: split of foo"]
+    assert cluster.lines[2] == f"create Service {old}: app=foo,{KEY}=aaa"
     assert not cluster.run()["changed"]
 
     cluster.request = RESTORED
     start = cluster.clock.now
     restored = cluster.run()
     assert [step["action"] for step in restored["steps"]] == [
-        "update", "restore", "delete", "delete", "restore"]
+        "update", "restore", "delete", "delete", "restore", "restore"]
     assert (restored["services"], restored["weight"]) == ([], None)
     assert f"edge: waiting until {DRAIN.until}" in cluster.lines
     assert cluster.clock.now - start >= split_run.DRAIN_SECONDS
@@ -173,7 +174,7 @@ def test_timeout_names_the_wait_and_the_command_that_restores():
     with pytest.raises(RolloutError, match="timed out after 7 s, waiting until the Service foo-"
                        ) as failed:
         cluster.run()
-    assert len(failed.value.progress["steps"]) == 3 and failed.value.progress["changed"]
+    assert len(failed.value.progress["steps"]) == 4 and failed.value.progress["changed"]
     assert failed.value.next_command.startswith("run the same task again, or:\nansible localhost")
 
 
@@ -203,7 +204,7 @@ def test_writes_that_are_always_rejected_end_the_task():
     cluster = Cluster(World(), SPLIT)
     attempts = []
     cluster.write = lambda write: attempts.append(write)
-    with pytest.raises(RolloutError, match="the HTTPRoute edge was changed before each of 11 wri"):
+    with pytest.raises(RolloutError, match="foo was changed before each of 11 writes"):
         cluster.run()
     assert len(attempts) == split_run.MAX_REJECTIONS + 1
 

@@ -1,0 +1,110 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The interface between a run and the traffic splits of its controller.
+
+A traffic split has a Service of the old and a Service of the new pods. An update removes the pods
+of one of the two, so the driver changes the route first. traffic/follower.py implements the
+interface; task.py connects both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..cluster.gateway import Gateway
+from ..flows.flow import Memory, RolloutStatus
+from ..model import object_meta
+from ..model.observed import Controller
+from ..model.request import Request
+from ..model.steps import Decision, Handover, Step
+from .clock import Clock
+from .recorder import Recorder
+
+
+class Turn(t.NamedTuple):
+    """The observation of a turn of the loop, and the decision that has not been applied yet."""
+
+    request: Request
+    primary: Controller
+    status: RolloutStatus
+    #: None before the Lease is acquired, and at the end of the task.
+    decision: Decision | None
+
+    @classmethod
+    def of(cls, request: Request, primary: Controller | None,
+           status: t.Callable[[], RolloutStatus], decision: Decision | None) -> Turn | None:
+        """Return the turn; None if the annotation of the primary names no route."""
+        if primary is None or object_meta.TRAFFIC_ROUTES not in primary.annotations:
+            return None
+        return cls(request, primary, status(), decision)
+
+
+class Tools(t.NamedTuple):
+    """The parts of a run with which it writes."""
+
+    gateway: Gateway
+    clock: Clock
+    recorder: Recorder
+    #: Renew the Lease. Raises RolloutError if another task has taken it.
+    renew: t.Callable[[], None]
+    #: Return why the task has to stop, or "".
+    reason_to_stop: t.Callable[[], str]
+    #: Add a warning to the result.
+    warn: t.Callable[[str], None]
+    #: Whether the task rolls back a failed update.
+    is_after_failure: bool = False
+
+    def stop(self) -> str:
+        """Renew the Lease, and return why the task has to stop, or "". Raises RolloutError."""
+        self.renew()
+        return self.reason_to_stop()
+
+    def write(self, step: Step, memory: Memory) -> tuple[bool, Step]:
+        """Return whether the write was accepted, and the step to report. Raises RolloutError.
+
+        The step of a handover reports the number of reparented pods.
+        """
+        if not isinstance(step.write, Handover):
+            return self.gateway.write(step.write), step
+        count = self.gateway.hand_over(step.write, lambda: not self.stop())
+        is_complete = count == len(step.write.pods)
+        memory.note_handover(self.clock.monotonic(), is_complete=is_complete)
+        return count > 0, dataclasses.replace(step, before=count)
+
+
+class Splits(t.Protocol):
+    """The traffic splits of a controller."""
+
+    def refuse_missing_permissions(self, turn: Turn) -> None:
+        """Raise RolloutError if the task would have to change a route without permission."""
+
+    def is_due(self, turn: Turn) -> bool:
+        """Return whether a route has to be changed before the decision is applied."""
+
+    def follow(self, turn: Turn, tools: Tools) -> None:
+        """Change the routes, and wait for the Gateways. Raises RolloutError."""
+
+    def describe(self, turn: Turn) -> str:
+        """Return the share of the requests for the new pods, for the end of a message, or ""."""
+
+
+class NoSplits:
+    """The splits of a run that follows none."""
+
+    def refuse_missing_permissions(self, turn: Turn) -> None:
+        return
+
+    def is_due(self, turn: Turn) -> bool:
+        return False
+
+    def follow(self, turn: Turn, tools: Tools) -> None:
+        return
+
+    def describe(self, turn: Turn) -> str:
+        return ""
+
+
+NO_SPLITS = NoSplits()

@@ -1,0 +1,153 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide how a traffic split follows the update of its controller. Pure.
+
+An update to the end removes all pods of the Service of the old pods, and a rollback all pods of the
+Service of the new pods. The route therefore changes first: before an update to the end, the route
+names its own Service again; before a rollback, the new pods get no requests, so that a defective
+version answers none while its pods are replaced.
+
+Any user with annotate permission can name any route in the annotation of the controller. A split
+is changed only if its Services select pods of the controller.
+
+docs/how-to/traffic-split.md has the rows; a test compares them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..flows.flow import RolloutStatus
+from ..model.fields import number, objects
+from ..model.kinds import StrEnum
+from ..model.request import Request
+from ..model.steps import Decision, Done, Step
+from ..model.template import labels_of
+from . import rules
+from .observed import Observed, pair_of
+from .planner import GATEWAYS, forget, restore, update_rules
+from .record import Record
+from .rules import Share
+
+#: The share of the new pods during a rollback.
+NOTHING = Share(0, 100)
+
+
+class Goal(StrEnum):
+    """The state of the route that the next step of an update requires."""
+
+    ANY = "any"
+    OLD_ONLY = "no requests for the new pods"
+    RESTORED = "restored"
+
+
+def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) -> Goal:
+    """Return the required state of the route before a decision of the update."""
+    # | no update is in progress, or its pods are reparented | restored |
+    if status.phase == "complete" or status.is_past_return:
+        return Goal.RESTORED
+    if request.undoes:
+        # | a rollback, before its last step | no requests for the new pods |
+        # | a rollback, at its last step | restored |
+        is_end = isinstance(decision, Step) and (decision.is_end or decision.is_last)
+        return Goal.RESTORED if is_end else Goal.OLD_ONLY
+    # | an update to a pause with old pods | any |
+    if keeps_old_pods(request, status):
+        return Goal.ANY
+    # | an update to the end | restored |
+    return Goal.RESTORED
+
+
+def keeps_old_pods(request: Request, status: RolloutStatus) -> bool:
+    """Return whether the task ends at a pause with old pods.
+
+    A pause at fewer new pods than exist keeps the existing new pods.
+    """
+    if request.pause_at is None or status.goal is None:
+        return False
+    new_pods = status.new.replicas if status.new else 0
+    return max(request.pause_at.resolve(status.goal, round_up=True), new_pods) < status.goal
+
+
+def plan(goal: Goal, name: str, observed: Observed) -> Decision:
+    """Return the next step towards the goal, a wait or the end. Raises RolloutError.
+
+    name is the name of the controller.
+    """
+    controller = observed.controller
+    # | any | the split is not of this controller | remove the route from the annotation |
+    if controller and not is_of_controller(observed):
+        if observed.is_named_by_controller:
+            return forget(controller, observed.route.full_name)
+        return Done(f"{observed.route.name} has no traffic split of {name}")
+    # | restored | else | the rows of a restoration |
+    return _old_only(name, observed) if goal is Goal.OLD_ONLY else restore(observed)
+
+
+def is_of_controller(observed: Observed) -> bool:
+    """Return whether a Service of a split, or of its record, selects pods of the controller.
+
+    The selector of a Service of a split has one label that the template lacks, or has with another
+    value: the label of the version.
+    """
+    if observed.controller is None:
+        return True
+    labels = labels_of(observed.controller.template)
+    record = observed.route.record
+    base = observed.services.get(record.service) if record else None
+    return (any(len(service.selector.items() - labels.items()) <= 1 < len(service.selector)
+                for service in observed.own.values())
+            or (base is not None and base.selects(labels)))
+
+
+def _old_only(name: str, observed: Observed) -> Decision:
+    """Return the next step of the goal that the new pods get no requests."""
+    route = observed.route
+    # | no requests for the new pods | no requests go to a split | done |
+    done = Done(f"no requests of {route.name} go to the new pods of {name}")
+    if not rules.has_requests(route.rules, observed.split_names, route.namespace):
+        return done
+    # | no requests for the new pods | the old pods are unknown or not ready | as restored |
+    # The new pods need no ready endpoint, because they may be defective.
+    pair = _known_pair(observed)
+    if pair is None or pair.old not in observed.ready:
+        return restore(observed)
+    base, record = observed.base, route.record or Record(observed.base, route.resource_version)
+    plain = rules.restored(route.rules, base, route.namespace, observed.split_names, route.record)
+    divided = rules.split(plain, base, route.namespace, pair, NOTHING, ())
+    # | no requests for the new pods | the new pods get requests | write the rules: weight 0 |
+    if divided != list(route.rules):
+        target = dataclasses.replace(
+            record, weights=rules.weights_of(plain, base, route.namespace), match=())
+        return update_rules(route, target, divided, {base, *pair})
+    # | no requests for the new pods | a Gateway has not observed the rules | wait |
+    # | no requests for the new pods | else | done |
+    return done if route.is_current else GATEWAYS
+
+
+def _known_pair(observed: Observed) -> rules.Pair | None:
+    """Return the Services of the old and of the new pods; None if they are not certain."""
+    service = observed.services.get(observed.base)
+    record = observed.route.record
+    if service is None or observed.versions is None or (record and record.is_restoring):
+        return None
+    pair = rules.Pair(*(creation.name for creation in pair_of(observed.route, service,
+                                                              observed.versions)))
+    return pair if observed.split_names <= set(pair) <= observed.own.keys() else None
+
+
+def share_of(observed: Observed) -> str:
+    """Return the share of the requests for the new pods, such as "1%", or "" if it is uncertain.
+
+    A split names the Service of the new pods last.
+    """
+    route, services = observed.route, observed.own
+    shares = set()
+    for rule in route.rules:
+        weights = [number(backend, "weight", 1) for backend in objects(rule, "backendRefs")
+                   if rules.service_of(backend, route.namespace) in services]
+        if len(weights) > 1 and sum(weights) > 0:
+            shares.add(str(Share(weights[-1], sum(weights))))
+    return shares.pop() if len(shares) == 1 else ""

@@ -1,0 +1,185 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Let the traffic splits of a controller follow its update: the interface run/splits.py.
+
+The annotation of the controller names the routes. A run without the annotation sends no request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import typing as t
+
+from ..cluster.gateway import Gateway
+from ..cluster.kubernetes import KubernetesGateway
+from ..explain import permissions
+from ..flows.flow import Flow, Rule
+from ..model import object_meta
+from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.request import Request
+from ..model.steps import Write
+from ..run.splits import Tools, Turn
+from . import split_run
+from .follow import Goal, goal_of, is_of_controller, plan, share_of
+from .objects import Objects, SimulatedObjects
+from .observed import GROUP, Versions
+from .record import ROUTE_KINDS, RouteName, routes_of
+from .request import TrafficRequest
+
+#: Rules for the Services of a split and the pods, to change a route during an update.
+_RULES: tuple[Rule, ...] = (("", "services", ("list", "delete")),
+                            ("discovery.k8s.io", "endpointslices", ("list",)),
+                            ("", "pods", ("list",)))
+#: Maximum number of times that a run changes the routes: an update needs two.
+MAX_CHANGES = 5
+
+
+class Follower:
+    """The traffic splits of one controller during one run."""
+
+    def __init__(self, flow: Flow, real: KubernetesGateway, is_real: bool = True) -> None:
+        """Initialize without a request; is_real is False in check mode."""
+        self._flow, self._real, self._is_real = flow, real, is_real
+        #: The simulated objects of check mode.
+        self._simulated: dict[RouteName, SimulatedObjects] = {}
+        #: Goals that need no further change, each with the text of the annotation.
+        self._closed: set[tuple[Goal, str]] = set()
+        self._changes = 0
+
+    def refuse_missing_permissions(self, turn: Turn) -> None:
+        routes = routes_of(turn.primary.annotations)
+        is_needed = self._goal(turn) is not Goal.ANY or turn.request.rolls_back
+        rules = self._real.rules() if routes and is_needed and self._is_real else None
+        if rules is None:
+            return
+        needs = [*dict.fromkeys((GROUP, f"{route.kind.lower()}s", ("get", "patch"))
+                                for route in routes), *_RULES]
+        if missing := permissions.missing(rules, needs):
+            names = " and ".join(map(str, routes))
+            raise RolloutError(
+                f"the requests of {names} are split between the old and the new pods, and "
+                "permissions to follow the update are missing; nothing was changed",
+                where=turn.request.where, why=f"not allowed: {missing}",
+                next_command=("ask for the Role baton-traffic in docs/reference/permissions.md, "
+                              "or let a user with that Role restore the route:",
+                              *(_split_request(turn.request, route).restore_command
+                                for route in routes)))
+
+    def is_due(self, turn: Turn) -> bool:
+        goal = self._goal(turn)
+        return (goal is not Goal.ANY and bool(routes_of(turn.primary.annotations))
+                and (goal, _text(turn)) not in self._closed)
+
+    def follow(self, turn: Turn, tools: Tools) -> None:
+        goal, has_failed = self._goal(turn), False
+        for route in routes_of(turn.primary.annotations):
+            try:
+                self._run(goal, route, turn, tools)
+            except RolloutError as error:
+                if tools.stop() or (goal is Goal.RESTORED and not tools.is_after_failure):
+                    raise
+                has_failed = True
+                reason = "; ".join(filter(None, (error.what, error.why)))
+                tools.warn(f"{route} could not be changed, and the rollback of the pods continues: "
+                           f"{reason}. Next: {_split_request(turn.request, route).restore_command}")
+        if has_failed or goal is Goal.OLD_ONLY:
+            self._closed.add((goal, _text(turn)))
+        self._changes += 1
+        if self._changes > MAX_CHANGES:
+            raise RolloutError(
+                f"another client keeps writing the annotation {object_meta.TRAFFIC_ROUTES}",
+                where=turn.request.where,
+                next_command=("find out who changes it, then:", turn.request.command()))
+
+    def describe(self, turn: Turn) -> str:
+        if turn.status.phase != "paused":
+            return ""
+        texts = []
+        for route in routes_of(turn.primary.annotations):
+            # Without permission to read the route, the message has no share.
+            with contextlib.suppress(RolloutError):
+                objects = self._objects(turn, route, self._real, None).read()
+                observed = objects._replace(controller=turn.primary).observed(is_drained=True)
+                share = share_of(observed) if is_of_controller(observed) else ""
+                texts += [f"; {share} of the requests of {route} go to its new pods"] * bool(share)
+        return "".join(texts)
+
+    def _goal(self, turn: Turn) -> Goal:
+        return goal_of(turn.request, turn.status, turn.decision)
+
+    def _run(self, goal: Goal, route: RouteName, turn: Turn, tools: Tools) -> None:
+        """Change a route to the goal. Raises RolloutError."""
+        versions = self._versions(turn) if goal is Goal.OLD_ONLY else None
+        run = split_run.SplitRun(
+            _split_request(turn.request, route),
+            self._objects(turn, route, tools.gateway, versions), tools.clock,
+            tools.recorder.print_line, tools.stop, steps=tools.recorder.steps,
+            decide=functools.partial(plan, goal, turn.primary.name))
+        tools.recorder.print_line(run.run()["msg"])
+
+    def _versions(self, turn: Turn) -> Versions | None:
+        """Return the versions of the pods; None if the labels do not distinguish two versions."""
+        try:
+            return split_run.versions(self._flow, turn.request, self._real, turn.status)
+        except RolloutError:
+            return None
+
+    def _objects(self, turn: Turn, route: RouteName, gateway: Gateway,
+                 versions: Versions | None) -> split_run.Cluster:
+        def subject() -> split_run.Subject:
+            gateway.look_up(turn.primary.name)
+            return split_run.Subject(gateway.controllers().get(turn.primary.name), versions)
+
+        real = _RealObjects(_split_request(turn.request, route), self._real, subject)
+        if self._is_real:
+            return real
+        if route not in self._simulated:
+            self._simulated[route] = SimulatedObjects(real.read())
+        return _SimulatedObjects(self._simulated[route], gateway, subject)
+
+
+class _RealObjects(split_run.RealObjects):
+    """The objects of a split in a cluster; a deleted route has no rules."""
+
+    def absent_route(self) -> Json:
+        request = self.request
+        return {"kind": request.route_kind,
+                "metadata": {"name": request.route, "namespace": request.namespace}}
+
+
+class _SimulatedObjects(t.NamedTuple):
+    """The objects of check mode, with the controller of the simulated update."""
+
+    objects: SimulatedObjects
+    gateway: Gateway
+    subject: t.Callable[[], split_run.Subject]
+
+    def read(self) -> Objects:
+        controller, versions = self.subject()
+        return self.objects.read()._replace(controller=controller, versions=versions)
+
+    def write(self, write: Write) -> bool:
+        controller = self.subject().controller
+        is_of_update = controller is not None and write.kind == controller.kind
+        return (self.gateway if is_of_update else self.objects).write(write)
+
+    def settle(self) -> None:
+        self.objects.settle()
+
+
+def _split_request(request: Request, route: RouteName) -> TrafficRequest:
+    """Return the request for the restoration of a route."""
+    options = {"name": request.name, "kind": str(request.kind), "route": route.name,
+               **({} if request.namespace == request.default_namespace
+                  else {"namespace": request.namespace}),
+               **({} if route.kind == ROUTE_KINDS[0] else {"route_kind": route.kind})}
+    return TrafficRequest(request.name, request.namespace, route.name, route.kind, restores=True,
+                          options={**request.connection, **options}, connection=request.connection)
+
+
+def _text(turn: Turn) -> str:
+    return str(turn.primary.annotations.get(object_meta.TRAFFIC_ROUTES))

@@ -1,0 +1,170 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide how a split follows an update, row by row."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from builders import UPDATE, rc
+from traffic_objects import KEY, LABELS, MATCHING, RESTORED, SPLIT, VERSIONS, World, parent, run
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import (
+    RolloutStatus,
+    Side,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Action,
+    Done,
+    Step,
+    Wait,
+    scale,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follow import (
+    Goal,
+    goal_of,
+    is_of_controller,
+    plan,
+    share_of,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import GATEWAYS
+
+BACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
+PAUSE = dataclasses.replace(UPDATE, pause_at=Size(2))
+STEP = scale(Controller.from_api(rc("foo")), 2)
+LAST = dataclasses.replace(STEP, is_last=True)
+END = dataclasses.replace(STEP, is_end=True)
+WAIT = Wait("foo")
+
+
+def status(phase="paused", new=1, **fields):
+    side = Side("foo-2", "uid", new, new, {})
+    return RolloutStatus(None, phase=phase, goal=4, new=side, **fields)
+
+
+@pytest.mark.parametrize("request_, state, decision, goal", [
+    (UPDATE, status("complete"), Done(""), Goal.RESTORED),
+    (PAUSE, status("complete"), STEP, Goal.RESTORED),
+    (BACK, status("complete"), STEP, Goal.RESTORED),
+    (BACK, status("taking_over", is_past_return=True), STEP, Goal.RESTORED),
+    (BACK, status(), STEP, Goal.OLD_ONLY),
+    (BACK, status(), WAIT, Goal.OLD_ONLY),
+    (BACK, status("progressing"), Done(""), Goal.OLD_ONLY),
+    (BACK, status(), None, Goal.OLD_ONLY),
+    (BACK, status(), END, Goal.RESTORED),
+    (BACK, status(), LAST, Goal.RESTORED),
+    (PAUSE, status(), STEP, Goal.ANY),
+    (PAUSE, status(), LAST, Goal.ANY),
+    (PAUSE, status(new=3), STEP, Goal.ANY),
+    (PAUSE, status(new=4), STEP, Goal.RESTORED),
+    (dataclasses.replace(UPDATE, pause_at=Size(100, percent=True)), status(), STEP,
+     Goal.RESTORED),
+    (UPDATE, status(), STEP, Goal.RESTORED),
+    (UPDATE, status("progressing"), WAIT, Goal.RESTORED),
+])
+def test_goal_of_a_decision(request_, state, decision, goal):
+    assert goal_of(request_, state, decision) is goal
+
+
+def followed(world, goal, **options):
+    return plan(goal, "foo", world.observed(SPLIT, **options))
+
+
+def split_world(request=SPLIT):
+    world = World()
+    run(world, request)
+    return world
+
+
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING])
+def test_rollback_sets_weight_0_and_removes_the_matches(request_):
+    world = split_world(request_)
+    decision = followed(world, Goal.OLD_ONLY)
+    assert decision.action is Action.UPDATE and world.write(decision.write)
+    (entry,) = world.rules
+    assert [item["weight"] for item in entry["backendRefs"]] == [0, 100, 0]
+    assert followed(world, Goal.OLD_ONLY) == GATEWAYS
+    world.observe_route()
+    assert followed(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
+    run(world, RESTORED)
+    assert world.rules == World().rules, "the record still has the weights"
+
+
+def test_rollback_does_not_wait_for_the_new_pods():
+    world = split_world()
+    new = world.rules[0]["backendRefs"][2]["name"]
+    world.ready.discard(world.services[new]["metadata"]["uid"])
+    assert followed(world, Goal.OLD_ONLY).action is Action.UPDATE
+
+
+@pytest.mark.parametrize("broken", ["old", "versions", "restoring", "third", "deleted"])
+def test_rollback_restores_the_route_unless_the_old_pods_are_certain(broken):
+    world = split_world()
+    old = world.rules[0]["backendRefs"][1]["name"]
+    if broken == "old":
+        world.ready.discard(world.services[old]["metadata"]["uid"])
+    elif broken == "versions":
+        world.versions = None
+    elif broken == "restoring":
+        text = world.route["metadata"]["annotations"]["baton.kubernetes/traffic-split"]
+        world.annotate({"baton.kubernetes/traffic-split": text.replace("false", "true")})
+    elif broken == "third":
+        world.versions = dataclasses.replace(VERSIONS, new="ccc", labels=(
+            LABELS[0], {**LABELS[1], KEY: "ccc"}))
+    else:
+        del world.services[old]
+    assert followed(world, Goal.OLD_ONLY) == followed(world, Goal.RESTORED)
+    assert "foo 1" in followed(world, Goal.OLD_ONLY).after
+
+
+def test_restoration_ends_with_the_annotation():
+    world, kinds = split_world(), []
+    while not isinstance(decision := followed(world, Goal.RESTORED), Done):
+        if isinstance(decision, Step):
+            kinds.append(decision.write.kind)
+            assert world.write(decision.write)
+        world.settle()
+    assert kinds == ["HTTPRoute", "HTTPRoute", "Service", "Service", "HTTPRoute",
+                     "ReplicationController"]
+
+
+def test_annotation_without_a_split_is_removed():
+    world = World()
+    world.controller["metadata"]["annotations"]["baton.kubernetes/traffic-routes"] = (
+        "GRPCRoute/other,HTTPRoute/edge")
+    for goal in (Goal.OLD_ONLY, Goal.RESTORED):
+        decision = followed(world, goal)
+        assert decision.write.kind == "ReplicationController"
+    world.write(decision.write)
+    assert world.annotation == "GRPCRoute/other"
+    assert followed(world, Goal.RESTORED) == Done("edge has no traffic split of foo")
+
+
+def test_split_of_another_controller_is_not_changed():
+    world = split_world()
+    world.controller = rc("payments")
+    world.controller["spec"]["template"]["metadata"]["labels"] = {"app": "payments"}
+    assert not is_of_controller(world.observed(SPLIT))
+    for goal in (Goal.OLD_ONLY, Goal.RESTORED):
+        assert isinstance(followed(world, goal), Done)
+
+
+def test_split_without_its_services_is_recognized_by_the_service_of_the_record():
+    world = split_world()
+    world.services = {name: item for name, item in world.services.items() if name in ("foo", "bar")}
+    assert is_of_controller(world.observed(SPLIT))
+    assert "foo 1" in followed(world, Goal.RESTORED).after
+
+
+@pytest.mark.parametrize("request_, share", [(SPLIT, "1%"), (MATCHING, "10%")])
+def test_share_of_the_new_pods(request_, share):
+    world = split_world(request_)
+    assert share_of(world.observed(request_)) == share
+    world.route["status"] = {"parents": [parent(2)]}
+    run(world, RESTORED)
+    assert share_of(world.observed(request_)) == ""

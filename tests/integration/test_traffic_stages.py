@@ -16,7 +16,7 @@ from plays import CheckServer, Playbooks, kill_processes
 from test_traffic_split import Edge, is_plain, service
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "traffic-split.md"
-STAGES = ["10%", "20%", "50%", "100%"]
+STAGES = ["10%", "20%", "25%", "50%", "100%"]
 
 
 class Shop:
@@ -41,7 +41,7 @@ class Shop:
         self.edge.create()
 
     def record(self):
-        weights = [[item["weight"] for item in rule["backendRefs"]] for rule in self.edge.rules()]
+        weights = [[weight for _name, weight in rule] for rule in self.edge.weights()]
         self.checks.append((weights, *versions(self.namespace)))
 
     def release(self, **variables):

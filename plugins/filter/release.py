@@ -4,7 +4,7 @@
 
 """Filters of the roles and playbooks: wrappers of module_utils/release.
 
-The YAML file with the name of a filter documents it.
+Each filter is documented in the YAML file of the same name.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def turn_options(request: Json, state: Json) -> Json:
 
 
 def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json]) -> Json:
+    """Wrap turn_options.analysis_options; pair has a controller and the index of an analysis."""
     release_request = Request.of(plain(request))
     release = conditions.Release(release_request, History.read(plain(state)))
     return options.analysis_options(release, plain(pair), plain(measured))
@@ -74,7 +75,10 @@ def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any,
 
 def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str],
                max_failed: t.Any = 0) -> str:
-    """Wrap batches.gate; max_failed is a percentage, as a number or as text."""
+    """Wrap batches.gate; max_failed is a percentage, as a number or as text.
+
+    names and outcomes have an element for each of hosts: the name of its batch, and its outcome.
+    """
     try:
         percentage = float(str(max_failed).strip().removesuffix("%") or 0)
     except ValueError:
@@ -87,16 +91,17 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
 
 
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
-    """Wrap pages.host_page; other is the path in the variables of another host.
+    """Wrap pages.host_page; other is the value of the path's variable on another host.
 
-    If the paths differ, the template of the path contains the name of the host.
+    If the values differ, the path already contains the name of the host. is_alone is True if the
+    play has no other host.
     """
     return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
 
 
 def report_overview(hosts: list[str], data: list[Json], path: str, own: str,
                     regions: t.Any = None) -> dict[str, Json]:
-    """Wrap pages.overview; own is the path in the variable of the role."""
+    """Wrap pages.overview; path is the page for all clusters, own is the page for this host."""
     return pages.overview(hosts, data, report_path(path), report_path(own), regions or {})
 
 

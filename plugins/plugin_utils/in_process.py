@@ -33,7 +33,7 @@ with contextlib.suppress(Exception):  # a missing or broken package is an error 
 
 
 def parameters(function: str, args: t.Any, folder: str) -> Json | None:
-    """Return the parameters of a module, or None for arguments that the module itself must report.
+    """Return the parameters of a module, or None if the module has to report invalid arguments.
 
     function is the function of task.py that the module runs.
     """

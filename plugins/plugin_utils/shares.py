@@ -14,7 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import plain
 
 Json = dict[str, t.Any]
-#: Valid options, each of which a call replaces by the validated option.
+#: Valid values, so that an error can only be about the option that replaces one of them.
 VALID: Json = {"name": "any", "namespace": "any", "default_namespace": "any", "route": "any",
                "weight": "1%"}
 

@@ -45,8 +45,8 @@ MAX_RETRY_AFTER = 30.0
 BODY_TIMEOUT = 120.0
 #: Maximum size of a response in bytes: about ten pages of large controllers.
 MAX_RESPONSE_BYTES = 64 * 2**20
-#: Seconds. If even the fastest response takes longer, background requests save more time than the
-#: handshakes of their additional connections cost.
+#: Latency of the fastest response, in seconds, above which the network counts as slow: background
+#: requests then save more time than the handshakes of their additional connections cost.
 HIGH_LATENCY = 0.1
 #: Maximum number of concurrent background requests.
 MAX_BACKGROUND_REQUESTS = 8
@@ -289,7 +289,7 @@ class Http:
         return response.status, response.headers, data
 
     def page(self, path: str, query: Json, accept: str = JSON, token: str = "") -> Json:
-        """Return the first page of a list, or the page of a token; raise as send() does."""
+        """Return the first page of a list, or the page of a token. Raises as send() does."""
         def send(limit: int) -> Json:
             parameters = {**query, "limit": limit, **({"continue": token} if token else {})}
             return self.send("GET", f"{path}?{urlencode(parameters)}", accept=accept)
@@ -300,7 +300,7 @@ class Http:
             return send(SMALL_PAGE_SIZE)
 
     def pages(self, path: str, query: Json, accept: str = JSON) -> tuple[list[Json], str]:
-        """Return all objects of a list, and its resourceVersion; raise as send() does."""
+        """Return all objects of a list, and its resourceVersion. Raises as send() does."""
         items: list[Json] = []
         token, is_repeated = "", False
         while len(items) <= MAX_OBJECTS:

@@ -43,7 +43,7 @@ class Kubeconfig:
         """Read the kubeconfig. An invalid file raises ConfigException or various other exceptions.
 
         content is the content as a dictionary, or the paths of files. timeout is the timeout of an
-        exec plugin in seconds. persist_token: write a refreshed token to the file.
+        exec plugin in seconds. With persist_token, save() writes a refreshed token to the file.
         """
         from kubernetes.config import kube_config
 
@@ -140,7 +140,7 @@ def _folder(node: t.Any) -> str:
 
 
 def _files(fields: Json, folder: str, names: t.Iterable[tuple[str, str]]) -> Json:
-    """Return the fields with a path that no inline content replaces, with absolute paths."""
+    """Return the path fields that no inline content replaces, as absolute paths."""
     return {file: os.path.normpath(os.path.join(folder, fields[file])) for file, data in names
             if file in fields and data not in fields}
 

@@ -27,8 +27,8 @@ _URL_OPTIONS = ("host", "proxy")
 _FILE_OPTIONS = ("client_cert", "client_key", "ca_cert")
 #: Environment variables from which the kubernetes package reads the proxy.
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
-#: Maximum length of a file name, and of a value without signs of a path that still counts as the
-#: path of a missing file.
+#: Maximum length of a file name; and of a value that counts as the path of a missing file although
+#: it neither begins nor ends like a path.
 _MAX_NAME_LENGTH, _MAX_PATH_LENGTH = 255, 40
 #: Endings by which a longer value counts as a path: no token, key or base64 text has them.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
@@ -189,7 +189,7 @@ def _basic_auth(credentials: str) -> str:
 def _url_secrets(address: str) -> set[str]:
     """Return the password of a URL in several encodings.
 
-    A text before the @ without a colon counts as a password as a whole.
+    If the text before the @ has no colon, all of it counts as the password.
     """
     credentials = _split(address)[1]
     password = credentials.partition(":")[2] or credentials

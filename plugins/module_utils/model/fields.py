@@ -88,8 +88,8 @@ def escape_unprintable(text_: str, allowed: str = "") -> str:
 def display_text(text_: str) -> str:
     """Return untrusted text for display: one line, printable, of limited length.
 
-    The middle of a long text is cut out, since an error begins with the object and ends with the
-    innermost reason.
+    The middle of a long text is cut out, since an error message begins with the name of the object
+    and ends with the root cause.
     """
     return _cut(escape_unprintable(_cut(text_.rstrip())))
 

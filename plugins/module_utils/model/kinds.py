@@ -167,7 +167,7 @@ class State(StrEnum):
 
     #: The pods of the user's controller have the desired template.
     UPDATED = "updated"
-    #: The update in progress is rolled back, or the controller has a revision's template.
+    #: The update in progress is rolled back, or the controller has the template of a revision.
     ROLLED_BACK = "rolled_back"
     #: New pods have replaced all pods; the template differs only in the restart annotation.
     RESTARTED = "restarted"

@@ -22,7 +22,7 @@ class ServerDriven(Controller):
 
     #: The number of pods with the current template (status.updatedReplicas).
     updated: int
-    #: The fields SETTINGS of spec; None for a missing field.
+    #: The values of the spec fields listed in SETTINGS; None for a missing field.
     settings: Json
 
     KIND: t.ClassVar[Kind]
@@ -40,12 +40,12 @@ class ServerDriven(Controller):
 
     @property
     def rollout(self) -> object_meta.Rollout | None:
-        """The record of the update in progress; None if an update cannot have written it."""
+        """The record of the update in progress; None if it is not one that an update writes."""
         record = object_meta.rollout(self.annotations)
         return record if record and self.may_have_overridden(record) else None
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
-        """Return whether an update can have changed the settings as the record says.
+        """Return whether the record has only changes of settings that an update makes.
 
         An update changes revisionHistoryLimit only from 0 to 1.
         """
@@ -64,6 +64,7 @@ class ServerDriven(Controller):
 
     @property
     def paused(self) -> int | None:
+        """The number of new pods at which the update in progress is paused."""
         return self.rollout.paused if self.rollout else None
 
     @property
@@ -86,7 +87,10 @@ class Deployment(ServerDriven):
 
     @property
     def has_update_settings(self) -> bool:
-        """Whether spec proves an update; users with annotate permission cannot set the values."""
+        """Whether spec has values that only an update sets.
+
+        A user with annotate permission can forge annotations, but not these values.
+        """
         return (self.settings["minReadySeconds"] == NEVER_AVAILABLE
                 or self.settings["progressDeadlineSeconds"] == UPDATE_DEADLINE)
 

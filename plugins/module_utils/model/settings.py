@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validate the fields of spec in a record, which an update changes temporarily. No I/O."""
+"""Validate the spec fields in a record: fields that an update changes temporarily. No I/O."""
 
 from __future__ import annotations
 

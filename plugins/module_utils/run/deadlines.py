@@ -103,7 +103,7 @@ class Deadlines:
 
     def wait(self, request: Request, status: RolloutStatus, wait: Wait,
              steps: int) -> tuple[list[diagnosis.Cause], float]:
-        """Return the causes why the wait takes long, and the seconds until progress_deadline.
+        """Return the causes of a long wait, and the seconds until progress_deadline.
 
         steps is the number of distinct steps so far. The deletion of a terminating pod counts as
         progress, and the deadline is not before the end of a pod's grace period. Raises
@@ -248,7 +248,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
 
 
 def explain_idle_failure(request: Request, error: RolloutFailed, status: RolloutStatus) -> None:
-    """Add to the error that no update is in progress that could be rolled back."""
+    """Add to the error that there is no update in progress to roll back."""
     error.what, error.skips_rollback = f"{error.what}; no update is in progress", True
     if status.way_out:
         alternative = status.way_out[0]

@@ -4,9 +4,9 @@
 
 """Compare the images of the new pods, which run different versions if a tag has moved.
 
-A list of all pods can be large, so the new pods are listed at most three times: when there are two,
-when there are half of all, and before a pause or the last steps of the update. The pods of a canary
-are still there when the update resumes, so a tag that has moved since the canary shows as well.
+A list of all pods can be large, so the new pods are listed at most three times: when two are
+available, when half of all are, and before a pause or the last steps of the update. The pods of a
+canary still exist when the update resumes, so a tag that has moved since the canary shows as well.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ImageDrift:
 
 
 def _moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:
-    """Return "soak" or "end" where all requested new pods exist, else ""."""
+    """Return "soak" or "end" if all requested new pods exist at the decision, else ""."""
     if decision is None or isinstance(decision, Watch):
         return "soak" if decision else ""
     return "end" if flow.is_soak_due(observed, decision) else ""

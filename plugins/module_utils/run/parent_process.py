@@ -18,8 +18,8 @@ import signal
 import threading
 import time
 
-#: Seconds without a keep-alive after which the reader counts as dead. After a network partition,
-#: standard output stays open.
+#: Seconds without a keep-alive after which the reader counts as dead. Only this timeout detects a
+#: network partition, in which standard output stays open.
 KEEPALIVE_TIMEOUT = 60.0
 #: Seconds until the first keep-alive of a reader.
 FIRST_KEEPALIVE_TIMEOUT = 5.0
@@ -39,7 +39,7 @@ class ParentProcess:
 
     def __exit__(self, *exception: object) -> None:
         if self._file:
-            self._file.close(is_read=not self.reason_to_stop())
+            self._file.close(is_reader_alive=not self.reason_to_stop())
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
 
@@ -119,14 +119,14 @@ class _File:
                 self._mtime, self._keepalive_time = status.st_mtime_ns, now
             return 0 if self._keepalive_time is None else now - self._keepalive_time
 
-    def close(self, is_read: bool) -> None:
+    def close(self, is_reader_alive: bool) -> None:
         """Write the end mark, after which the reader deletes the file.
 
         Without a reader or without lines, delete the file here.
         """
-        is_unread = (self._keepalive_time is None
-                     and time.monotonic() - self._start > FIRST_KEEPALIVE_TIMEOUT)
-        if is_read and not is_unread and not self._is_empty:
+        had_no_reader = (self._keepalive_time is None
+                         and time.monotonic() - self._start > FIRST_KEEPALIVE_TIMEOUT)
+        if is_reader_alive and not had_no_reader and not self._is_empty:
             self.write(os.path.basename(self._path))
         else:
             with contextlib.suppress(OSError):

@@ -56,7 +56,8 @@ def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
                          namespaces: t.Sequence[str] = ()) -> list[Request]:
     """Return a request for each namespace and kind, with any name where the task gives none.
 
-    namespaces: by default, those of the options. Raises RolloutError for invalid options.
+    Without namespaces, the namespaces are those in the options. Raises RolloutError for invalid
+    options.
     """
     places = [(namespace, kind)
               for namespace in namespaces or params.get("namespaces") or [params.get("namespace")]

@@ -48,11 +48,11 @@ class WatchedPods:
         self._clear()
 
     def _clear(self) -> None:
-        #: All new pods, also pods that have ended or terminate.
+        #: All new pods, including pods that have ended or are terminating.
         self.new: dict[str, Json] = {}
-        #: New pods that have neither ended nor terminate.
+        #: New pods, except pods that have ended or are terminating.
         self.active_new: dict[str, Json] = {}
-        #: Old pods that have neither ended nor terminate.
+        #: Old pods, except pods that have ended or are terminating.
         self.old: dict[str, Json] = {}
         #: The number of ready new pods.
         self.ready = 0

@@ -41,7 +41,7 @@ MAX_SECTIONS, MAX_SAMPLES, MAX_STEPS = 10, 500, 500
 
 
 class Sample(t.NamedTuple):
-    """The sizes of both controllers at one time; None for a missing controller."""
+    """The numbers of pods of both controllers at one time; None for a missing controller."""
 
     at: datetime.datetime
     is_taking_over: bool
@@ -346,13 +346,13 @@ class Report:
 
 
 def _title(stage: Json) -> str:
-    """Return the size of a stage, with its share of the requests."""
+    """Return the title of a stage: its number of new pods, and its share of the requests."""
     share = text(stage, "traffic")
     return text(stage, "stage") + (f", {share} of the requests" if share else "")
 
 
 def with_common_keys(data: Json) -> Json:
-    """Complete the data of several clusters by the keys of a Run.
+    """Add the keys of a Run to the data of several clusters.
 
     These are the values that all runs share, the first start, the last end, and the overall
     outcome.

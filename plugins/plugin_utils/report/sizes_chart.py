@@ -149,7 +149,10 @@ if drawsvg:
 
 
 def describe(rollout: Rollout) -> str:
-    """Describe the first and last sizes, and compare the extreme sizes with floor and ceiling."""
+    """Describe the chart: the first and the last numbers of pods, and the extreme numbers.
+
+    The extreme numbers are compared with floor and ceiling.
+    """
     samples = rollout.samples
     first, last = samples[0], samples[-1]
     counted = [sample for sample in samples if not sample.is_taking_over] or samples

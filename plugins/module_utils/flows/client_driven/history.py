@@ -9,8 +9,8 @@ ControllerRevision, with the highest number. Unlike those of a DaemonSet, they a
 
 The data of a ControllerRevision is a single string. The API server compares the immutable data byte
 by byte, and another version can serialize a structured template differently. Then every patch would
-fail, also the patch of the garbage collector that removes the owner reference, and an orphaning
-deletion of the controller would never end.
+fail, including the patch of the garbage collector that removes the owner reference, and an
+orphaning deletion of the controller would never end.
 
 The update stores the old template before the step that discards it: the handover, or the deletion
 of the primary. The current template is not stored; it has the next number.

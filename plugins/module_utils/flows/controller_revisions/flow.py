@@ -21,7 +21,7 @@ from .. import refusals
 from ..flow import Cluster, Holder, Memory, RolloutStatus, Rule, Side
 from ..server_driven import recorded
 from ..server_driven.flow import ServerDrivenFlow
-from ..server_driven.planner import resolved
+from ..server_driven.planner import resolved as with_template_of_revision
 from .observed import RevisionsObserved
 from .planner import RevisionsT
 
@@ -33,7 +33,7 @@ HISTORY: Rule = ("apps", "controllerrevisions", ("list",))
 class RevisionsCaches:
     """Cached observations of a run, for later turns of the loop."""
 
-    #: The settings before the update, as this run observed them: evidence for the record.
+    #: The settings that this run observed before the update, to check those in the record.
     settings: Json | None = None
 
 
@@ -87,11 +87,11 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         revisions = self._revisions(primary, cluster, memory)
         if revisions is None:
             raise refusals.unreadable_history(request)
-        observed = _with_record(self.find_in(primary, revisions), cluster)
+        observed = _with_stored_direction(self.find_in(primary, revisions), cluster)
         if request.is_previous and not (observed.record or observed.in_progress):
             # Without a record, only pods can show that an update is not complete.
             observed = self.with_pods(request, observed, cluster, memory)
-        return resolved(request, observed, primary)
+        return with_template_of_revision(request, observed, primary)
 
     def with_details(self, request: Request, observed: RevisionsT, desired: Json | None,
                      cluster: Cluster,
@@ -105,7 +105,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
             revisions = self._revisions(primary, cluster, memory)
             if revisions is None and is_required:
                 raise refusals.unreadable_history(request)
-            observed = _with_record(self.find_in(primary, revisions or ()), cluster)
+            observed = _with_stored_direction(self.find_in(primary, revisions or ()), cluster)
         caches = memory.caches(self.caches_type)
         if not memory.has_begun:
             record = observed.record if observed.in_progress else None
@@ -133,10 +133,11 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
                              progress=_progress(primary))
 
 
-def _with_record(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
-    """Return the observation with the direction of the record as stored, on an old API server.
+def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
+    """Return the observation with the direction in the annotation, if the API server is old.
 
-    Without times in managedFields, only the record shows that a rollback has restored the template.
+    Such an API server has no times in managedFields, so only the annotation shows that a rollback
+    has restored the template.
     """
     record, stored = observed.record, observed.primary.rollout if observed.primary else None
     if record is None or stored is None or not stored.is_back or record.is_back:
@@ -170,8 +171,8 @@ def _progress(primary: RevisionDriven) -> int:
 def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
     """Return the ControllerRevision label of the new pods; "" if unknown.
 
-    During a rollback, the ControllerRevision of the new pods may be deleted. Then there are no new
-    pods, and the name is returned.
+    If a rollback has left no new pod, the controller manager may have deleted their
+    ControllerRevision; the name of this ControllerRevision is then returned instead of its label.
     """
     if direction == "forward":
         return (observed.present.pod_revision if observed.present else "") or observed.present_name
@@ -184,8 +185,8 @@ def _sides(observed: RevisionsObserved, primary: RevisionDriven,
            direction: str | None) -> tuple[Side, Side | None]:
     """Return the old and the new pods.
 
-    The status counts available pods of both templates together, so unavailable pods are assumed to
-    be the younger pods.
+    During a rollback, the pods with the restored template count as old. The status counts available
+    pods of both templates together, so unavailable pods are assumed to be new pods.
     """
     if direction is None:
         return Side.of(primary), None

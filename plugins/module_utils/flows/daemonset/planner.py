@@ -144,8 +144,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        This is the current revision or, if another client's update is in progress, the revision
-        before that update (unless this update restores that one).
+        This is the current revision. If another client's update is in progress, it is the revision
+        before that update, unless this update restores that revision itself.
         """
         before, observed = self.observed.newest_other, self.observed
         has_template = not is_back and (observed.is_rolling

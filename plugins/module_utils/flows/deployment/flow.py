@@ -16,7 +16,7 @@ from ...model.request import Request
 from ...model.steps import Action, Patch, Step
 from ..flow import Cluster, Holder, Memory, Model, RealCluster, RolloutStatus, Rule, Side
 from ..server_driven.flow import ServerDrivenFlow
-from ..server_driven.planner import resolved
+from ..server_driven.planner import resolved as with_template_of_revision
 from .observed import DeploymentObserved, find
 from .planner import DeploymentPlanner
 
@@ -37,8 +37,9 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
         observed = self.find(request, cluster) if request.is_unresolved else None
-        return resolved(request, observed,
-                        observed.primary) if observed and observed.primary else request
+        if observed is None or observed.primary is None:
+            return request
+        return with_template_of_revision(request, observed, observed.primary)
 
     def status_of_pods(self, observed: DeploymentObserved, direction: str | None) -> RolloutStatus:
         primary, present = observed.primary, observed.successor

@@ -11,8 +11,8 @@ never the revision. Each claim of the record therefore needs evidence:
 | claim | evidence |
 |---|---|
 | an update is in progress | settings of an update, or not all pods new and available |
-| it is a rollback | the ReplicaSet of the present template had, or is to get, another number |
-| the previous template | a ReplicaSet of the Deployment, with the highest number but the present |
+| it is a rollback | the ReplicaSet of the present template had another number, or will get one |
+| the previous template | the Deployment's ReplicaSet with the highest number except the current |
 | the previous settings | the present settings are those of the record, field by field |
 | the previous minReadySeconds | a ReplicaSet has the value, which the server copies to it |
 

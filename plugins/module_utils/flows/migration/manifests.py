@@ -62,7 +62,8 @@ def stored_revision(request: Request, primary: Controller, config: DeploymentCon
 
 def replica_set_of(request: Request, stored: StoredController) -> Json:
     spec = stored["manifest"]["spec"]
-    template = with_label(_whole_template(request, spec), object_meta.HASH_LABEL, stored["hash"])
+    template = with_label(_template_for_selector(request, spec), object_meta.HASH_LABEL,
+                          stored["hash"])
     return {
         "apiVersion": "apps/v1", "kind": str(Kind.REPLICA_SET),
         "metadata": {"name": f"{request.name}-{stored['hash']}", "namespace": request.namespace,
@@ -94,12 +95,12 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredC
                  "selector": {"matchLabels": _selector(request, spec["selector"])},
                  "minReadySeconds": spec["minReadySeconds"],
                  "progressDeadlineSeconds": 600 + spec["minReadySeconds"],
-                 "template": _whole_template(request, spec), **spec_of(observed.config),
-                 **strategy},
+                 "template": _template_for_selector(request, spec),
+                 **spec_of(observed.config), **strategy},
     }
 
 
-def _whole_template(request: Request, spec: Json) -> Json:
+def _template_for_selector(request: Request, spec: Json) -> Json:
     """Return the template, with the deployment label only if the selector has no other label."""
     template, value = template_of(request, spec["template"]), _selector(
         request, spec["selector"]).get(request.label_key)
@@ -118,7 +119,7 @@ def has_stored_template(request: Request, primary: Controller,
                         stored: StoredController) -> bool:
     """Return whether a controller has the stored selector and the stored template.
 
-    The template may be closed.
+    A closed template (handover.closed_template) counts as equal to the stored template.
     """
     spec = stored["manifest"]["spec"]
     return primary.selector == spec["selector"] and _is_same(template_of(request, primary.template),
@@ -127,9 +128,9 @@ def has_stored_template(request: Request, primary: Controller,
 
 def is_result(request: Request, controller: Controller, observed: MigrationObserved,
               stored: StoredController) -> bool:
-    """Return whether this migration has created the ReplicaSet or the Deployment.
+    """Return whether this migration has created the controller, a ReplicaSet or a Deployment.
 
-    Another client may have changed a Deployment that has already adopted the ReplicaSet.
+    A Deployment that has adopted the ReplicaSet counts even if another client has changed it.
     """
     replica_set, deployment = observed.replica_set, observed.deployment
     adopter = deployment.uid if deployment and observed.controller is None else ""
@@ -143,7 +144,7 @@ def is_result(request: Request, controller: Controller, observed: MigrationObser
 
 
 def _is_same(template: Json, other_template: Json) -> bool:
-    """Return whether two templates are equal. Either may be closed."""
+    """Return whether two templates are equal, each of them open or closed."""
     return same_template(handover.closed_template(template),
                          handover.closed_template(other_template), "")
 

@@ -91,8 +91,8 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        This is the current revision or, if another client's update is in progress, the revision
-        before that update (unless this update restores that one).
+        This is the current revision. If another client's update is in progress, it is the revision
+        before that update, unless this update restores that revision itself.
         """
         observed, primary = self.observed, self.primary
         if observed.stuck_pods and self.match(desired) is Match.EXACT:

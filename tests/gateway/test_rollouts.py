@@ -26,17 +26,18 @@ SPLIT: Json = {"module": "traffic_split", "route": "edge"}
 
 
 def tasks(image: str) -> list[Json]:
-    """Return the tasks of a release: a canary of one pod, shares of the requests, all pods."""
+    """Return the tasks of a release: a canary of one pod, shares of the requests, all pods.
+
+    The last task restores the route before the last old pods go.
+    """
     return [{**UPDATE, "image": image, "pause_at": 1},
             {**SPLIT, "weight": "1%"},
             {**SPLIT, "weight": "10%"},
-            {**SPLIT, "state": "restored"},
             {**UPDATE, "image": image}]
 
 
-#: The tasks of a rollback: first the requests return to the old pods, then the pods go.
-ROLLBACK = [{**SPLIT, "weight": "0%"}, {**UPDATE, "state": "rolled_back"},
-            {**SPLIT, "state": "restored"}]
+#: A rollback: first all requests return to the old pods, then the new pods go.
+ROLLBACK: Json = {**UPDATE, "state": "rolled_back"}
 
 
 class Release(t.NamedTuple):
@@ -62,7 +63,7 @@ def run(release: Release, shop: RoutedShop, image: str, writes: list[int]) -> in
     killed = 0
     planned = tasks(image)
     if release.rolled_back_after:
-        planned = [*planned[:release.rolled_back_after], *ROLLBACK]
+        planned = [*planned[:release.rolled_back_after], ROLLBACK]
     for position, options in enumerate(planned):
         if kill := release.kills.get(position):
             ended = shop.run(kill=kill, **options)

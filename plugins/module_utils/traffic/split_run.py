@@ -179,7 +179,7 @@ class SplitRun:
     #: The number of applied steps by action and object.
     _applied: collections.Counter[tuple[Action, str]] = dataclasses.field(
         default_factory=collections.Counter)
-    #: The weights that this task has written.
+    #: The weights that this task has written since it has restored the rules of another split.
     _written: list[str] = dataclasses.field(default_factory=list)
     #: The current wait, and its start.
     _wait: Wait | None = None
@@ -234,6 +234,8 @@ class SplitRun:
         if is_split:
             self._written.append(str(step.after))
             self.is_drained = False
+        elif step.action is Action.RESTORE:
+            self._written.clear()
         self.steps.append(report.entry(step, self.clock.timestamp_seconds()))
         self.print_line(_line(step))
 

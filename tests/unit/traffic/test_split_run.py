@@ -32,6 +32,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import split_run
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import DRAIN
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
+    TRAFFIC_SPLIT,
+    parse_record,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
     RESOURCES,
     Related,
@@ -198,6 +202,27 @@ def test_change_of_another_client_is_kept_and_reported():
     with pytest.raises(RolloutError, match="another client has changed the rules after this task"):
         cluster.run()
     assert [item["weight"] for item in cluster.world.rules[0]["backendRefs"]] == [0, 50, 1]
+
+
+def restart(world, write):
+    """Mark the split as restoring, as another client that forges the record."""
+    record = parse_record(world.route["metadata"].get("annotations", {}).get(TRAFFIC_SPLIT))
+    if record and len(world.rules[0]["backendRefs"]) == 3:
+        world.annotate({TRAFFIC_SPLIT: dataclasses.replace(record, is_restoring=True).text})
+
+
+def test_split_whose_record_is_forged_begins_again():
+    cluster = Cluster(World(rule(backend("foo", 3))), SPLIT)
+    cluster.run()
+    restart(cluster.world, None)
+    cluster.run()
+    assert [item["weight"] for item in cluster.world.rules[0]["backendRefs"]] == [0, 99, 1]
+
+
+def test_record_that_is_always_forged_ends_the_task():
+    cluster = Cluster(World(), SPLIT, act=restart)
+    with pytest.raises(RolloutError, match="another client keeps undoing changes of the HTTPR"):
+        cluster.run()
 
 
 def test_writes_that_are_always_rejected_end_the_task():

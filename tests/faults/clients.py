@@ -133,8 +133,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 Client = Callable[[Json, str, Path], tuple[list[str], dict[str, str]]]
-"""Function that returns the command of a task and its environment, for options, kubeconfig, folder.
-"""
+"""Function from the options, kubeconfig and home of a task to its command and environment."""
 
 
 def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:

@@ -40,8 +40,9 @@ class Flow:
     #: Creates the initial state in an empty namespace.
     begin: Callable[[World], None]
     task: Json
-    #: The task that undoes the first, or {}; and the initial state of its reference run.
+    #: The task that undoes `task`; {} for none.
     opposite: Json = field(default_factory=dict)
+    #: Creates the state from which `opposite` runs without faults, for a comparison of end states.
     opposite_begin: Callable[[World], None] | None = None
 
     #: Normalizes an end state before a comparison.
@@ -52,15 +53,15 @@ class Flow:
     missing: int = 0
 
     @property
-    def expected(self) -> set[str]:
-        """Return names of ReplicationControllers: at least one of them must always exist."""
+    def required_controllers(self) -> set[str]:
+        """Return the names of ReplicationControllers of which at least one must always exist."""
         if {"kind", "module"} & self.task.keys():
             return set()
         return {"foo", *([self.task["next_name"]] if "next_name" in self.task else [])}
 
 
 def create_new(world: World) -> None:
-    """Create foo without the deployment label, like a user."""
+    """Create foo without the deployment label, as a user would."""
     world.namespace.make_primary(REPLICAS)
 
 
@@ -81,9 +82,9 @@ def create_updated(world: World) -> None:
 def stopped_after_first_scaling(
     task: Json, begin: Callable[[World], None] = create_updated
 ) -> Callable[[World], None]:
-    """Return the initial state after a stop of the task at the first step that scales foo."""
+    """Return a function that creates foo, and stops the task after it has scaled foo once."""
 
-    def stopped_after_first_scaling(world: World) -> None:
+    def begin_and_stop(world: World) -> None:
         begin(world)
         program = Program()
 
@@ -102,7 +103,7 @@ def stopped_after_first_scaling(
         )
         world.wait_until_idle()
 
-    return stopped_after_first_scaling
+    return begin_and_stop
 
 
 def delete_primary_during_update(world: World) -> None:
@@ -121,7 +122,7 @@ def complete_update(world: World) -> None:
 
 
 def normalize_restart(end: Json | str) -> Json | str:
-    """Replace the hashes in an end state; a rerun that starts another restart has other hashes."""
+    """Replace the hashes in an end state: they differ between two restarts."""
     return json.loads(re.sub(r"\b[0-9a-f]{10}\b", "HASH", json.dumps(end)))
 
 
@@ -133,19 +134,21 @@ def create_replica_set(world: World) -> None:
     world.namespace.make_replica_set(REPLICAS)
 
 
-NAMED = {**UPDATE, "next_name": "bar"}
+UPDATE_WITH_NEXT_NAME = {**UPDATE, "next_name": "bar"}
 RESTART = {"state": "restarted"}
 
-HANDOVER = Flow(
+HANDOVER_FLOW = Flow(
     "update with handover", create_updated, UPDATE, ROLLBACK, stopped_after_first_scaling(UPDATE)
 )
-SUCCESSOR_NAME = Flow("with next_name", create_updated, NAMED, {**ROLLBACK, "next_name": "bar"},
-                      stopped_after_first_scaling(NAMED))
+NEXT_NAME_FLOW = Flow(
+    "with next_name", create_updated, UPDATE_WITH_NEXT_NAME, {**ROLLBACK, "next_name": "bar"},
+    stopped_after_first_scaling(UPDATE_WITH_NEXT_NAME)
+)
 
 UPDATE_REPLICA_SET, ROLLBACK_REPLICA_SET = {**UPDATE, **REPLICA_SET}, {**ROLLBACK, **REPLICA_SET}
 DEPLOYMENT = {"kind": "Deployment"}
 UPDATE_DEPLOYMENT, ROLLBACK_DEPLOYMENT = {**UPDATE, **DEPLOYMENT}, {**ROLLBACK, **DEPLOYMENT}
-PAUSE_DEPLOYMENT = {**UPDATE_DEPLOYMENT, "pause_at": "1"}
+UPDATE_DEPLOYMENT_TO_PAUSE = {**UPDATE_DEPLOYMENT, "pause_at": "1"}
 
 
 def create_deployment(world: World) -> None:
@@ -153,25 +156,27 @@ def create_deployment(world: World) -> None:
     world.namespace.make_deployment(REPLICAS)
 
 
-def pause_deployment(world: World) -> None:
-    """Create a Deployment foo, and update it to a pause with one new pod."""
+def create_paused_deployment(world: World) -> None:
+    """Create a Deployment foo, and start an update that pauses after one new pod."""
     create_deployment(world)
-    ended = world.run(PAUSE_DEPLOYMENT)
+    ended = world.run(UPDATE_DEPLOYMENT_TO_PAUSE)
     assert ended.is_well, ended.last_output
 
 
 def deployment_flow(name: str, task: Json, opposite: Json,
                     begin: Callable[[World], None] = create_deployment) -> Flow:
     """Return a flow with a surge of 2: the Deployment controller ignores terminating pods."""
-    return Flow(name, begin, task, opposite, pause_deployment, surge=2)
+    return Flow(name, begin, task, opposite, create_paused_deployment, surge=2)
 
 
-PAUSE = deployment_flow("Deployment, to a pause", PAUSE_DEPLOYMENT, ROLLBACK_DEPLOYMENT)
+DEPLOYMENT_PAUSE_FLOW = deployment_flow(
+    "Deployment, to a pause", UPDATE_DEPLOYMENT_TO_PAUSE, ROLLBACK_DEPLOYMENT
+)
 
 STATEFUL_SET = {"kind": "StatefulSet"}
 UPDATE_STATEFUL_SET = {**UPDATE, **STATEFUL_SET}
 ROLLBACK_STATEFUL_SET = {**ROLLBACK, **STATEFUL_SET}
-PAUSE_STATEFUL_SET = {**UPDATE_STATEFUL_SET, "pause_at": "1"}
+UPDATE_STATEFUL_SET_TO_PAUSE = {**UPDATE_STATEFUL_SET, "pause_at": "1"}
 UNSCHEDULABLE = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
                           "schedulerName": "none"}}
 
@@ -182,10 +187,10 @@ def create_stateful_set(world: World) -> None:
     eventually(world.namespace.is_stateful_set_rolled_out, "the pods of a StatefulSet")
 
 
-def pause_stateful_set(world: World) -> None:
-    """Create a StatefulSet foo, and update it to a pause with one new pod."""
+def create_paused_stateful_set(world: World) -> None:
+    """Create a StatefulSet foo, and start an update that pauses after one new pod."""
     create_stateful_set(world)
-    ended = world.run(PAUSE_STATEFUL_SET)
+    ended = world.run(UPDATE_STATEFUL_SET_TO_PAUSE)
     assert ended.is_well, ended.last_output
 
 
@@ -213,15 +218,15 @@ def stateful_set_flow(name: str, task: Json, opposite: Json,
                       begin: Callable[[World], None] = create_stateful_set) -> Flow:
     """Return a flow with one unready pod: an old pod is deleted before its replacement is created.
     """
-    return Flow(name, begin, task, opposite, pause_stateful_set, surge=0, missing=1)
+    return Flow(name, begin, task, opposite, create_paused_stateful_set, surge=0, missing=1)
 
 
-STUCK = stateful_set_flow("StatefulSet, rollback of a stuck update", ROLLBACK_STATEFUL_SET, {},
+STUCK_FLOW = stateful_set_flow("StatefulSet, rollback of a stuck update", ROLLBACK_STATEFUL_SET, {},
                           create_stuck_stateful_set)
 
 DAEMON_SET = {"kind": "DaemonSet"}
 UPDATE_DAEMON_SET, ROLLBACK_DAEMON_SET = {**UPDATE, **DAEMON_SET}, {**ROLLBACK, **DAEMON_SET}
-PAUSE_DAEMON_SET = {**UPDATE_DAEMON_SET, "pause_at": "1"}
+UPDATE_DAEMON_SET_TO_PAUSE = {**UPDATE_DAEMON_SET, "pause_at": "1"}
 ON_NODES = {"nodeAffinity": {
     "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [
         {"key": "kubernetes.io/hostname", "operator": "In",
@@ -236,10 +241,10 @@ def create_daemon_set(world: World) -> None:
     eventually(lambda: world.namespace.is_rolled_out_on(REPLICAS), "the pods of a DaemonSet")
 
 
-def pause_daemon_set(world: World) -> None:
-    """Create a DaemonSet foo, and update it to a pause with one new pod."""
+def create_paused_daemon_set(world: World) -> None:
+    """Create a DaemonSet foo, and start an update that pauses after one new pod."""
     create_daemon_set(world)
-    ended = world.run(PAUSE_DAEMON_SET)
+    ended = world.run(UPDATE_DAEMON_SET_TO_PAUSE)
     assert ended.is_well, ended.last_output
 
 
@@ -247,11 +252,11 @@ def daemon_set_flow(name: str, task: Json, opposite: Json,
                     begin: Callable[[World], None] = create_daemon_set) -> Flow:
     """Return a flow with one unready pod: an old pod is deleted before its replacement is created.
     """
-    return Flow(name, begin, task, opposite, pause_daemon_set, surge=0, missing=1)
+    return Flow(name, begin, task, opposite, create_paused_daemon_set, surge=0, missing=1)
 
 
 FLOWS = [
-    HANDOVER,
+    HANDOVER_FLOW,
     Flow(
         "first update of foo",
         create_new,
@@ -259,7 +264,7 @@ FLOWS = [
         ROLLBACK,
         stopped_after_first_scaling(UPDATE, create_new),
     ),
-    SUCCESSOR_NAME,
+    NEXT_NAME_FLOW,
     Flow(
         "rollback of an update in progress",
         stopped_after_first_scaling(UPDATE),
@@ -292,32 +297,36 @@ FLOWS = [
     ),
     Flow("migration to a Deployment", create_new, MIGRATE, {**ROLLBACK, **DEPLOYMENT}),
     deployment_flow("Deployment", UPDATE_DEPLOYMENT, ROLLBACK_DEPLOYMENT),
-    PAUSE,
+    DEPLOYMENT_PAUSE_FLOW,
     deployment_flow(
-        "Deployment, resumed from a pause", UPDATE_DEPLOYMENT, ROLLBACK_DEPLOYMENT, pause_deployment
+        "Deployment, resumed from a pause",
+        UPDATE_DEPLOYMENT, ROLLBACK_DEPLOYMENT, create_paused_deployment
     ),
     deployment_flow(
         "Deployment, rolled back from a pause",
-        ROLLBACK_DEPLOYMENT, UPDATE_DEPLOYMENT, pause_deployment
+        ROLLBACK_DEPLOYMENT, UPDATE_DEPLOYMENT, create_paused_deployment
     ),
     stateful_set_flow("StatefulSet", UPDATE_STATEFUL_SET, ROLLBACK_STATEFUL_SET),
-    stateful_set_flow("StatefulSet, to a pause", PAUSE_STATEFUL_SET, ROLLBACK_STATEFUL_SET),
+    stateful_set_flow(
+        "StatefulSet, to a pause", UPDATE_STATEFUL_SET_TO_PAUSE, ROLLBACK_STATEFUL_SET
+    ),
     stateful_set_flow(
         "StatefulSet, resumed from a pause",
-        UPDATE_STATEFUL_SET, ROLLBACK_STATEFUL_SET, pause_stateful_set
+        UPDATE_STATEFUL_SET, ROLLBACK_STATEFUL_SET, create_paused_stateful_set
     ),
     stateful_set_flow(
         "StatefulSet, rolled back from a pause",
-        ROLLBACK_STATEFUL_SET, UPDATE_STATEFUL_SET, pause_stateful_set
+        ROLLBACK_STATEFUL_SET, UPDATE_STATEFUL_SET, create_paused_stateful_set
     ),
-    STUCK,
+    STUCK_FLOW,
     daemon_set_flow("DaemonSet", UPDATE_DAEMON_SET, ROLLBACK_DAEMON_SET),
-    daemon_set_flow("DaemonSet, to a pause", PAUSE_DAEMON_SET, ROLLBACK_DAEMON_SET),
+    daemon_set_flow("DaemonSet, to a pause", UPDATE_DAEMON_SET_TO_PAUSE, ROLLBACK_DAEMON_SET),
     daemon_set_flow(
-        "DaemonSet, resumed from a pause", UPDATE_DAEMON_SET, ROLLBACK_DAEMON_SET, pause_daemon_set
+        "DaemonSet, resumed from a pause",
+        UPDATE_DAEMON_SET, ROLLBACK_DAEMON_SET, create_paused_daemon_set
     ),
     daemon_set_flow(
         "DaemonSet, rolled back from a pause",
-        ROLLBACK_DAEMON_SET, UPDATE_DAEMON_SET, pause_daemon_set
+        ROLLBACK_DAEMON_SET, UPDATE_DAEMON_SET, create_paused_daemon_set
     ),
 ]

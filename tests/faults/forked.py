@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a Python module in a process that is forked from a server with the imports done.
+"""Run a Python module in a process forked from a server that has already imported its packages.
 
 Two thirds of the processor time of a short task are Python's start and its imports. The process
 has its own session, and can be killed like any other process.
@@ -40,7 +40,7 @@ class Forked:
 
     def __init__(self, name: str, argument: str, environment: Mapping[str, str],
                  output: IO[Any], errors: IO[Any]) -> None:
-        # The server receives no files but paths: /proc names the files of this process.
+        # The server receives paths instead of open files; /proc has a path for each open file.
         files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (output, errors)]
         self._process = _SERVER.Process(target=_run,
                                         args=(name, argument, dict(environment), files))

@@ -26,12 +26,11 @@ Json = dict[str, Any]
 PROGRAM = "kubectl-1.17"
 
 FLOW = Flow("kubectl rolling-update", create_new, UPDATE)
-"""The flow starts with create_new, since kubectl labels the pods of foo only at the first update.
-"""
+"""The flow starts with create_new: kubectl labels the pods of foo only in the first update."""
 
 
 def series() -> list[Series]:
-    """Return the series of kubectl, or [] if kubectl cannot be built; the first use builds it."""
+    """Build kubectl if necessary, and return its series; [] if kubectl cannot be built."""
     try:
         return [series_of_kills(binaries.provide([PROGRAM])[PROGRAM])]
     except ClusterError as error:
@@ -80,7 +79,7 @@ def violation_kinds(violations: list[str]) -> list[str]:
 def violations_of_reference(world: World, client: Client) -> list[str]:
     world.clear()
     FLOW.begin(world)
-    world.judge.begin(REPLICAS, FLOW.expected, FLOW.surge)
+    world.judge.begin(REPLICAS, FLOW.required_controllers, FLOW.surge)
     ended = world.run(FLOW.task, client=client)
     if not ended.is_well:
         raise SystemExit(f"kubectl fails without a kill: {ended.last_output}")

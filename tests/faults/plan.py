@@ -13,7 +13,7 @@ import dataclasses
 
 import peer
 from clients import ansible
-from flows import FLOWS, HANDOVER, PAUSE, STUCK, SUCCESSOR_NAME
+from flows import DEPLOYMENT_PAUSE_FLOW, FLOWS, HANDOVER_FLOW, NEXT_NAME_FLOW, STUCK_FLOW
 from injected import (
     FAULTS,
     PERMANENT_FAULTS,
@@ -28,7 +28,7 @@ from series import References, Series, series_of_faults, series_of_kills, series
 
 
 def at_steps_only(kind: Kind) -> Kind | None:
-    """Return the fault for writes other than Events only; None if the fault applies to reads."""
+    """Return the fault for writes of objects other than Events; None for a fault of reads."""
     if kind.applies not in (any_write, any_change, any_json_patch):
         return None
     return dataclasses.replace(kind,
@@ -40,14 +40,15 @@ def series(with_peer: bool) -> list[Series]:
     references = References()
     return [
         *(peer.series() if with_peer else ()),
-        series_of_kills(HANDOVER, references, ansible),
-        *(series_of_faults(HANDOVER, references, kind, is_permanent=True)
+        series_of_kills(HANDOVER_FLOW, references, ansible),
+        *(series_of_faults(HANDOVER_FLOW, references, kind, is_permanent=True)
           for kind in PERMANENT_FAULTS),
-        *(series_of_watch_faults(HANDOVER, references, name) for name in WATCH_FAULTS),
+        *(series_of_watch_faults(HANDOVER_FLOW, references, name) for name in WATCH_FAULTS),
         *(series_of_kills(flow, references, is_reversed=is_reversed) for flow in FLOWS
           for is_reversed in (False, True)
           if flow.opposite or not is_reversed),
-        *(series_of_faults(HANDOVER, references, kind) for kind in FAULTS),
-        *(series_of_faults(flow, references, fault) for flow in (SUCCESSOR_NAME, PAUSE, STUCK)
+        *(series_of_faults(HANDOVER_FLOW, references, kind) for kind in FAULTS),
+        *(series_of_faults(flow, references, fault)
+          for flow in (NEXT_NAME_FLOW, DEPLOYMENT_PAUSE_FLOW, STUCK_FLOW)
           for fault in map(at_steps_only, FAULTS) if fault),
     ]

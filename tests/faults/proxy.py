@@ -38,7 +38,7 @@ class Response(NamedTuple):
 
 
 class Exchange(BaseHTTPRequestHandler):
-    """The handler of a connection's requests, with which a fault handles the current request."""
+    """The handler of a connection's requests; a fault receives it to handle the current request."""
 
     protocol_version = "HTTP/1.1"
     proxy: Proxy
@@ -93,7 +93,7 @@ class Exchange(BaseHTTPRequestHandler):
             yield from self._send(self.body)
 
     def stream(self, chunks: Iterable[bytes]) -> None:
-        """Send a response with these chunks."""
+        """Send the chunks as the body of a response."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")

@@ -36,11 +36,11 @@ def line(series: Series, tally: Tally) -> str:
 def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float,
          is_sample: bool) -> str:
     counted = [tallies[series] for series in chosen if not series.note]
-    what = ("A sample: one point of each series of `make test-faults`"
-            if is_sample else "All points")
+    scope = ("A sample: one point of each series of `make test-faults`"
+             if is_sample else "All points")
     passed, points = (sum(tally.passed for tally in counted),
                       sum(tally.points for tally in counted))
-    parts = [f"{what}. **{passed} of {points} points have passed**.", "",
+    parts = [f"{scope}. **{passed} of {points} points have passed**.", "",
              *settings(kubeconfig, seconds)]
     for kind in dict.fromkeys(series.kind
                               for series in sorted(chosen,
@@ -104,7 +104,7 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
 
 
 def record(text: str, words: list[str]) -> None:
-    """Replace the end of the document, from the heading HEADING on, or LATER for a selection."""
+    """Replace the end of the document from HEADING on; from LATER on if words select the series."""
     heading, command = LATER if words else HEADING, " ".join(["tests/faults --record", *words])
     head = DOCUMENT.read_text("utf-8").partition(heading)[0].rstrip()
     DOCUMENT.write_text(f"{head}\n\n{heading}\n\nWritten by `.venv/bin/python "

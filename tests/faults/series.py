@@ -17,7 +17,7 @@ from typing import Any
 
 import injected
 from clients import Client, Ended, Program, module
-from flows import HANDOVER, REPLICAS, Flow
+from flows import HANDOVER_FLOW, REPLICAS, Flow
 from injected import Kind, Script, WatchScript
 from workspace import say
 from world import ObservationLost, World
@@ -29,7 +29,7 @@ MAX_SECONDS = 60.0
 
 
 SAMPLE_PLACES = 16
-"""The sample runs one of the first places of each series, a different place in consecutive series.
+"""A sample runs one of the first SAMPLE_PLACES places of each series; consecutive series differ.
 """
 
 
@@ -70,21 +70,23 @@ class References:
 
     def end(self, world: World, flow: Flow, client: Client = module) -> Any:
         """Return the end state of the task."""
-        return self._of(world, flow, "task", flow.begin, flow.task, client)
+        return self._end_of_task(world, flow, "task", flow.begin, flow.task, client)
 
     def end_of_rollback(self, world: World, flow: Flow) -> Any:
         """Return the end state of the opposite task; None without an opposite task."""
-        return (self._of(world, flow, "opposite", flow.opposite_begin, flow.opposite, module)
-                if flow.opposite_begin else None)
+        if not flow.opposite_begin:
+            return None
+        return self._end_of_task(world, flow, "opposite", flow.opposite_begin, flow.opposite,
+                                 module)
 
-    def _of(self, world: World, flow: Flow, which: str, begin: Callable[[World], None], task: Json,
-            client: Client) -> Any:
-        key = (flow.name, which)
+    def _end_of_task(self, world: World, flow: Flow, task_name: str,
+                     begin: Callable[[World], None], task: Json, client: Client) -> Any:
+        key = (flow.name, task_name)
         with self._lock:
             if key not in self._ends:
                 world.clear()
                 begin(world)
-                world.judge.begin(REPLICAS, flow.expected, flow.surge, flow.missing)
+                world.judge.begin(REPLICAS, flow.required_controllers, flow.surge, flow.missing)
                 ended = world.run(task, client=client)
                 violations = world.judge.violations()
                 if not ended.is_well or violations:
@@ -163,15 +165,15 @@ def series_of_kills(flow: Flow, references: References, client: Client = module,
             violations += check_resume(world, flow, end, client)
         return Outcome(violations + world.judge.violations())
 
-    then = "the opposite task" if is_reversed else "same task"
-    name = f"{flow.name}, then {then}"
+    next_task = "the opposite task" if is_reversed else "same task"
+    name = f"{flow.name}, then {next_task}"
     return Series("ansible command killed" if client is not module else "module killed", name,
                   kills, attempt, at_write)
 
 
 def kills() -> Iterator[tuple[int, bool]]:
     """Return the places before and after each write: (1, False), (1, True), (2, False) ..."""
-    return ((number, late) for number in itertools.count(1) for late in (False, True))
+    return ((number, is_after) for number in itertools.count(1) for is_after in (False, True))
 
 
 def from_one() -> Iterator[int]:
@@ -185,23 +187,23 @@ def at_write(place: tuple[int, bool]) -> str:
 def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client) -> Ended | None:
     """Kill the flow's task at a write; return None if the task has fewer writes.
 
-    Writes of Events count only in HANDOVER.
+    Writes of Events count only in HANDOVER_FLOW.
     """
-    number, late = place
+    number, is_after = place
     world.clear()
     flow.begin(world)
-    world.judge.begin(REPLICAS, flow.expected, flow.surge, flow.missing)
+    world.judge.begin(REPLICAS, flow.required_controllers, flow.surge, flow.missing)
     program = Program()
-    applies = injected.any_write if flow is HANDOVER else injected.any_step
+    applies = injected.any_write if flow is HANDOVER_FLOW else injected.any_step
     script = Script(
-        number, applies, (injected.kill_after if late else injected.kill_before)(program.kill)
+        number, applies, (injected.kill_after if is_after else injected.kill_before)(program.kill)
     )
     ended = world.run(flow.task, script, client, program)
     return ended if script.was_triggered else None
 
 
 def check_resume(world: World, flow: Flow, end: Any, client: Client = module) -> list[str]:
-    """Return violations unless the same task reaches the end state of an undisturbed run."""
+    """Run the same task again; return violations unless it reaches the reference's end state."""
     ended = world.run(flow.task, client=client)
     if not ended.is_well:
         return [f"the same task again fails: {ended.last_output}"]
@@ -209,7 +211,7 @@ def check_resume(world: World, flow: Flow, end: Any, client: Client = module) ->
 
 
 def check_rollback(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> list[str]:
-    """Return violations unless the opposite task undoes the update, or is refused.
+    """Run the opposite task, and return violations unless it undoes the update or is refused.
 
     A refused opposite task must leave an update that the same task can resume.
     """
@@ -285,13 +287,13 @@ def run_with_fault(world: World, flow: Flow, references: References,
                    script: Script | WatchScript) -> Outcome | None:
     """Run a task with a fault; return None if the task ends before the fault.
 
-    The task must succeed within MAX_SECONDS, or fail with a complete error, after which a rerun
-    must succeed.
+    The task must end within MAX_SECONDS. If it fails, the error must be complete, and a rerun must
+    succeed.
     """
     end = references.end(world, flow)
     world.clear()
     flow.begin(world)
-    world.judge.begin(REPLICAS, flow.expected, flow.surge, flow.missing)
+    world.judge.begin(REPLICAS, flow.required_controllers, flow.surge, flow.missing)
     ended = world.run(flow.task, script)
     if not script.was_triggered:
         return None

@@ -47,15 +47,16 @@ class Judge(Observer):
         self._controllers: dict[str, Json] = {}
         self._floor = self._ceiling = 0
         self._versions: Json = {}
-        self._expected: set[str] = set()
+        self._required_controllers: set[str] = set()
         #: Events after which neither foo nor a successor of foo existed.
         self.events_without_foo: list[str] = []
 
-    def begin(self, replicas: int, expected: set[str], surge: int, missing: int = 0) -> None:
+    def begin(self, replicas: int, required_controllers: set[str], surge: int,
+              missing: int = 0) -> None:
         """Start the observation in an idle namespace.
 
-        expected: names of controllers; at least one must always exist. surge: maximum number of
-        additional pods. missing: maximum number of unready pods.
+        required_controllers: names of which at least one must always exist. surge: maximum number
+        of additional pods. missing: maximum number of unready pods.
         """
         if self.errors:
             self.errors.clear()
@@ -69,7 +70,7 @@ class Judge(Observer):
         self._floor = min(replicas - missing, len(ready) - other_count) + other_count
         self._ceiling = replicas + surge + other_count
         self._versions = self._versions_of_other_controllers()
-        self._expected = expected
+        self._required_controllers = required_controllers
         with self._lock:  # the watch may still process earlier events
             self.initial_pods = set(self.created)
             self.min_ready, self.max_pods = len(ready), len(pods)
@@ -101,8 +102,8 @@ class Judge(Observer):
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
 
-    def _wait_for_watch(self, what: Callable[[], bool]) -> None:
-        eventually(lambda: self.errors or what(), "the watch of the judge")
+    def _wait_for_watch(self, condition: Callable[[], bool]) -> None:
+        eventually(lambda: self.errors or condition(), "the watch of the judge")
         if self.errors:
             raise ObservationLost(repr(self.errors[0]))
 
@@ -127,17 +128,18 @@ class Judge(Observer):
         self._controllers.pop(name, None)
         if kind != "DELETED":
             self._controllers[name] = item
-        if self._expected and not any(map(self._continues_foo, self._controllers.values())):
+        if self._required_controllers and not any(
+                map(self._continues_foo, self._controllers.values())):
             self.events_without_foo.append(
                 f"{name} {kind.lower()}, remaining: "
                 f"{', '.join(sorted(self._controllers))}")
 
     def _continues_foo(self, item: Json) -> bool:
-        """Return whether the controller is expected, or has foo as partner in its annotations."""
+        """Return whether the controller is a required one, or names foo as its partner."""
         annotations = item["metadata"].get("annotations") or {}
         partner = (annotations.get(object_meta.PARTNER)
                    or annotations.get(object_meta.KUBECTL_SOURCE, "").partition(":")[0])
-        return item["metadata"]["name"] in self._expected or partner == "foo"
+        return item["metadata"]["name"] in self._required_controllers or partner == "foo"
 
 
 class World:

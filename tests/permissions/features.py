@@ -3,7 +3,7 @@
 
 """Define the permissions of each feature, from the rules that the flows themselves check.
 
-Features without a check before the first write, such as causes, have their rules here.
+The rules of features that are not checked before the first write, such as causes, are listed here.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def needs(kind: Kind, **fields: t.Any) -> tuple[Rule, ...]:
 
 
 def optional(kind: Kind) -> tuple[Rule, ...]:
-    """Return the rules that a task checks, but continues without."""
+    """Return the rules of permissions without which a task warns and continues."""
     request = Request("any", kind=kind)
     return choose(request).optional_permissions(request)
 

@@ -137,7 +137,7 @@ def _pod(name, uid, labels, owner, is_ready=True, node=""):
 
 
 def images(pods, objects):
-    """Return the image of each pod, by its ControllerRevision or its controller."""
+    """Return the image of each pod, from its ControllerRevision or its controller."""
     by_uid = {item["metadata"].get("uid"): item["spec"]["template"]
               for item in objects if "template" in item.get("spec", {})}
     by_hash = {}
@@ -212,7 +212,7 @@ MIGRATIONS = {
 
 
 def main(folder):
-    """Write one file per kind, and per kind of migration."""
+    """Write one file per kind of controller, and one per kind of migration."""
     folder.mkdir(parents=True, exist_ok=True)
     recorded = {kind: record(kind) for kind in KINDS}
     recorded |= {name: record_migration(*migration) for name, migration in MIGRATIONS.items()}
@@ -229,7 +229,7 @@ def to_json(moments):
 
 
 def recording_path(folder, name):
-    """Return the file of a kind or of a kind of migration."""
+    """Return the file for a kind of controller, or for a kind of migration."""
     return folder / f"{name.replace(' ', '-').lower()}.json"
 
 

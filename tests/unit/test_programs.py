@@ -56,7 +56,7 @@ def test_programs_are_built_in_one_command_under_separate_names(calls, tmp_path)
     assert [(call.split()[0], call.split()[1].rpartition("/")[2]) for call in calls()] == [
         ("list", "kubernetes"), ("build", "kubernetes")]
     assert {path.name for path in (tmp_path / "cache").rglob(".*")} == set(), (
-        "nothing is left half-written")
+        "unfinished files remain")
 
 
 def test_existing_programs_are_not_built_again(calls):
@@ -73,7 +73,7 @@ def test_existing_programs_are_not_built_again(calls):
 
 def test_a_failed_build_leaves_no_program_and_the_next_build_resumes(
         calls, tmp_path, monkeypatch):
-    """If a later program of a module fails, the earlier programs remain drafts, never used."""
+    """The programs built before the failure remain in .drafts/, and are not used."""
     monkeypatch.setenv("BROKEN", "kube-scheduler")
     with pytest.raises(ClusterError,
                        match=r"(?s)^building .*kube-scheduler.* failed, exit code 1:.*no space "
@@ -101,10 +101,10 @@ def test_the_remaining_build_time_is_estimated(monkeypatch):
     now = iter([100, 130, 130, 130])
     monkeypatch.setattr(subtask.time, "monotonic", lambda: next(now))
     progress = subtask.Progress(4)
-    assert str(progress) == "", "nothing is known yet"
+    assert str(progress) == "", "an estimate before the first package is built"
 
     assert list(progress.count(["a"])) == ["a"]
     assert str(progress) == ", 1 of 4, about 90 s left"
     list(progress.count("bcdefg"))
     assert str(progress) == ", 4 of 4, about 8 s left", (
-        "more than were announced; the last one takes a while")
+        "more packages than announced count as one package left")

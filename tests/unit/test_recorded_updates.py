@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Resume and roll back updates that an earlier version began; recorded/ has their objects."""
+"""Resume and roll back updates that an earlier version began; recorded/ contains their objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSIONS = sorted(path.name for path in RECORDED.iterdir())
 
 
 def moments(names):
-    """Return version, name and moment of each recorded update or migration."""
+    """Return the version, name and recorded state (such as "handover") of each recording."""
     return [pytest.param(version, name, moment, id=f"{version}-{name}-{moment}")
             for version in VERSIONS for name in names for moment in _read(version, name)]
 
@@ -41,7 +41,7 @@ def settings(cluster):
 
 
 def assert_ended(cluster, kind, image):
-    """Check that the update has left foo alone, with all pods of one image."""
+    """Check that only foo remains, with its settings, and that all its pods have the image."""
     assert settings(cluster) == settings(Cluster(kind))
     assert set(cluster.cluster.items) == {"foo"}
     assert cluster.info(update_request(kind))["phase"] == "complete"
@@ -68,7 +68,7 @@ def test_recorded_update_is_rolled_back(version, kind, moment):
     cluster = load(kind, _read(version, kind)[moment])
     back = update_request(kind, image=None, state="rolled_back")
     if moment == "handover":
-        # All pods are new, so no update is in progress; the former image needs another update.
+        # All pods are new, so the way back to the former image is another update.
         assert "there is no update in progress to roll back" in cluster.error(back).what
         back = update_request(kind, image="myimage:v1")
     result = cluster.run(back)
@@ -107,7 +107,7 @@ def test_recorded_migration_is_rolled_back(version, name, moment):
 
 
 def test_recorder_works_with_this_version(tmp_path):
-    """Guard the recorder until the next version is recorded."""
+    """The recorder is used only for a release: record with the present code to test it."""
     recorded_updates.main(tmp_path)
     for name in [*KINDS, *MIGRATIONS]:
         recorded = json.loads(recorded_updates.recording_path(tmp_path, name).read_text("utf-8"))

@@ -22,7 +22,7 @@ TABLE = re.compile(r"^\| `test_(?P<file>\w+)` \| (?P<all>\d+) \| (?P<sample>\d+)
 
 
 def points(**axes):
-    """Return each combination, as sampling.mark() passes them."""
+    """Return all combinations of the values, in the form that sampling.mark() passes."""
     return [{*zip(axes, map(str, values), strict=True)}
             for values in itertools.product(*axes.values())]
 
@@ -68,8 +68,8 @@ def test_shards_have_each_item_once():
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
 
-def marked(path):
-    """Return whether `make test` skips a test of the file, or runs only a part."""
+def is_sampled(path):
+    """Return whether `make test` skips a test of the file, or some of its points."""
     return any(isinstance(node, ast.Attribute) and node.attr in ("sample", "full")
                for node in ast.walk(ast.parse(path.read_text("utf-8"))))
 
@@ -78,7 +78,7 @@ def test_each_sampled_file_has_guards_in_contributing():
     contributing = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     rows = {match["file"]: match for match in TABLE.finditer(contributing)}
 
-    files = filter(marked, INTEGRATION.glob("test_*.py"))
+    files = filter(is_sampled, INTEGRATION.glob("test_*.py"))
     assert set(rows) == {path.stem.removeprefix("test_") for path in files}
     for row in rows.values():
         guards = re.findall(r"`(\w[\w/]*\.py)(?:::(\w+))?`", row["guards"])

@@ -54,11 +54,11 @@ class Gateway(Cluster):
 @pytest.fixture
 def cluster(monkeypatch):
     """Replace the real cluster by a simulated cluster, and return the gateway."""
-    def make(*items, of=Gateway):
+    def make(*items, gateway_class=Gateway):
         gateways = []
 
         def gateway(params, request, flow, watches_pods=True, access=None):
-            gateways.append(of(request.namespace, *items))
+            gateways.append(gateway_class(request.namespace, *items))
             return gateways[-1]
 
         monkeypatch.setattr(task, "_gateway", gateway)
@@ -98,19 +98,19 @@ def test_check_mode_reports_the_same_steps_and_writes_nothing(cluster):
     assert planned["changed"] is done["changed"] is True
 
 
-@pytest.mark.parametrize("kinds, chosen", [
+@pytest.mark.parametrize("kinds, default_kind", [
     (["Deployment"], "Deployment"), (["StatefulSet"], "StatefulSet"),
     (["Deployment", "StatefulSet"], None),
     (["DaemonSet"], "DaemonSet"), ([], None)])
 def test_the_default_kind_is_that_of_the_only_object_with_the_name(
-        cluster, monkeypatch, kinds, chosen):
+        cluster, monkeypatch, kinds, default_kind):
     cluster(rc("another"))
     monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: kinds)
     monkeypatch.setattr(task, "choose",
                         lambda request: choose(dataclasses.replace(
                             request, kind=Kind.REPLICATION_CONTROLLER)))
 
-    with pytest.raises(RolloutError, match=f"no such {chosen or 'ReplicationController'}"):
+    with pytest.raises(RolloutError, match=f"no such {default_kind or 'ReplicationController'}"):
         update()
 
 
@@ -127,25 +127,25 @@ def test_the_result_has_the_kind_of_the_controller(cluster, image, fails):
 
 
 def test_a_failure_during_the_update_has_the_kind_of_the_controller(cluster):
-    class Refusing(Gateway):
+    class RefusingGateway(Gateway):
         def write(self, write):
             raise RolloutError("the API server refuses")
 
-    cluster(rc(), of=Refusing)
+    cluster(rc(), gateway_class=RefusingGateway)
 
     assert task.result_or_error(task.update, params(image="myimage:v2"),
                                 lambda warning: None)["kind"] == "ReplicationController"
 
 
 def test_a_controller_deleted_during_the_update_is_not_replaced_by_another_kind(cluster):
-    class Deleted(Gateway):
+    class DeletingGateway(Gateway):
         def controllers(self, kind=None):
             return {} if self.writes else super().controllers(kind)
 
         def other_kinds(self, name):
             return ["Deployment"]
 
-    gateways = cluster(rc(), of=Deleted)
+    gateways = cluster(rc(), gateway_class=DeletingGateway)
 
     with pytest.raises(NoSuchController, match="there is no such ReplicationController"):
         update()
@@ -261,7 +261,7 @@ def test_text_of_the_cluster_is_escaped_for_terminals(cluster):
 # An analysis
 
 
-class Measured(Gateway):
+class MeasuredCluster(Gateway):
     """Simulated cluster with a labeled pod for each replica."""
 
     http = None
@@ -296,7 +296,7 @@ def queries(monkeypatch):
     ids=["an update", "none"])
 @pytest.mark.parametrize("name", ["foo", SUCCESSOR])
 def test_an_analysis_selects_new_and_old_pods(cluster, queries, name, items, new, old):
-    gateways = cluster(*items, of=Measured)
+    gateways = cluster(*items, gateway_class=MeasuredCluster)
 
     result = task.analysis(analysis(name=name if old else "foo"))
 
@@ -307,7 +307,7 @@ def test_an_analysis_selects_new_and_old_pods(cluster, queries, name, items, new
 
 
 def test_an_analysis_without_a_controller_fails(cluster, queries):
-    gateways = cluster(rc("other"), of=Measured)
+    gateways = cluster(rc("other"), gateway_class=MeasuredCluster)
 
     with pytest.raises(RolloutError, match="there is no such ReplicationController"):
         task.analysis(analysis())
@@ -316,7 +316,7 @@ def test_an_analysis_without_a_controller_fails(cluster, queries):
 
 def test_the_default_kind_of_an_analysis_is_that_of_the_only_object_with_the_name(
         cluster, queries, monkeypatch):
-    cluster(rc("other"), of=Measured)
+    cluster(rc("other"), gateway_class=MeasuredCluster)
     monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: ["DaemonSet"])
     monkeypatch.setattr(task, "choose",
                         lambda request: choose(dataclasses.replace(
@@ -327,7 +327,7 @@ def test_the_default_kind_of_an_analysis_is_that_of_the_only_object_with_the_nam
 
 
 def test_an_invalid_analysis_is_refused_before_any_request(cluster):
-    gateways = cluster(rc(), of=Measured)
+    gateways = cluster(rc(), gateway_class=MeasuredCluster)
 
     for wrong in ({"metrics": []}, {"prometheus_url": "x"}, {"prometheus_url": None},
                   {"name": "Foo"}):
@@ -339,26 +339,26 @@ def test_an_invalid_analysis_is_refused_before_any_request(cluster):
 MAY_READ = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
 
 
-@pytest.mark.parametrize("rules, reads", [(None, True), ([], False), (MAY_READ, True)],
+@pytest.mark.parametrize("rules, is_allowed", [(None, True), ([], False), (MAY_READ, True)],
                          ids=["unknown", "none", "enough"])
 def test_an_analysis_of_logs_needs_permission_to_read_logs_but_no_prometheus(
-        cluster, monkeypatch, rules, reads):
-    """The missing permission is reported before the first wait."""
-    cluster(old(2), new(1), of=Measured)
-    monkeypatch.setattr(Measured, "rules", lambda self: rules)
+        cluster, monkeypatch, rules, is_allowed):
+    """A missing permission is reported without waiting for initial_delay."""
+    cluster(old(2), new(1), gateway_class=MeasuredCluster)
+    monkeypatch.setattr(MeasuredCluster, "rules", lambda self: rules)
     readings = []
     monkeypatch.setattr(
         task.Logs, "read",
         lambda self, request, pods: readings.append(pods) or (Reading(0.0), Reading(5.0)))
     (metric,) = analysis()["metrics"]
     metric |= {"type": "error_lines", "query": None}
-    params = analysis(prometheus_url=None, metrics=[metric], initial_delay=0 if reads else 99)
+    params = analysis(prometheus_url=None, metrics=[metric], initial_delay=0 if is_allowed else 99)
 
     result = task.result_or_error(task.analysis, params, pytest.fail)
 
-    assert readings == ([[f"{SUCCESSOR}-0"], ["foo-0", "foo-1"]] if reads else [])
-    assert reads or result["failure"]["why"] == "not allowed: get on pods/log"
-    assert reads == (result.get("outcome") == "failed")
+    assert readings == ([[f"{SUCCESSOR}-0"], ["foo-0", "foo-1"]] if is_allowed else [])
+    assert is_allowed or result["failure"]["why"] == "not allowed: get on pods/log"
+    assert is_allowed == (result.get("outcome") == "failed")
 
 
 @pytest.mark.parametrize("password",
@@ -382,7 +382,7 @@ def test_an_analysis_detects_an_update_in_progress(
     subject = task._subject
     monkeypatch.setattr(task, "_subject",
                         lambda *args: subjects.append(subject(*args)) or subjects[-1])
-    cluster(*items, of=Measured)
+    cluster(*items, gateway_class=MeasuredCluster)
 
     task.analysis(analysis())
 
@@ -392,7 +392,7 @@ def test_an_analysis_detects_an_update_in_progress(
 # Results in the process of Ansible, and of the module
 
 
-def other():
+def other_controller():
     """Return a controller whose pods foo does not select."""
     item = rc("bar")
     item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": "bar"}
@@ -421,7 +421,7 @@ def runner(monkeypatch, capsys):
                     "max_failures": 1},
 }.values())
 def test_the_answer_in_process_equals_that_of_the_module(cluster, runner, arguments):
-    gateways = cluster(rc(), other())
+    gateways = cluster(rc(), other_controller())
 
     answer = runner.in_process(**arguments)
 
@@ -441,7 +441,7 @@ def types_in(value):
 @pytest.mark.parametrize("arguments", [{"name": "foo"}, {"names": ["foo", "bar"]}])
 def test_planned_result_has_only_types_of_json(cluster, arguments):
     """Ansible warns of other types in a registered result, such as an enumeration of strings."""
-    cluster(rc(), other())
+    cluster(rc(), other_controller())
     params = in_process.parameters("update", {**arguments, "image": "myimage:v2"}, ".")
 
     result = in_process.read("update", params, ".", {}, diff=True, check_mode=True)
@@ -455,7 +455,7 @@ def test_planned_result_has_only_types_of_json(cluster, arguments):
                           {"names": ["foo", "no"], "max_failures": "50%"}])
 def test_steps_are_left_to_the_module_which_does_what_check_mode_plans(
         cluster, runner, arguments):
-    gateways = cluster(rc(), other())
+    gateways = cluster(rc(), other_controller())
     arguments["image"] = "myimage:v2"
 
     assert runner.in_process(**arguments) is None
@@ -518,7 +518,7 @@ def test_invalid_options_are_left_to_the_module(cluster, runner):
     assert runner.in_process(name="foo", image="myimage:v1", ca_cert="/a") is not None
 
 
-def test_the_package_that_installs_the_other_missing_package_is_named(runner, monkeypatch):
+def test_kubernetes_is_named_if_both_packages_are_missing(runner, monkeypatch):
     for absent in ("kubernetes.config", "yaml"):
         monkeypatch.setitem(sys.modules, absent, None)
 
@@ -549,17 +549,18 @@ def test_a_missing_package_is_reported_in_the_words_of_ansible(
     {"api_key": "s3cret"}, {"password": "s3cret"}, {"proxy": "http://me:s3cret@proxy"},
     {"kubeconfig": {"users": [{"name": "me", "user": {"token": "s3cret"}}]}}])
 def test_no_answer_reveals_a_secret(runner, monkeypatch, options):
-    def broken(*_unused, **_options):
-        raise RolloutError("it says s3cret", why="s3cret")
+    def fail(*_unused, **_options):
+        raise RolloutError("the server rejects s3cret", why="s3cret")
 
-    monkeypatch.setattr(task, "_gateway", broken)
+    monkeypatch.setattr(task, "_gateway", fail)
     request = {"name": "foo", **options}
 
     answers = [runner.in_process(**request, image="x:1"), runner.module(**request, image="x:1"),
                runner.module(rolling_update_info, **request)]
 
     assert "s3cret" not in json.dumps([*answers, runner.invocation])
-    assert answers[0] == answers[1] and all("it says" in answer["msg"] for answer in answers)
+    assert answers[0] == answers[1]
+    assert all("the server rejects" in answer["msg"] for answer in answers)
 
 
 def test_a_secret_equal_to_a_boolean_hides_no_failure(runner, monkeypatch):

@@ -46,9 +46,9 @@ def test_requests_and_counted_lines(logs, api):
     api.answers += [pod("foo-a"), pod("foo-b"), log(f"ERROR {SECRET}", "good", "\x00WARN"),
                     log("", "good")]
 
-    value, lines = logs.read(ERROR_LINES, ["foo-a", "foo-b"])
+    share, line_count = logs.read(ERROR_LINES, ["foo-a", "foo-b"])
 
-    assert (value.value, value.note, lines.value) == (
+    assert (share.value, share.note, line_count.value) == (
         0.5, "2 of 4 lines, 2 of them in pod foo-a", 4)
     first, _second, third, _fourth = [urllib.parse.urlsplit(path) for _method, path in api.sent]
     assert (first.query == "fieldSelector=metadata.name%3Dfoo-a&limit=500"
@@ -56,7 +56,7 @@ def test_requests_and_counted_lines(logs, api):
     assert urllib.parse.parse_qs(third.query) == {"container": ["web"], "previous": ["false"],
                                                   "sinceSeconds": ["60"],
                                                   "limitBytes": ["262144"], "timestamps": ["true"]}
-    assert SECRET not in repr((value, lines))
+    assert SECRET not in repr((share, line_count))
 
 
 def test_byte_limit_is_shared_by_many_logs(logs, api, monkeypatch):
@@ -68,22 +68,28 @@ def test_byte_limit_is_shared_by_many_logs(logs, api, monkeypatch):
     assert [path.partition("limitBytes=")[2][:4] for _method, path in api.sent[4:]] == ["100&"] * 3
 
 
-@pytest.mark.parametrize("answers, lines", [
-    ([pods()], 0), ([pod(waiting={"reason": "ContainerCreating"})], 0),
-    ([pod(), status(404, 'pods "foo-a" not found')], 0),
-    ([pod(), status(400, 'container "web" in pod "foo-a" is waiting to start: ContainerCreating')],
-     0),
-    ([pod(), status(500, "dial tcp"), log("good")], 1), ([pod(), status(401), log("good")], 1),
-    ([pod(), reset, log("good")], 1), ([pod(), truncated, reset, log("good")], 1),
-], ids=["deleted pod", "not started", "deleted after the list", "about to start",
-        "temporary failure", "renewed token", "reset", "cut and reset"])
-def test_missing_logs_have_no_lines(logs, api, answers, lines):
+@pytest.mark.parametrize("answers", [
+    [pods()], [pod(waiting={"reason": "ContainerCreating"})],
+    [pod(), status(404, 'pods "foo-a" not found')],
+    [pod(), status(400, 'container "web" in pod "foo-a" is waiting to start: ContainerCreating')],
+], ids=["deleted pod", "not started", "deleted after the list", "about to start"])
+def test_missing_logs_have_no_lines(logs, api, answers):
     api.answers += answers
 
-    value, samples = logs.read(ERROR_LINES, ["foo-a"])
+    share, line_count = logs.read(ERROR_LINES, ["foo-a"])
 
-    assert (value.is_answer and samples.value == lines and value.value == (0 if lines else None)
-            and not api.answers)
+    assert share.is_answer and share.value is None and line_count.value == 0 and not api.answers
+
+
+@pytest.mark.parametrize("answers", [
+    [status(500, "dial tcp")], [status(401)], [reset], [truncated, reset],
+], ids=["temporary failure", "renewed token", "reset", "cut and reset"])
+def test_failed_requests_are_repeated(logs, api, answers):
+    api.answers += [pod(), *answers, log("good")]
+
+    share, line_count = logs.read(ERROR_LINES, ["foo-a"])
+
+    assert share.is_answer and share.value == 0 and line_count.value == 1 and not api.answers
 
 
 @pytest.mark.parametrize("answers, why", [
@@ -110,9 +116,9 @@ def test_unreadable_logs_have_an_unknown_value(logs, api, answers, why):
 def test_unknown_container_has_an_unknown_value(logs, api):
     api.answers.append(pod())
 
-    value, _lines = logs.read(ErrorLines("x", Per.LINE, ("wbe",)), ["foo-a"])
+    share, _line_count = logs.read(ErrorLines("x", Per.LINE, ("wbe",)), ["foo-a"])
 
-    assert (value.why, value.is_answer) == (
+    assert (share.why, share.is_answer) == (
         "pod foo-a has no container wbe; its containers are: web", False)
 
 
@@ -130,9 +136,9 @@ def test_timeout_is_not_retried(logs, api, monkeypatch):
     api.answers += [pod(), lambda handler, query: api.closing.wait(2)]
 
     began = time.monotonic()
-    value, _lines = logs.read(ERROR_LINES, ["foo-a"])
+    share, _line_count = logs.read(ERROR_LINES, ["foo-a"])
 
-    assert not value.is_answer and "timed out" in value.why and time.monotonic() - began < 2
+    assert not share.is_answer and "timed out" in share.why and time.monotonic() - began < 2
 
 
 def test_signal_ends_the_retries(logs, api):
@@ -170,7 +176,7 @@ def test_matching_process_gets_no_signals_of_the_terminal(logs, api, monkeypatch
     api.answers += [pod(), log("a line")]
 
     assert logs.read(ERROR_LINES, ["foo-a"])[0].value == 1, (
-        "the process has a process group of its own")
+        "the process shares the process group of the task")
 
 
 def test_error_if_no_process_can_start(logs, api, monkeypatch):

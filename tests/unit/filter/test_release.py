@@ -56,9 +56,9 @@ def test_release_turn_by_turn():
     (pair,) = analyzed["state"]["turn"]["analyses"]
     assert release.analysis_options(request, analyzed["state"], pair, []) == {
         "count": 3, "name": "a", "namespace": "shop", "on_no_old_pods": "inconclusive"}
-    measured = [{"name": "a", "old_pods": ["x"], "msg": "fine", "metrics": [], "measurements": []}]
+    results = [{"name": "a", "old_pods": ["x"], "msg": "fine", "metrics": [], "measurements": []}]
 
-    approval = release.next_turn(request, analyzed["state"], {"results": measured}, {}, NOW)
+    approval = release.next_turn(request, analyzed["state"], {"results": results}, {}, NOW)
     approval = release.next_turn(request, approval["state"], now=NOW)
     assert release.approval_answer(request, approval["state"], None, NOW) == {
         "is_answered": False, "looks": 725}
@@ -68,8 +68,8 @@ def test_release_turn_by_turn():
     assert (rollback["state"]["turn"]["title"] == "Roll back a"
             and rollback["facts"]["history"]["stages"][1]["outcome"] == "failed")
     artifacts = release.release_artifacts(request, rollback["state"])
-    for_host = release.release_artifacts(request | {"host": "eu"}, rollback["state"])
-    assert artifacts["controller"] == "a" and for_host == {"clusters": {"eu": artifacts}}
+    host_artifacts = release.release_artifacts(request | {"host": "eu"}, rollback["state"])
+    assert artifacts["controller"] == "a" and host_artifacts == {"clusters": {"eu": artifacts}}
     last_turn = release.next_turn(request, rollback["state"], {"msg": "back", "changed": True}, {},
                                   NOW)
     assert last_turn["state"]["file"] == "fail.yml"

@@ -24,7 +24,7 @@ def test_paused_update(kind, strategy, pause):
     preview = cluster.check_mode(request)
     result = cluster.run(request)
     cluster.settle()
-    again, preview_again = cluster.run(request), cluster.check_mode(request)
+    rerun, rerun_preview = cluster.run(request), cluster.check_mode(request)
     info = cluster.info(request)
 
     assert result["msg"].startswith(
@@ -32,14 +32,14 @@ def test_paused_update(kind, strategy, pause):
     assert preview["msg"].startswith(
         f"foo would be paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
     assert actions(preview)[0] == actions(result)[0] and actions(preview)[-1] == actions(result)[-1]
-    for answer in (again, preview_again):
+    for answer in (rerun, rerun_preview):
         assert not answer["changed"] and "foo is already paused" in answer["msg"]
-    phases = ({answer["rollout"]["phase"] for answer in (preview, result, again, preview_again)}
+    phases = ({answer["rollout"]["phase"] for answer in (preview, result, rerun, rerun_preview)}
               | {info["phase"]})
     assert phases == {"paused"} and info["direction"] == "forward"
     assert ("state=rolled_back" in info["rollback_command"]
             and "with a higher pause_at" in info["resume_command"])
-    for answer in (again, preview_again):
+    for answer in (rerun, rerun_preview):
         assert ("image=myimage:v2" in answer["resume_command"]
                 and "pause_at" not in answer["resume_command"])
         assert answer["rollback_command"] == info["rollback_command"]
@@ -57,13 +57,13 @@ def test_end_of_a_paused_update(kind, strategy, pause, end):
     request = update_request(kind, **params)
     preview, result = cluster.check_mode(request), cluster.run(request)
     cluster.settle()
-    again, info = cluster.run(request), cluster.info(request)
+    rerun, info = cluster.run(request), cluster.info(request)
 
     words = {"updated": "updated to myimage:v2", "rolled_back": "rolled back to myimage:v1"}[end]
     assert preview["msg"] == f"foo would be {words}: {SIZE} of {SIZE} replicas available"
     assert result["msg"] == f"foo is {words}: {SIZE} of {SIZE} replicas available"
-    assert not again["changed"]
-    phases = {answer["rollout"]["phase"] for answer in (preview, result, again)} | {info["phase"]}
+    assert not rerun["changed"]
+    phases = {answer["rollout"]["phase"] for answer in (preview, result, rerun)} | {info["phase"]}
     assert phases == {"complete"} and info["last_rollout"]["outcome"] == end
     assert (info["resume_command"], info["rollback_command"]) == (None, None)
     assert not cluster.is_frozen

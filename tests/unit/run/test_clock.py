@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the real clock with the fixed clock."""
+"""Compare the real clock with the simulated clock."""
 
 from __future__ import annotations
 

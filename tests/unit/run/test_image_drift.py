@@ -19,7 +19,7 @@ A, B = "a" * 64, "b" * 64
 
 
 class Registry(Cluster):
-    """Cluster where each new pod runs the digest of the tag when the pod was listed first."""
+    """Cluster where the nth new pod runs the nth digest of the tag, or else the last digest."""
 
     def __init__(self, replicas, *digests):
         super().__init__(rc(replicas=replicas))
@@ -80,7 +80,7 @@ def test_fail_stops_the_update_at_the_second_pod():
     assert error.causes[0]["kind"] == "image-drift"
 
 
-def test_fail_rolls_back_as_on_failure_says():
+def test_fail_rolls_back_with_on_failure_rollback():
     cluster = Registry(4, A, A, A, B)
 
     error = cluster.error(request(image_drift="fail", on_failure="rollback"))
@@ -100,14 +100,14 @@ def test_a_pod_of_the_canary_counts_in_the_next_run():
 
 def test_a_deleted_pod_still_counts_in_the_same_run():
     cluster = Registry(4, A)
-    listed = cluster.all_pods
+    list_pods = cluster.all_pods
 
     def all_pods(controller, excluded_revision=""):
-        pods = listed(controller)
+        pods = list_pods(controller)
         if len(cluster.sizes) > 1:
             cluster.digests = (B,)
             return [{**pod, "metadata": {**pod["metadata"], "uid": f"later {number}"}}
-                    for number, pod in enumerate(listed(controller))]
+                    for number, pod in enumerate(list_pods(controller))]
         return pods
 
     cluster.all_pods = all_pods

@@ -103,12 +103,12 @@ def test_no_progress_without_a_file(path, monkeypatch, name):
 
 def test_existing_file_is_not_changed(path):
     """In a world-writable folder, an existing file may be an attack."""
-    path.write_text("somebody else's\n")
+    path.write_text("content of another user\n")
 
     with ParentProcess() as ansible:
         ansible.print_line("one")
 
-    assert path.read_text() == "somebody else's\n"
+    assert path.read_text() == "content of another user\n"
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

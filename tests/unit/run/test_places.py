@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fleets over several namespaces: options, order, names in messages, failures across all."""
+"""Update fleets in several namespaces: options, order, names in messages, and failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMESPACES = ["b", "a"]
 
 
 class Cluster(clusters.Cluster):
-    """Cluster where labels select `chosen` controllers, and writes to `refused` are forbidden."""
+    """Cluster where labels select the controllers `chosen`, and writes to `refused` fail."""
 
     chosen, refused = ("bar", "foo"), frozenset()
 
@@ -123,48 +123,48 @@ def where(entries):
 
 
 def test_controllers_of_one_name_are_updated_in_each_namespace():
-    both = TwoNamespaces()
+    two_namespaces = TwoNamespaces()
 
-    result = both.run(fleet.run, both.lines.append)
+    result = two_namespaces.run(fleet.run, two_namespaces.lines.append)
 
     assert where(result["results"]) == [("b", "foo"), ("b", "bar"), ("a", "foo"), ("a", "bar")]
     assert result["msg"] == "4 of 4 controllers are as requested (4 changed)"
-    assert both.images() == {"myimage:v2"}
-    assert any(line.startswith("b | foo: ") for line in both.lines)
-    assert any(line.startswith("a | foo: ") for line in both.lines)
-    assert both.run(fleet.look)["changed"] is False
+    assert two_namespaces.images() == {"myimage:v2"}
+    assert any(line.startswith("b | foo: ") for line in two_namespaces.lines)
+    assert any(line.startswith("a | foo: ") for line in two_namespaces.lines)
+    assert two_namespaces.run(fleet.look)["changed"] is False
 
 
 @pytest.mark.parametrize("name", ["e", "foo", "replica"])
 def test_namespace_precedes_only_the_name_of_a_controller(name):
-    both = TwoNamespaces()
-    flow = choose(both.placeholder)
+    two_namespaces = TwoNamespaces()
+    flow = choose(two_namespaces.placeholder)
     groups = {places.Place(namespace, kind): fleet.Group(flow, cluster)
-              for namespace, cluster in both.clusters.items()
+              for namespace, cluster in two_namespaces.clusters.items()
               for kind in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET)}
     (request,) = places.placeholder_requests(
         params(image="myimage:v2", name=name, namespace="b"), ["ReplicaSet"])
 
-    fleet_run = fleet._FleetRun(both.fleet_, [], groups, Clock())
+    fleet_run = fleet._FleetRun(two_namespaces.fleet_, [], groups, Clock())
 
     assert fleet_run.display_name(request) == f"ReplicaSet b/{name}"
     assert fleet_run.name_in_namespace(request) == f"ReplicaSet {name}"
 
 
 def test_check_mode_reports_each_namespace_and_writes_nothing():
-    both = TwoNamespaces()
+    two_namespaces = TwoNamespaces()
 
-    planned = both.run(fleet.simulate)
+    planned = two_namespaces.run(fleet.simulate)
 
-    assert where(planned["results"]) == where(both.run()["results"])
+    assert where(planned["results"]) == where(two_namespaces.run()["results"])
     assert planned["changed"]
 
 
 def test_a_failure_stops_updates_in_other_namespaces():
-    both = TwoNamespaces(concurrency=1)
-    both.clusters["b"].refused = {"foo"}
+    two_namespaces = TwoNamespaces(concurrency=1)
+    two_namespaces.clusters["b"].refused = {"foo"}
 
-    error = both.error()
+    error = two_namespaces.error()
 
     assert error.what == "1 of 4 controllers failed (b/foo)"
     entries = error.progress["results"]
@@ -173,40 +173,40 @@ def test_a_failure_stops_updates_in_other_namespaces():
 
 
 def test_max_failures_is_a_percentage_of_all_controllers():
-    both = TwoNamespaces(concurrency=1, max_failures="25%")
-    both.clusters["b"].refused = {"foo"}
+    two_namespaces = TwoNamespaces(concurrency=1, max_failures="25%")
+    two_namespaces.clusters["b"].refused = {"foo"}
 
-    assert [entry["skipped"] for entry in both.error().progress["results"]] == [False] * 4
+    assert [entry["skipped"] for entry in two_namespaces.error().progress["results"]] == [False] * 4
 
 
 def test_a_rollback_of_each_namespace_is_suggested():
-    both = TwoNamespaces(max_failures="100%", progress_deadline="3")
-    for cluster in both.clusters.values():
+    two_namespaces = TwoNamespaces(max_failures="100%", progress_deadline="3")
+    for cluster in two_namespaces.clusters.values():
         cluster.on_wait = cluster.stall
 
-    commands = both.error().next_command.splitlines()
+    commands = two_namespaces.error().next_command.splitlines()
 
-    rerun, *back = [command for command in commands if command.startswith("ansible ")]
+    rerun, *rollbacks = [command for command in commands if command.startswith("ansible ")]
     assert 'namespaces=' in rerun.replace('"', "") and " namespace=" not in rerun
-    assert len(back) == 2
-    for namespace, command in zip(NAMESPACES, back, strict=True):
+    assert len(rollbacks) == 2
+    for namespace, command in zip(NAMESPACES, rollbacks, strict=True):
         assert f"namespace={namespace}" in command and "namespaces" not in command
         assert "state=rolled_back" in command and "foo" in command and "bar" in command
 
 
 def test_a_listed_namespace_without_a_match_is_an_error():
-    both = TwoNamespaces(label_selectors=["a=b"], names=())
-    both.clusters["a"].chosen = []
+    two_namespaces = TwoNamespaces(label_selectors=["a=b"], names=())
+    two_namespaces.clusters["a"].chosen = []
 
     with pytest.raises(RolloutError) as error:
-        assert both.requests
+        assert two_namespaces.requests
     assert (error.value.what, error.value.where) == ("no ReplicationController matches a=b",
                                                      "namespace a")
 
 
 def test_a_selected_namespace_without_a_match_is_left_out():
-    both = TwoNamespaces(label_selectors=["a=b"], names=(), namespaces=None,
+    two_namespaces = TwoNamespaces(label_selectors=["a=b"], names=(), namespaces=None,
                          namespace_selectors=["team=x"])
-    both.clusters["a"].chosen = []
+    two_namespaces.clusters["a"].chosen = []
 
-    assert {request.namespace for request in both.requests} == {"b"}
+    assert {request.namespace for request in two_namespaces.requests} == {"b"}

@@ -62,18 +62,18 @@ def warning(about, count=1, reason="Unhealthy", uid="e", **more):
             "message": "Readiness probe failed", **more}
 
 
-class ObservedSoak:
-    """Soak with a sequence of observations set by the test."""
+class FakeFlow:
+    """Fake flow and cluster whose observations the test sets, and the soak that watches them."""
 
     def __init__(self, monkeypatch, began=1_000_000.0):
         monkeypatch.setattr(soaking, "decide",
                             lambda flow, request, observation: flow.decide(request, observation))
-        monkeypatch.setattr(incidents.soak, "subject", lambda carrier: "new template")
+        monkeypatch.setattr(incidents.soak, "template_hash", lambda carrier: "new template")
         self.clock, self.pods, self.events, self.lines = FakeClock(), [], [], []
         self.clock.now = began
         self.goal, self.size_of_successor, self.labels = 2, None, {}
-        self.warnings_ = []
-        self.soaking = soaking.Soaking(self, self.clock, self.lines.append, self.warnings_)
+        self.printed_warnings = []
+        self.soaking = soaking.Soaking(self, self.clock, self.lines.append, self.printed_warnings)
         item = rc()
         item["metadata"]["annotations"] = {
             **item["metadata"].get("annotations", {}),
@@ -98,7 +98,7 @@ class ObservedSoak:
     def look_up(self, name):
         self.lookups.append(name)
 
-    def log(self, *_what):
+    def log(self, *_unused):
         return []
 
     def status(self, _request, _observation):
@@ -127,7 +127,7 @@ class ObservedSoak:
 
 @pytest.fixture
 def soak_(monkeypatch):
-    return ObservedSoak(monkeypatch)
+    return FakeFlow(monkeypatch)
 
 
 @pytest.mark.parametrize("observations", [
@@ -154,7 +154,7 @@ def test_pods_may_terminate_before_the_smaller_size_is_observed(soak_):
     assert soak_.failures(3, pods("b", "y")) == [("gone", "a")]
 
 
-def test_soak_with_new_pods_without_end_fails(soak_):
+def test_soak_fails_if_new_pods_keep_appearing(soak_):
     with pytest.raises(RolloutFailed, match="new pods keep appearing"):
         for number in range(200):
             soak_.observe(number, pods(*map(str, range(number + 1))))
@@ -162,11 +162,15 @@ def test_soak_with_new_pods_without_end_fails(soak_):
     assert soak_.clock.now - 1_000_000 > REQUEST.soak + REQUEST.progress_deadline
 
 
-@pytest.mark.parametrize("before", [300, 10], ids=["earlier task", "this task"])
-def test_later_pod_restarts_the_soak(monkeypatch, before):
-    """The seconds before the creation of the pod do not count for the new pod."""
-    soak_ = ObservedSoak(monkeypatch, began=seconds(LONG_AGO) + 3600)
-    soak_.observe(2, pods("a", "b"), seconds=before)
+@pytest.mark.parametrize("seconds_until_first_observation", [300, 10],
+                         ids=["earlier task", "this task"])
+def test_later_pod_restarts_the_soak(monkeypatch, seconds_until_first_observation):
+    """The seconds before the creation of a pod do not count for this pod.
+
+    After 300 s without an observation, the soak was begun by an earlier task.
+    """
+    soak_ = FakeFlow(monkeypatch, began=seconds(LONG_AGO) + 3600)
+    soak_.observe(2, pods("a", "b"), seconds=seconds_until_first_observation)
     soak_.observe(2, pods("a", "b"), seconds=250)
     soak_.observe(3, pods("a", "b", "c"))
 
@@ -206,7 +210,7 @@ def test_pods_are_listed_at_the_end_of_the_soak(soak_):
         soak_.observe(2, pods("b"))
 
 
-def test_pods_stay_new_without_known_revisions(soak_):
+def test_pods_still_count_as_new_pods_if_the_revision_is_unknown(soak_):
     with_revision = [pod(name, labels={"controller-revision-hash": "abc"}) for name in "abc"]
     soak_.observe(2, with_revision[:2])
     soak_.labels = {"controller-revision-hash": ""}
@@ -216,7 +220,7 @@ def test_pods_stay_new_without_known_revisions(soak_):
 
 
 def test_other_failures_are_recorded_while_pods_are_missing(soak_):
-    """Other failures are recorded while the soak waits for a possible scale-down."""
+    """A missing pod may be due to a scale-down, for which the soak waits; an unready pod is not."""
     unready_pod = pod("b", ready=False)
     soak_.observe(3, pods("a", "b", "c"))
 
@@ -258,20 +262,20 @@ def test_recreated_controller_restarts_the_soak(soak_):
 
     soak_.observe(2, pods("a", "b"))
 
-    assert (len(soak_.warnings_) == 1
-            and soak_.warnings_[0].endswith("the soak ended after 10 of 600 s"))
+    assert (len(soak_.printed_warnings) == 1
+            and soak_.printed_warnings[0].endswith("the soak ended after 10 of 600 s"))
 
 
 def test_soak_is_imported_on_demand():
-    names = json.dumps([f"{soaking.__name__.rpartition('.run.')[0]}.{name}"
+    modules = json.dumps([f"{soaking.__name__.rpartition('.run.')[0]}.{name}"
                         for name in ("run.soaking", "explain.diagnosis")])
-    program = (f"import sys, {soaking.__name__.replace('soaking', 'driver')}; print([it for it in "
-               f"{names} if it in sys.modules])")
+    program = (f"import sys, {soaking.__name__.replace('soaking', 'driver')}; "
+               f"print([name for name in {modules} if name in sys.modules])")
 
     collections = pathlib.Path(next(iter(sys.modules["ansible_collections"].__path__))).parent
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True,
-                            text=True, env={**os.environ, "PYTHONPATH": str(collections)})
-    assert answer.stdout == "[]\n"
+    imported = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True,
+                                  text=True, env={**os.environ, "PYTHONPATH": str(collections)})
+    assert imported.stdout == "[]\n"
 
 
 def test_replaced_pod_is_a_failure(soak_):
@@ -288,7 +292,7 @@ def test_additional_unready_pod_does_not_delay_the_end(soak_):
 
 
 def test_ended_soak_stays_ended_without_new_pods(soak_):
-    """The last write may be rejected, and the annotation changed by another client."""
+    """A task decides again if the API server rejects its last write."""
     for _look in range(3):
         end = soak_.observe(2, pods("a", "b"), seconds=REQUEST.soak)
     assert end == "the end"

@@ -45,7 +45,9 @@ class Shop:
         self.checks.append((weights, *versions(self.namespace)))
 
     def release(self, **variables):
-        return self.playbooks.image_bump(**{"kind": self.edge.kind, "route": "edge", **variables})
+        surge = "" if self.edge.kind == "StatefulSet" else "100%"
+        return self.playbooks.image_bump(**{"kind": self.edge.kind, "route": "edge",
+                                            "max_surge": surge, **variables})
 
 
 @pytest.fixture

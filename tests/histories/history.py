@@ -468,9 +468,11 @@ class History(RuleBasedStateMachine):
         if self.kind == "DaemonSet" and self.is_recreated:
             missing = max(1, missing)
         surge = max(_surge(params, self.kind, size, self.user_fields) for size in self.sizes)
-        # After a recreation, the successor of the earlier controller has pods of its own.
+        # After a recreation, the successor of the earlier controller has pods of its own, and
+        # without an update in progress, so has a successor that was never finished.
         pods = self.world.pods()
-        foreign = len(pods) - len(self._of_update(pods)) if self.is_recreated else 0
+        has_others = self.is_recreated or not self.pending
+        foreign = len(pods) - len(self._of_update(pods)) if has_others else 0
         ceiling = max(len(pods), max(self.sizes) + surge + foreign)
         # The Deployment controller ignores terminating pods, the DaemonSet controller creates pods
         # while old pods terminate, and a killed task may have left a surge.

@@ -281,11 +281,6 @@ options:
       ReplicaSet from the old pods.
     type: str
     default: kubernetes.io/deployment
-  revision_history_limit:
-    description: Number of previous templates of a ReplicationController or a ReplicaSet to store,
-      each in a ControllerRevision, for O(to_revision).
-    type: int
-    default: 10
   autoscaler:
     description: What to do with a HorizontalPodAutoscaler of the controller. V(freeze) disables its
       scaling during the update and its pauses, and restores it at the end or after a failure.

@@ -61,7 +61,6 @@ USER_SPECS: dict[str, tuple[Json, ...]] = {
 #: Options that change the steps of an update, but not its result.
 WAYS = st.fixed_dictionaries({}, optional={
     "max_surge": st.sampled_from([1, 2, "50%"]), "max_unavailable": st.sampled_from([0, 1, "34%"]),
-    "revision_history_limit": st.sampled_from([0, 1, 10]),
     "min_ready_seconds": st.sampled_from([0, 1]),
 })
 #: Options that end a task before the update is complete.

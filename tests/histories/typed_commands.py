@@ -26,7 +26,7 @@ PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage
 #: Options that the command to repeat a task must contain.
 REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable",
             "min_ready_seconds",
-            "revision_history_limit", "pause_at", "soak", "nodes", "on_failure",
+            "pause_at", "soak", "nodes", "on_failure",
             "failure_grace", "progress_deadline",
             "timeout", "autoscaler")
 #: Options that a rollback does not use.

@@ -76,8 +76,7 @@ class User:
         return {"failed": False, **result, "warnings": sorted(warnings)}
 
     def update(self, kind: str, **options: t.Any) -> Json:
-        return self.run(name="foo", kind=kind,
-                        **{"image": next(VERSIONS), "revision_history_limit": 0, **options})
+        return self.run(name="foo", kind=kind, **{"image": next(VERSIONS), **options})
 
 
 def summary(result: Json) -> tuple[t.Any, ...]:

@@ -609,7 +609,8 @@ def test_update_succeeds_with_owner_permission(strict_namespace, kind):
 def test_each_permission_for_owner_references_is_needed(strict_namespace):
     """The user has only the permissions of the files in docs/reference/permissions."""
     user = User(strict_namespace)
-    for name in ("update-replicationcontroller", "update-replicaset", "owner-references"):
+    for name in ("update-replicationcontroller", "update-replicaset", "history",
+                 "owner-references"):
         user.apply(name)
     for kind, name in (("ReplicationController", "foo"), ("ReplicaSet", "bar")):
         strict_namespace.create_any(kind, manifest(1, "myimage:v1", name))
@@ -617,7 +618,7 @@ def test_each_permission_for_owner_references_is_needed(strict_namespace):
 
     def use(user):
         image = next(VERSIONS)
-        return [summary(user.run(name=name, kind=kind, image=image, revision_history_limit=0))
+        return [summary(user.run(name=name, kind=kind, image=image))
                 for kind, name in (("ReplicationController", "foo"), ("ReplicaSet", "bar"))]
 
     assert_each_permission_is_needed(user, "owner-references", use)

@@ -11,6 +11,9 @@ from test_permissions import change_role, without
 from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven import (
+    history as client_driven_history,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 REPLICAS = 2
@@ -54,7 +57,8 @@ def test_rollback_ignores_pod_options(namespace, pod_options):
     assert result["msg"].startswith("foo is rolled back to myimage:v1")
 
 
-def test_rollback_to_a_revision_restores_the_template_and_becomes_a_new_revision(namespace):
+def test_rollback_to_a_revision_restores_the_template_and_becomes_a_new_revision(
+        namespace, monkeypatch):
     before = namespace.make_primary(REPLICAS)
     assert history(namespace) == [(1, "myimage:v1")]
     for image in ("myimage:v2", "myimage:v3"):
@@ -75,7 +79,8 @@ def test_rollback_to_a_revision_restores_the_template_and_becomes_a_new_revision
         rerun = namespace.roll(**rollback_params(number))
         assert not rerun["changed"] and set(rerun["requests"]) == {"GET"}
 
-    assert not namespace.roll(image="myimage:v4", revision_history_limit=2)["warnings"]
+    monkeypatch.setattr(client_driven_history, "LIMIT", 2)
+    assert not namespace.roll(image="myimage:v4")["warnings"]
     assert history(namespace) == [(5, "myimage:v4"), (4, "myimage:v1"), (3, "myimage:v3")]
 
 
@@ -154,9 +159,11 @@ def test_check_mode_lists_the_steps_and_stores_no_revision(namespace):
 @pytest.mark.long  # tests/faults runs a sample in `make test`
 @pytest.mark.parametrize("params", [{}, {"next_name": "bar"}], ids=["handover", "next_name"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_rollback_to_a_revision_resumes_after_a_kill_at_any_write(namespace, after, params):
+def test_rollback_to_a_revision_resumes_after_a_kill_at_any_write(
+        namespace, after, params, monkeypatch):
     """The rollback deletes a revision, because the limit is 1."""
-    params_of_rollback = rollback_params(1, revision_history_limit=1, **params)
+    monkeypatch.setattr(client_driven_history, "LIMIT", 1)
+    params_of_rollback = rollback_params(1, **params)
     name = params.get("next_name", "foo")
     for number in range(1, MAX_WRITES):
         namespace.make_primary(REPLICAS)
@@ -195,4 +202,19 @@ def test_missing_permission_on_revisions_causes_one_warning(namespace, verb):
     (warning,) = result["warnings"]
     assert verb in warning and "the previous template is not stored" in warning
     assert images(namespace) == {"myimage:v2"} and not stored_revisions(namespace)
-    assert not namespace.roll(image="myimage:v1", revision_history_limit=0)["warnings"]
+
+
+def test_update_continues_without_a_history_if_a_quota_has_no_room(namespace):
+    namespace.make_primary(1)
+    namespace.create("resourcequotas", {"metadata": {"name": "revisions"}, "spec": {
+        "hard": {"count/controllerrevisions.apps": "0"}}})
+    eventually(lambda: namespace.call("GET", namespace.path("resourcequotas", "revisions"))[
+        "status"].get("hard"), "the status of the quota")
+
+    result = namespace.roll(image="myimage:v2")
+
+    (warning,) = result["warnings"]
+    assert "exceeded quota: revisions" in warning
+    assert warning.startswith("the previous template is not stored")
+    assert images(namespace) == {"myimage:v2"} and not stored_revisions(namespace)
+    assert not namespace.roll(image="myimage:v2")["changed"]

@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import time
 import typing as t
+from unittest import mock
 
 import features
 import gateway_api
@@ -24,6 +25,7 @@ from namespace import RBAC
 from objects import Json, eventually, manifest
 from permitted_user import FEATURES, VERSIONS, User, assert_each_permission_is_needed, summary
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven import history
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
     GATEWAY_API,
@@ -106,12 +108,17 @@ def fleet_scenario(namespace) -> Use:
     for kind in kinds:
         make(namespace, kind, kind.lower())
     return lambda user: summary(user.run(label_selectors=["fleet=all"], kind=kinds,
-                                         image=next(VERSIONS), revision_history_limit=0))
+                                         image=next(VERSIONS)))
 
 
 def history_scenario(namespace) -> Use:
+    """Return the scenario of updates that each store a revision and delete another one."""
     make(namespace, "ReplicationController")
-    return lambda user: summary(user.update("ReplicationController", revision_history_limit=1))
+
+    def use(user: User) -> t.Any:
+        with mock.patch.object(history, "LIMIT", 1):
+            return summary(user.update("ReplicationController"))
+    return use
 
 
 def autoscaler_scenario(namespace) -> Use:
@@ -321,12 +328,12 @@ def create_naming(namespace, resource: Resource) -> bool:
 
 
 SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
-    **{name: ("", update_scenario(kind)) for kind in map(str, features.UPDATED)
-       if (name := f"update-{kind.lower()}")},
+    **{f"update-{kind.lower()}": ("" if kind.is_server_driven else "history",
+                                  update_scenario(str(kind))) for kind in features.UPDATED},
     "rollback-statefulset": ("", rollback_scenario("StatefulSet")),
     "rollback-daemonset": ("", rollback_scenario("DaemonSet")),
     "canary-daemonset": ("", canary_scenario),
-    "fleet": ("", fleet_scenario),
+    "fleet": ("history", fleet_scenario),
     "history": ("update-replicationcontroller", history_scenario),
     "autoscaler": ("update-deployment", autoscaler_scenario),
     "soak": ("update-deployment", soak_scenario),

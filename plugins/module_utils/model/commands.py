@@ -85,9 +85,6 @@ OPTIONS: dict[str, Option] = {
     "soak": Option(_FORWARD, _CANARY),
     "nodes": Option(_FORWARD, _CANARY),
     "image_drift": Option(_FORWARD, "a rollback does not compare the images of the new pods"),
-    "revision_history_limit": Option(_REPLACING,
-                                     "a rollback stores no more templates than the user wants; a "
-                                     "migration stores no templates"),
     "autoscaler": Option(_ANY, "the user's choice applies in both directions"),
     "lock_timeout": Option(_ANY, "another task may hold the Lease in both directions"),
     "concurrency": Option(_ANY, _FLEET, is_of_fleet=True),

@@ -47,7 +47,6 @@ ARGUMENT_SPEC: Json = dict(
     state=dict(type="str", choices=list(map(str, Module.ROLLING_UPDATE.states)),
                default=str(Module.ROLLING_UPDATE.default_state)),
     to_revision=dict(type="str"),
-    revision_history_limit=dict(type="int", default=Request.revision_history_limit),
     deployment_label_key=dict(type="str", default=Request.label_key, no_log=False),
     max_surge=dict(type="str"),
     max_unavailable=dict(type="str"),
@@ -85,6 +84,7 @@ _REMOVED_FROM_ALL = {
     "order_annotation": "names are updated in their order, and a selection in the order of names",
     "record_events": "each step is an Event, unless the task may not create Events",
 }
+_HISTORY = "the last 10 templates are stored, as by default for a Deployment"
 _REMOVED_FROM_MODULES = {"kinds": "kind takes several kinds, as in kind=deploy,sts"}
 #: Options that a module no longer has, or never had, with their replacement.
 REMOVED = {
@@ -92,6 +92,7 @@ REMOVED = {
     "return_sizes": "the roles collect the sizes for their report themselves",
     "max_steps": "pause_at ends a task at a number of new pods, and timeout after a time",
     "update_period": "min_ready_seconds sets how long a new pod must be ready before the next step",
+    "revision_history_limit": _HISTORY,
     **_REMOVED_FROM_MODULES, **_REMOVED_FROM_ALL,
 }
 #: Options that the roles and playbooks no longer have, with their replacement.
@@ -99,6 +100,7 @@ REMOVED_FROM_ROLES = {
     "max_steps": "stages end at numbers of new pods, and timeout ends a task after a time",
     "update_period": "min_ready_seconds of an update sets how long a new pod must be ready before "
                      "the next step",
+    "revision_history_limit": _HISTORY,
     **_REMOVED_FROM_ALL,
 }
 #: The options of each module that changes controllers.
@@ -106,8 +108,6 @@ SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
 
 #: Mutually exclusive options for the desired template.
 TEMPLATE_OPTIONS = ("image", "images", "template", "definition", "src")
-#: Maximum of revision_history_limit.
-MAX_HISTORY_LIMIT = 100
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,18})?)"
@@ -295,13 +295,6 @@ def _revision(_option: str, value: t.Any) -> int:
     return int(text)
 
 
-def _history_limit(_option: str, value: int) -> int:
-    if not 0 <= value <= MAX_HISTORY_LIMIT:
-        raise RolloutError(f"revision_history_limit must be between 0 and {MAX_HISTORY_LIMIT}, not "
-                           f"{value}")
-    return value
-
-
 def _pause(option: str, value: t.Any) -> Size:
     pods = size(option, value)
     if pods.value == 0:
@@ -411,7 +404,6 @@ _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "template": refuse_non_json,
     "roll_on": parse_references,
     "to_revision": _revision,
-    "revision_history_limit": _history_limit,
     "max_surge": size,
     "max_unavailable": size,
     "min_ready_seconds": _whole_seconds,

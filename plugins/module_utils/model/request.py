@@ -52,8 +52,6 @@ class Request:
     is_previous: bool = False
     #: The template of to_revision; None before it is read from the history.
     revision: Json | None = None
-    #: The maximum number of stored previous templates.
-    revision_history_limit: int = 10
     #: Whether a migration may remove the owner reference of the controller.
     releases_owner: bool = False
     label_key: str = object_meta.DEPLOYMENT_LABEL

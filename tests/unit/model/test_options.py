@@ -235,9 +235,6 @@ INVALID_OPTIONS = {
         "to_revision 'last' is neither the number of a revision nor previous"),
     "to_revision=previous of an update": (V2 | {"to_revision": "previous"},
                                           "to_revision can only be used with state=rolled_back"),
-    "revision_history_limit too large": (
-        V2 | {"revision_history_limit": 101},
-        "revision_history_limit must be between 0 and 100, not 101"),
     "Deployment with next_name": (
         V2 | {"kind": "Deployment", "next_name": "bar"},
         "next_name cannot be used with kind=Deployment, because the cluster takes the steps: leave "
@@ -300,6 +297,8 @@ def test_empty_text_counts_as_omitted(option):
     ({"state": "migrated"}, "state=migrated was removed: use the module baton.kubernetes.migrat"),
     ({"return_sizes": True}, "return_sizes was removed: the roles collect the sizes for their"),
     ({"kinds": ["sts"]}, "kinds was removed: kind takes several kinds, as in kind=deploy,sts"),
+    ({"revision_history_limit": 0},
+     "revision_history_limit was removed: the last 10 templates are stored"),
     ({"max_steps": 3}, "max_steps was removed: pause_at ends a task at a number of new pods"),
     ({"update_period": "10s"}, "update_period was removed: min_ready_seconds sets how long a new"),
 ])

@@ -144,7 +144,7 @@ ALL_OPTIONS = {
     "progress_deadline": "60.5", "timeout": "15m", "failure_grace": "3s",
     "on_failure": "rollback", "pause_at": "10%",
     "soak": "10m",
-    "revision_history_limit": 2, "autoscaler": "refuse", "lock": False,
+    "autoscaler": "refuse", "lock": False,
     "lock_timeout": "1h",
     "progress": False, "next_name": "bar", "deployment_label_key": "x.io/y", "namespace": "prod",
     "container": "web",
@@ -152,7 +152,7 @@ ALL_OPTIONS = {
 #: Options repeated by a rollback of the same task.
 REPEATED_BY_ROLLBACK = {"name", "namespace", "next_name", "deployment_label_key", "max_surge",
                         "max_unavailable",
-                        "progress_deadline", "failure_grace", "revision_history_limit",
+                        "progress_deadline", "failure_grace",
                         "autoscaler",
                         "lock",
                         "lock_timeout", "progress"}

@@ -398,7 +398,7 @@ def test_equal_warnings_are_joined():
     result = answer(fleet.run, ClusterWithRules(*controllers("one", "two")), names=["one", "two"])
 
     (warning,) = result["warnings"]
-    assert warning.startswith("one, two: ") and "revision_history_limit=0" in warning
+    assert warning.startswith("one, two: the previous template is not stored")
 
 
 def test_selected_controllers_without_the_repository_are_skipped():

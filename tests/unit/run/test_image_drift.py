@@ -37,12 +37,15 @@ class Registry(Cluster):
                      {"name": "web", "imageID": f"r@{self.digest(number)}"}]}}
                 for number in range(controller.available)]
 
+    def revisions(self, uids):
+        return list(self.cluster.stored_revisions.values())
+
     def digest(self, number):
         return self.digests[min(number, len(self.digests) - 1)]
 
 
 def request(**options):
-    return build_request(**V2, revision_history_limit=0, **options)
+    return build_request(**V2, **options)
 
 
 @pytest.mark.parametrize(("replicas", "options", "sizes"), [

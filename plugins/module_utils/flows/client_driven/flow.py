@@ -100,7 +100,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return (rule, COUNT_NEEDS) if request.waits_for_termination else (rule,)
 
     def optional_permissions(self, request: Request) -> tuple[Rule, ...]:
-        return history.NEEDS if request.revision_history_limit else ()
+        return history.NEEDS
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
         memory.keeps_history = False
@@ -154,8 +154,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             observed = dataclasses.replace(
                 observed, is_confirmed=_is_confirmed(request, observed, base, cluster, memory))
         observed = _with_terminating(request, observed, cluster, memory)
-        if (memory.has_begun and memory.keeps_history and request.revision_history_limit
-                and history.is_due(observed)):
+        if memory.has_begun and memory.keeps_history and history.is_due(observed):
             if revisions := _history(request, cluster, memory, observed):
                 return dataclasses.replace(observed, history=revisions, keeps_history=True)
             self.disable_optional_features(

@@ -31,6 +31,9 @@ from ...model.template import image_names, images_of, without_label
 from .. import previous, refusals
 from .observed import ClientDrivenObserved, expected_successor
 
+#: The maximum number of stored previous templates, as the default of a Deployment
+#: (spec.revisionHistoryLimit).
+LIMIT = 10
 #: Permissions for the history.
 NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
@@ -138,8 +141,7 @@ def stored_after(stored: list[Json] | None, write: Write) -> list[Json] | None:
 def without_history(why: str) -> str:
     """Return the warning that the old template is not stored."""
     return (f"the previous template is not stored, so to_revision cannot restore the template: "
-            f"{why} (see docs/reference/permissions.md; revision_history_limit=0 disables the "
-            "history)")
+            f"{why} (see docs/reference/permissions.md)")
 
 
 def is_due(observed: ClientDrivenObserved) -> bool:
@@ -163,7 +165,7 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
             key=lambda revision: (revision.number, revision.owner_uid == survivor.uid)):
         newest.setdefault(identity.canonical(revision.template), revision)
     earlier = [revision for revision in newest.values()
-               if revision.template != successor_template][:request.revision_history_limit]
+               if revision.template != successor_template][:LIMIT]
     # Keep the revision of a rollback, which the task needs again if it is killed.
     retained = [*earlier, *(revision for revision in newest.values()
                             if revision.template == successor_template)]

@@ -160,23 +160,23 @@ def test_rollback_to_a_revision_stores_no_duplicate():
     assert len(world.cluster.stored_revisions) == 3
 
 
+def test_the_last_ten_templates_are_stored():
+    world = World(rc(replicas=1))
+    for number in range(2, 14):
+        world.run_task(**update_to(number))
+
+    assert world.history() == [(number, f"myimage:v{number}") for number in range(13, 2, -1)]
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_revision_history_limit(limit):
+def test_earlier_templates_are_deleted(limit, monkeypatch):
+    monkeypatch.setattr(history, "LIMIT", limit)
     world = World(rc(replicas=1))
     for number in (2, 3, 4, 5):
-        world.run_task(**update_to(number), revision_history_limit=limit)
+        world.run_task(**update_to(number))
 
     assert world.history() == [(number, f"myimage:v{number}")
                                for number in (5, 4, 3, 2)][:limit + 1]
-
-
-def test_revision_history_limit_0():
-    world = World(rc(replicas=1))
-
-    result = world.run_task(**update_to(2), revision_history_limit=0)
-
-    assert (revision_steps(result), world.called("revisions"), result["warnings"]) == ([], [],
-                                                                                       [])
 
 
 @pytest.mark.parametrize("params",
@@ -185,9 +185,9 @@ def test_revision_history_limit_0():
                          ids=["update", "rollback", "update with next_name",
                               "rollback with next_name"])
 @pytest.mark.parametrize("after", [False, True])
-def test_history_is_the_same_after_a_kill_at_any_write(params, after):
+def test_history_is_the_same_after_a_kill_at_any_write(params, after, monkeypatch):
     """A limit of 1 deletes a revision during the update, but never the target of the rollback."""
-    params = {**params, "revision_history_limit": 1}
+    monkeypatch.setattr(history, "LIMIT", 1)
 
     def started_world():
         world = World(rc(replicas=2))

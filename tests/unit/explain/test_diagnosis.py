@@ -330,9 +330,9 @@ CASES = {
         "give it a startupProbe:\n"
         f"{LOGS} --previous",
         [(pod(container(running={}), spec=LIVENESS_SPEC), [event("Unhealthy", LIVENESS, 2)]),
-         *((pod(container(times, running={}, last={"exitCode": code}), spec=LIVENESS_SPEC),
-            [event("Unhealthy", LIVENESS, 3 * times)])
-           for times, code in ((1, 0), (2, 137))),
+         *((pod(container(restarts, running={}, last={"exitCode": code}), spec=LIVENESS_SPEC),
+            [event("Unhealthy", LIVENESS, 3 * restarts)])
+           for restarts, code in ((1, 0), (2, 137))),
          ({**crash_loop(0, "Completed")[0],
            "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}},
           [event("Unhealthy", LIVENESS, 3)])], "NNFF", ("web", True)),
@@ -698,11 +698,11 @@ def diagnose_sample(sample, **options):
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_cause_of_each_observation(case):
-    first = [diagnose_sample(sample, waits_for_termination=case.waits_for_termination)[0]
-             for sample in case.samples]
+    first_causes = [diagnose_sample(sample, waits_for_termination=case.waits_for_termination)[0]
+                    for sample in case.samples]
 
-    assert [cause.kind for cause in first] == [case.kind] * len(case.samples)
-    assert "".join("F" if cause.is_fatal else "N" for cause in first) == case.fatal
+    assert [cause.kind for cause in first_causes] == [case.kind] * len(case.samples)
+    assert "".join("F" if cause.is_fatal else "N" for cause in first_causes) == case.fatal
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -782,7 +782,7 @@ def test_commands_contain_only_valid_names(sample):
 ])
 @pytest.mark.parametrize("field", ["", "spec.containers{web}"], ids=["pod", "container"])
 def test_event_alone_is_never_fatal(reason, message, field):
-    """Healthy pods may have the same Events for a while during the start."""
+    """Pods that become healthy may have the same Events while they start."""
     (cause,) = diagnose(CREATING, events=[event(reason, message, count=99, field=field)])
 
     assert not cause.is_fatal
@@ -898,21 +898,22 @@ def test_cause_of_several_pods_has_an_example_and_a_count():
 
 def test_fatal_causes_come_first():
     crashed_once = pod(terminated_container(3), name="foo-1")
-    crashes = pod(waiting_container("CrashLoopBackOff", restarts=2,
-                                    last={"exitCode": 3, "reason": "Error"}),
-                  name="foo-2")
+    crash_looping = pod(waiting_container("CrashLoopBackOff", restarts=2,
+                                          last={"exitCode": 3, "reason": "Error"}),
+                        name="foo-2")
 
-    causes = diagnose(crashed_once, crashes, failure="exceeded quota: small, requested: pods=1")
+    causes = diagnose(crashed_once, crash_looping,
+                      failure="exceeded quota: small, requested: pods=1")
 
     assert [(cause.kind, cause.pod, cause.pods, cause.is_fatal) for cause in causes] == [
         ("crash", "foo-2", 2, True), ("quota", "", 1, False)]
 
 
 def test_each_failing_container_has_a_cause():
-    both = pod(waiting_container("ErrImagePull", "gone"),
-               {**terminated_container(3), "name": "proxy"})
+    two_failures = pod(waiting_container("ErrImagePull", "gone"),
+                       {**terminated_container(3), "name": "proxy"})
 
-    assert [cause.sentence for cause in diagnose(both)] == [
+    assert [cause.sentence for cause in diagnose(two_failures)] == [
         "pod foo-1, container web: ErrImagePull: gone",
         "pod foo-1, container proxy: Error: exit code 3, not restarted yet"]
 
@@ -934,12 +935,12 @@ def test_crash_with_few_failed_probes_is_a_crash():
             for cause in diagnose(crashed, events=[event("Unhealthy", LIVENESS, 2)])] == ["crash"]
 
 
-def test_crash_without_a_restart_is_not_blamed_on_a_probe():
-    first = {**pod(terminated_container(3)),
-             "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}}
+def test_crash_without_a_restart_is_not_caused_by_a_probe():
+    crashed = {**pod(terminated_container(3)),
+               "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}}
 
     assert [cause.kind
-            for cause in diagnose(first, events=[event("Unhealthy", LIVENESS, 3)])] == ["crash"]
+            for cause in diagnose(crashed, events=[event("Unhealthy", LIVENESS, 3)])] == ["crash"]
 
 
 def test_failure_condition_takes_precedence_over_events():

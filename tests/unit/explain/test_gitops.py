@@ -154,9 +154,9 @@ def test_commands_have_the_connection_of_the_task():
                           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE, *gitops.HELM_RELEASE])
 def test_invalid_names_are_in_no_warning(key):
     """A user with annotate permission chooses the value."""
-    everything = {**KUSTOMIZATION_LABELS, **HELM_LABEL, gitops.INSTANCE: "web"}
+    labels_of_all_tools = {**KUSTOMIZATION_LABELS, **HELM_LABEL, gitops.INSTANCE: "web"}
     for value in dict.fromkeys((*KEYS[key], *HOSTILE)):
-        labels = {**(HELM_LABEL if key in gitops.HELM_RELEASE else everything),
+        labels = {**(HELM_LABEL if key in gitops.HELM_RELEASE else labels_of_all_tools),
                   **({key: value} if key in LABELS else {})}
         for sentence in warnings_of(SHOP, labels,
                                     {**HELM_ANNOTATIONS,

@@ -95,5 +95,5 @@ def test_a_hostile_status_is_escaped_and_cut(hostile):
 
 @pytest.mark.parametrize("status", [None, [], {"containerStatuses": 1},
                                     {"containerStatuses": [None, {"name": 1, "imageID": []}]}])
-def test_a_status_of_another_shape_counts_as_unknown(status):
+def test_a_malformed_status_counts_as_unknown(status):
     assert versions_of({**pod("a", "x"), "status": status}).versions == ()

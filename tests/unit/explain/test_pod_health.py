@@ -48,10 +48,10 @@ def vitals(*pods: Json) -> dict[str, pod_health.Vitals]:
     return {uid: pod_health.Vitals.from_api(pod_) for uid, pod_ in by_uid(*pods).items()}
 
 
-def causes_of(before: Json, now: Json | None, may_delete: int = 0) -> list[tuple[str, str]]:
+def causes_of(before: Json, now: Json | None, allowed_deletions: int = 0) -> list[tuple[str, str]]:
     return [(cause.kind, cause.sentence)
             for cause in pod_health.causes(FOO, vitals(before), by_uid(now) if now else {},
-                                           may_delete)]
+                                           allowed_deletions)]
 
 
 OOM_KILLED = {"exitCode": 137, "reason": "OOMKilled"}
@@ -121,7 +121,7 @@ def test_starting_pod_has_no_cause():
     assert causes_of(before, pod(restarts=1)) == [] == causes_of(before, None)
 
 
-def test_pods_deleted_by_a_smaller_size_have_no_cause():
+def test_scale_down_is_not_reported_as_a_failure():
     pods = [pod(f"foo-{number}") for number in range(3)]
     remaining = by_uid(pods[0])
 
@@ -142,8 +142,9 @@ def test_each_cause_is_fatal_and_has_a_suggestion():
 # Warnings
 
 
-def warning(about: str, count: int = 1, name: str = "a", **more: t.Any) -> Json:
-    return {"metadata": {"uid": name}, "involvedObject": {"uid": f"uid of {about}"},
+def warning(about: str, count: int = 1, uid: str = "a", **more: t.Any) -> Json:
+    """Return the Event with this uid about a pod."""
+    return {"metadata": {"uid": uid}, "involvedObject": {"uid": f"uid of {about}"},
             "reason": "Unhealthy", "count": count,
             "message": "Readiness probe failed", **more}
 
@@ -152,27 +153,27 @@ NEW, OLD = by_uid(pod("new-1"), pod("new-2")), by_uid(
     pod("old-1"), pod("old-2"), pod("old-3"), pod("old-4"))
 
 
-@pytest.mark.parametrize("events, before, is_more", [
+@pytest.mark.parametrize("events, before, is_excess", [
     ([], {}, False),
     ([warning("new-1")], {}, True),
     ([warning("new-1", 3)], {"a": 3}, False),
     ([warning("new-1", 4)], {"a": 3}, True),
-    ([warning("new-1"), warning("old-1", name="b")], {}, False),
-    ([warning("new-1", 2), warning("old-1", name="b")], {}, True),
+    ([warning("new-1"), warning("old-1", uid="b")], {}, False),
+    ([warning("new-1", 2), warning("old-1", uid="b")], {}, True),
     ([warning("new-1", 2),
-      *(warning(f"old-{number}", name=str(number)) for number in (1, 2, 3, 4))], {}, False),
-    ([warning("new-1", 2), warning("new-2", name="c"),
-      *(warning(f"old-{number}", name=str(number)) for number in (1, 2, 3, 4))], {}, True),
+      *(warning(f"old-{number}", uid=str(number)) for number in (1, 2, 3, 4))], {}, False),
+    ([warning("new-1", 2), warning("new-2", uid="c"),
+      *(warning(f"old-{number}", uid=str(number)) for number in (1, 2, 3, 4))], {}, True),
     ([warning("payments-1", 100)], {}, False),
-    ([warning("new-1", 0, series={"count": 7}), warning("old-1", 6, name="b")], {}, True),
-    ([warning("new-1", -5), warning("old-1", 10**12, name="b")], {}, False),
+    ([warning("new-1", 0, series={"count": 7}), warning("old-1", 6, uid="b")], {}, True),
+    ([warning("new-1", -5), warning("old-1", 10**12, uid="b")], {}, False),
 ], ids=["none", "new pod", "all before the soak", "one more than before the soak",
         "as many as an old pod", "more than the worst old pod",
         "average not exceeded", "average and maximum exceeded", "other pods", "series",
         "invalid counts"])
 def test_warnings_about_new_pods_are_compared_with_old_pods(
-        events, before, is_more):
-    assert bool(pod_health.excess_warnings(FOO, NEW, OLD, events, before)) is is_more
+        events, before, is_excess):
+    assert bool(pod_health.excess_warnings(FOO, NEW, OLD, events, before)) is is_excess
 
 
 def test_warnings_from_before_the_update_are_ignored():
@@ -187,7 +188,7 @@ def test_warnings_from_before_the_update_are_ignored():
                                       ignored_reasons={"Unhealthy", "BackOff"}) == []
 
 
-def test_only_changed_pods_are_checked():
+def test_only_changed_and_missing_pods_are_checked():
     now = by_uid(pod("foo-1", restarts=1), pod("foo-2", restarts=1))
     first_vitals = vitals(pod("foo-1"), pod("foo-2"), pod("foo-3"))
 
@@ -205,8 +206,7 @@ def test_pod_with_the_most_warnings_is_named(old, comparison):
 
     assert cause.sentence == (
         f"pod new-2: Unhealthy: 2 warnings during the soak, {comparison}; the last one: Readiness "
-        "probe "
-        "failed")
+        "probe failed")
 
 
 # Time since the last change
@@ -257,9 +257,9 @@ ANY_VALUE = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max
 
 
 def paths_in(value: t.Any, *path: t.Any) -> t.Iterator[tuple]:
-    for key, element in value.items() if isinstance(value,
-                                                    dict) else enumerate(value) if isinstance(
-                                                        value, list) else ():
+    elements = (value.items() if isinstance(value, dict)
+                else enumerate(value) if isinstance(value, list) else ())
+    for key, element in elements:
         yield (*path, key)
         yield from paths_in(element, *path, key)
 
@@ -269,8 +269,8 @@ def test_malformed_objects_never_raise(data):
     now = data.draw(st.sampled_from([now for now, _kind, _sentence in CASES.values() if now]))
     values: list[Json] = [copy.deepcopy(now), warning("foo-1", 2, lastTimestamp=LATER)]
     for _time in range(data.draw(st.integers(1, 4))):
-        *path, last = data.draw(st.sampled_from([place for place in paths_in(values)
-                                                 if len(place) > 1 and place[-1] != "uid"]))
+        *path, last = data.draw(st.sampled_from([path for path in paths_in(values)
+                                                 if len(path) > 1 and path[-1] != "uid"]))
         inner: t.Any = values
         for key in path:
             inner = inner[key]
@@ -285,11 +285,11 @@ def test_malformed_objects_never_raise(data):
             and pod_health.last_warning_time([event], ["uid of foo-1"]) >= 0)
 
 
-@pytest.mark.parametrize("event, times", [
+@pytest.mark.parametrize("event, expected", [
     ({"count": 3}, 3), ({"series": {"count": 4}}, 4), ({"count": 2, "series": {"count": 9}}, 2),
     ({}, 1), ({"count": 0}, 1),
     ({"count": -5}, 1), ({"count": 10**9}, pod_health.MAX_EVENT_COUNT),
     ({"count": pod_health.MAX_EVENT_COUNT - 1}, pod_health.MAX_EVENT_COUNT - 1)])
-def test_event_counts(event, times):
-    """Both Event APIs are read. A forged count is limited to 1 to MAX_EVENT_COUNT."""
-    assert pod_health.event_counts([{"metadata": {"uid": "e"}, **event}]) == {"e": times}
+def test_event_counts(event, expected):
+    """Both Event APIs are read. A forged count is clamped to the range 1 to MAX_EVENT_COUNT."""
+    assert pod_health.event_counts([{"metadata": {"uid": "e"}, **event}]) == {"e": expected}

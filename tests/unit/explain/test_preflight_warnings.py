@@ -539,17 +539,17 @@ def test_no_budget_warning_without_a_surge():
                        budgets=[budget(minAvailable=3)]) == []
 
 
-@pytest.mark.parametrize("tier, both",
+@pytest.mark.parametrize("tier, common_labels",
                          [({"tier": "front"}, "tier=front"), ({}, "add one to the template")])
-def test_budget_does_not_select_the_new_pods(tier, both):
+def test_budget_does_not_select_the_new_pods(tier, common_labels):
     item = rc(label="abc")
     item["spec"]["template"]["metadata"]["labels"] |= tier
 
     assert single(warnings_of(item=item, desired=labeled(app="shop", **tier),
                               budgets=[budget(minAvailable=1)])) == (
         "PodDisruptionBudget web (minAvailable: 1) does not select the new pods, and protects no "
-        f"pod once the old ones are gone. Select labels of both ({both}): kubectl -n shop edit "
-        "pdb web")
+        f"pod once the old ones are gone. Select labels of both ({common_labels}): kubectl -n shop "
+        "edit pdb web")
 
 
 def test_budget_that_selects_every_deployment_label_gives_no_warning():

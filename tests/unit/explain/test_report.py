@@ -229,12 +229,13 @@ def test_samples_of_changed_sizes_and_of_the_end():
                               ("4", IN_PROGRESS, True)):
         report.add_sample(sizes, status_of(UPDATE, *items), at, is_end)
 
-    both = {"phase": "progressing", "is_watched": False,
-            "controller": {"replicas": 2, "available": 1},
-            "successor": {"replicas": 1, "available": 1}}
-    first = {"phase": "complete", "is_watched": False,
-             "controller": {"replicas": 3, "available": 3}, "successor": None}
-    assert sizes == [{"at": "1", **first}, {"at": "3", **both}, {"at": "4", **both}]
+    during_update = {"phase": "progressing", "is_watched": False,
+                     "controller": {"replicas": 2, "available": 1},
+                     "successor": {"replicas": 1, "available": 1}}
+    before_update = {"phase": "complete", "is_watched": False,
+                     "controller": {"replicas": 3, "available": 3}, "successor": None}
+    assert sizes == [{"at": "1", **before_update}, {"at": "3", **during_update},
+                     {"at": "4", **during_update}]
 
 
 def test_limited_number_of_samples_includes_the_first_and_the_last():
@@ -244,8 +245,8 @@ def test_limited_number_of_samples_includes_the_first_and_the_last():
         assert (len(sizes) <= report.MAX_SAMPLES and sizes[0]["at"] == "0"
                 and sizes[-1]["at"] == f"{number}")
 
-    turns = [int(sample["at"]) for sample in sizes]
-    assert len(turns) > report.MAX_SAMPLES / 3 and turns == sorted(turns)
+    times = [int(sample["at"]) for sample in sizes]
+    assert len(times) > report.MAX_SAMPLES / 3 and times == sorted(times)
 
 
 def test_diff_of_the_template():

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the model of check mode per flow, and check the common interface."""
+"""Choose the model of check mode for each flow, and check the common interface."""
 
 from __future__ import annotations
 

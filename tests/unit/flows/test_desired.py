@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ask the server by a dry run for the stored template, and for the confirmation of a record."""
+"""Read the template that the server would store from a dry run, and confirm a record with it."""
 
 from __future__ import annotations
 

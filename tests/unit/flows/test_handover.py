@@ -108,7 +108,7 @@ def pods(successor=0, primary=0, orphans=0, label=LABEL):
 
 
 class World:
-    """Both controllers of one kind, at each step."""
+    """States of foo and the successor, of one kind, after each step of a handover."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -145,9 +145,9 @@ class World:
         return {**item, "metadata": {**item["metadata"], **metadata}}
 
     def replaced(self, **changes):
-        """Return foo with the old, open template, pods of the template, and the annotation."""
-        world = self.renamed(replicas=3)
-        return changed(world,
+        """Return foo with its manifest applied by another client: old template, open, annotated."""
+        renamed_foo = self.renamed(replicas=3)
+        return changed(renamed_foo,
                        **{"template": template("myimage:v1"),
                           "selector": self.old()["spec"]["selector"], **changes})
 
@@ -157,7 +157,7 @@ WORLDS = pytest.mark.parametrize("world", [REPLICATION_CONTROLLERS, REPLICA_SETS
                                  ids=["ReplicationController", "ReplicaSet"])
 
 
-# Decision per state: the controllers, the pods (None: not listed), the step.
+# State and decision: the controllers, the pods (None: not listed), the summary of the decision.
 
 TABLE = {
     "step 1 done: close the successor":
@@ -850,12 +850,14 @@ def test_recreated_foo_gets_the_original_priority_class(world):
     primary = settled(apply(decide(world.update, primary, successor, desired=desired), primary,
                             successor)["foo"], replicas=0)
     successor = apply(decide(world.update, primary, successor), primary, successor)[SUCCESSOR]
-    (mark,) = {takeover_of(item)["priorityClassName"] for item in (primary, successor)}
-    assert mark == "high" and successor["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
+    (priority_class,) = {takeover_of(item)["priorityClassName"] for item in (primary, successor)}
+    assert priority_class == "high"
+    assert successor["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
 
-    again = apply(decide(world.update, successor), successor)["foo"]
+    recreated = apply(decide(world.update, successor), successor)["foo"]
 
-    assert takeover_of(again)["priorityClassName"] == "high" and again["spec"]["replicas"] == 3
+    assert takeover_of(recreated)["priorityClassName"] == "high"
+    assert recreated["spec"]["replicas"] == 3
 
 
 @WORLDS

@@ -34,7 +34,7 @@ SPECS = {
 
 
 class World:
-    """foo in a simulated cluster, and clients that die after some writes, or at the end."""
+    """Simulated cluster with foo, and clients that die after a number of writes."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -47,13 +47,13 @@ class World:
                     "spec": {"selector": {"matchLabels": {"app": "foo"}}, "template": template(),
                              **SPECS[kind]},
                     "status": {"desiredNumberScheduled": 3}}
-            by_revisions = {"StatefulSet": StatefulSetModel, "DaemonSet": DaemonSetModel}
-            self.cluster = (by_revisions[kind]([item]) if kind in by_revisions
+            models = {"StatefulSet": StatefulSetModel, "DaemonSet": DaemonSetModel}
+            self.cluster = (models[kind]([item]) if kind in models
                             else DeploymentModel([item], []))
         self.cluster.settle()
         self.cluster.dry_run = lambda write: {"spec": {"template": write.operations[0]["value"]}}
-        #: Number of writes after which an update is in progress, and far from the end.
-        self.middle = 1 if kind in SPECS else 4
+        #: Number of writes after which an update is in progress, far from its end.
+        self.writes_in_progress = 1 if kind in SPECS else 4
 
     def run(self, max_writes=100, **params):
         """Run a client that dies after max_writes; return the number of writes."""
@@ -135,20 +135,20 @@ def test_previous_resumes_after_a_kill(world):
     writes = uninterrupted.previous()
     assert writes >= 2
 
-    for killed in range(1, writes):
+    for writes_before_kill in range(1, writes):
         world = World(world.kind)
         world.update("v2")
-        assert world.previous(killed) == killed
-        resumed = 0
+        assert world.previous(writes_before_kill) == writes_before_kill
+        remaining_writes = 0
         while world.previous(1):  # with a kill after each remaining write
-            resumed += 1
-        assert world.version == "v1" and resumed <= writes + 2, killed
+            remaining_writes += 1
+        assert world.version == "v1" and remaining_writes <= writes + 2, writes_before_kill
         assert world.previous() == 0
 
 
 def test_previous_undoes_the_update_in_progress_only(world):
     world.update("v2")
-    world.update("v3", max_writes=world.middle)
+    world.update("v3", max_writes=world.writes_in_progress)
 
     assert world.previous() and world.version == "v2"
     assert world.previous() == 0 and world.version == "v2"
@@ -156,7 +156,7 @@ def test_previous_undoes_the_update_in_progress_only(world):
 
 def test_previous_after_a_rollback(world):
     world.update("v2")
-    world.update("v3", max_writes=world.middle)
+    world.update("v3", max_writes=world.writes_in_progress)
     world.run(state="rolled_back")
 
     assert world.previous() == 0 and world.version == "v2"
@@ -165,7 +165,7 @@ def test_previous_after_a_rollback(world):
 def test_previous_may_be_repeated_after_its_own_rollback(world):
     """An example is on_failure=rollback: no revision has been restored yet."""
     world.update("v2")
-    world.previous(world.middle)
+    world.previous(world.writes_in_progress)
     world.run(state="rolled_back")
     assert world.version == "v2"
 
@@ -174,7 +174,7 @@ def test_previous_may_be_repeated_after_its_own_rollback(world):
 
 def test_previous_resumes_a_rollback(world):
     world.update("v2")
-    world.previous(world.middle)
+    world.previous(world.writes_in_progress)
     world.run(1, state="rolled_back")
 
     assert world.previous() and world.version == "v1" and world.previous() == 0

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Updates where the pods read other data than before, for each kind."""
+"""Update controllers after a change of their ConfigMaps or Secrets, for each kind."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def cluster(request):
                                      {"image": "myimage:v2"}])
 def test_pods_are_replaced_when_the_data_has_changed(cluster, options):
     first, second = (cluster.update(**options)["changed"] for _time in range(2))
-    before = cluster.checksums
+    checksums_before = cluster.checksums
     cluster.data["Secret", "shop-db"] = {"password": "c2VjcmV0"}
     third, fourth = (cluster.update(**options)["changed"] for _time in range(2))
 
     assert [first, second, third, fourth] == [True, False, True, False]
     assert list(cluster.checksums) == ALL
-    assert before["configmap/shop"] == cluster.checksums["configmap/shop"]
-    assert before["secret/shop-db"] != cluster.checksums["secret/shop-db"]
+    assert checksums_before["configmap/shop"] == cluster.checksums["configmap/shop"]
+    assert checksums_before["secret/shop-db"] != cluster.checksums["secret/shop-db"]
 
 
 def test_check_mode_plans_the_same_and_writes_nothing(cluster):
@@ -114,16 +114,16 @@ def test_another_image_during_a_pause_is_another_update(cluster):
     assert "another update is in progress" in error.value.what
 
 
-def test_forward_again_after_an_interrupted_rollback(cluster):
+def test_update_after_an_interrupted_rollback(cluster):
     cluster.update(pause_at="1")
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}
 
     def die(write):
-        if len(cluster.writes) > before:
+        if len(cluster.writes) > writes_before:
             raise KeyboardInterrupt
         return True
 
-    before = len(cluster.writes)
+    writes_before = len(cluster.writes)
     cluster.allow_write = die
     with pytest.raises(KeyboardInterrupt):
         cluster.update(state="rolled_back")
@@ -135,20 +135,20 @@ def test_forward_again_after_an_interrupted_rollback(cluster):
 
 def test_a_task_without_the_option_keeps_the_checksums(cluster):
     cluster.update()
-    before = cluster.checksums
+    checksums_before = cluster.checksums
     cluster.update(roll_on=None, image="myimage:v2")
 
-    assert cluster.checksums == before and before
+    assert cluster.checksums == checksums_before and checksums_before
 
 
 def test_a_rollback_restores_the_previous_checksums(cluster):
     cluster.update()
-    before = cluster.checksums
+    checksums_before = cluster.checksums
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}
     cluster.update(pause_at="1")
     cluster.update(state="rolled_back")
 
-    assert cluster.checksums == before
+    assert cluster.checksums == checksums_before
 
 
 def test_an_update_killed_after_any_write_ends_with_the_same_template(cluster):

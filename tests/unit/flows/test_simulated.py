@@ -1,8 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the model's moves: the API server, the controller manager and the garbage collector act
-in the same order as the real components.
+"""Check the moves of the cluster model.
+
+The API server, the controller manager and the garbage collector act in the same order as the real
+components.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def apply_patch(cluster, *operations, name="foo"):
 
 def run(cluster, *moves):
     for move in moves:
-        assert move in cluster.moves(), f"{move} is none of {cluster.moves()}"
+        assert move in cluster.moves(), f"{move} is not one of {cluster.moves()}"
         cluster.make(move)
 
 

@@ -56,7 +56,7 @@ ONE_NEW = (old(2), new(1, annotate={}))
 ], ids=["before the start", "in progress", "unready pod", "end of the soak",
         "pause", "paused before",
         "before the deletion of foo", "no soak", "rollback", "no change", "foo deleted"])
-def test_soak_with_all_new_pods_before_the_last_rollback(request_, items, expected):
+def test_soak_starts_with_the_new_pods_at_a_pause_and_at_the_end(request_, items, expected):
     assert isinstance(plan(request_, *items), expected)
 
 
@@ -108,15 +108,13 @@ def test_check_mode_shows_soaks_before_pause_and_end(kind):
     to_pause, to_end = steps(world, pause_at="1", soak="1m"), steps(World(kind), soak="1m")
     from_pause = steps(world, soak="1m")
 
-    (at,) = (number
-             for number, step in enumerate(to_pause)
-             if step == "annotate watching 1 new pod for 60 s")
-    assert "paused at 1" in to_pause[at + 1] and at + 2 == len(to_pause)
-    (at,) = (number
-             for number, step in enumerate(to_end)
-             if step == f"annotate watching {SIZE} new pods for 60 s")
-    assert (at + 1 < len(to_end)
-            and not any(line.startswith(("scale", "update", "pace")) for line in to_end[at:]))
+    (index,) = (number for number, step in enumerate(to_pause)
+                if step == "annotate watching 1 new pod for 60 s")
+    assert "paused at 1" in to_pause[index + 1] and index + 2 == len(to_pause)
+    (index,) = (number for number, step in enumerate(to_end)
+                if step == f"annotate watching {SIZE} new pods for 60 s")
+    assert (index + 1 < len(to_end)
+            and not any(line.startswith(("scale", "update", "pace")) for line in to_end[index:]))
     assert not any("watching" in line for line in from_pause)  # stored at the pause
     assert all(object_meta.SOAK not in json.dumps(item) for item in world.entries().values())
 

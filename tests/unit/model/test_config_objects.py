@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""References to ConfigMaps and Secrets in options and templates, and checksums of their data."""
+"""Find ConfigMaps and Secrets in options and templates, and compute checksums of their data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BAD = ("roll_on {!r} is neither auto nor the kind and the name of a ConfigMap or
     (["auto", "secret/read-by-api"], ["auto", "secret/read-by-api"]),
     ([], []),
 ])
-def test_references_are_read_in_the_words_of_kubectl(value, references):
+def test_references_accept_the_kind_names_of_kubectl(value, references):
     assert list(map(str, build_request(**V2, roll_on=value).roll_on)) == references
 
 
@@ -94,7 +94,7 @@ def env_from(**source):
     ({}, {}),
 ])
 def test_references_of_a_template(spec, references):
-    """True for an object that the pods need."""
+    """The value is True for a required object, False for an optional one."""
     assert {str(reference): needed for reference, needed
             in references_of({"spec": spec}).items()} == references
 
@@ -105,12 +105,12 @@ def test_references_of_a_template(spec, references):
     lambda wrong: env(secretKeyRef=wrong), lambda wrong: env(secretKeyRef={"name": wrong}),
     lambda wrong: {"volumes": [{"projected": {"sources": wrong}}]},
 ])
-def test_a_template_of_another_shape_names_only_valid_names(build, wrong):
+def test_references_of_a_malformed_template_have_valid_names(build, wrong):
     assert all(is_name(reference.name) for reference in references_of({"spec": build(wrong)}))
 
 
 @pytest.mark.parametrize("wrong", INVALID_VALUES)
-def test_data_of_another_shape_has_a_checksum(wrong):
+def test_malformed_data_has_a_checksum(wrong):
     assert len(checksum(config_map(data=wrong))) == len(checksum(config_map(binaryData=wrong)))
 
 
@@ -132,7 +132,7 @@ def test_a_checksum_depends_on_the_data_alone():
     assert len(set(map(checksum, different))) == len(different)
 
 
-def test_the_uid_is_the_key_of_a_secret_s_checksum():
+def test_the_checksum_of_a_secret_is_keyed_by_its_uid():
     """A guess of the value cannot be tested without the uid."""
     data = canonical([secret()["data"], {}])
 

@@ -302,7 +302,7 @@ def test_empty_text_counts_as_omitted(option):
     ({"max_steps": 3}, "max_steps was removed: pause_at ends a task at a number of new pods"),
     ({"update_period": "10s"}, "update_period was removed: min_ready_seconds sets how long a new"),
 ])
-def test_an_option_of_an_earlier_version_is_refused_with_the_new_way(arguments, message):
+def test_a_removed_option_is_refused_with_its_replacement(arguments, message):
     with pytest.raises(RolloutError, match=message):
         refuse_removed(Module.ROLLING_UPDATE, {"name": "foo", **arguments})
 

@@ -220,7 +220,7 @@ def test_a_migration_without_a_pastable_command_names_the_module_to_run():
     assert request.command(State.MIGRATED) == "run the module migrate_to_deployment with name=foo"
 
 
-def test_a_migration_repeats_its_own_options_and_only_those_of_an_update_in_an_update():
+def test_each_command_of_a_migration_has_only_the_options_of_its_module():
     request = parse_request({"name": "foo", "module": "migrate_to_deployment",
                              "release_owner": True, "max_surge": "2", "lock": False})
     migration = {"name": "foo", "lock": "false", "release_owner": "true", "max_surge": "2"}

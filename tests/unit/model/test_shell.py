@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Lines of an error that a user can paste unchanged."""
+"""Find the lines of an error that a user can paste unchanged."""
 
 from __future__ import annotations
 

@@ -82,9 +82,9 @@ def no_garbage_collection():
 
 
 class Memory:
-    """Interned items: results for an item, or for a write of the item, are cached by object id.
+    """Cache of interned items, and of results by the object id of an item (and of a write).
 
-    References to all items keep the id of a cached item from being reused for another object.
+    References to all items prevent Python from reusing the id of an item for another object.
     """
 
     def __init__(self) -> None:
@@ -173,11 +173,11 @@ class Cluster(ClusterModel):
         return clone
 
     def key(self) -> tuple:
-        unseen = ((name, id(version)) for name, version in self.undelivered)
+        undelivered = ((name, id(version)) for name, version in self.undelivered)
         remaining_events = self.deaths, self.deletions, self.replacements, len(self.terminating)
         return (*remaining_events, *map(id, self.items.values()), None,
                 *map(id, self.cached.values()),
-                *unseen, *self.pods)
+                *undelivered, *self.pods)
 
     def remember(self) -> None:
         """Intern the items, with the smallest equivalent generations to keep the states finite."""
@@ -423,7 +423,7 @@ class Explorer:
         died = self.deaths - cluster.deaths
         ready = sum(pod.ready for pod in cluster.living)
         assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}"
-        # The controller manager may take the death of a pod for the reparenting of another pod.
+        # The controller manager may mistake the death of a pod for the reparenting of another pod.
         ceiling = died + (self.size if cluster.is_handing_over() else self.ceiling)
         # with restored pods of the manifest, the number of the successor's pods stays the same
         if cluster.replacements < self.replacements:
@@ -539,7 +539,7 @@ def test_update_with_pod_replacement_policy_termination_complete(size, surge, un
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])
 @pytest.mark.parametrize("size, pause", [(0, 1), (1, 1), (2, 1), (3, 2)])
 def test_pause_then_update_or_rollback(size, pause, surge, unavailable):
-    """Explore three requests (to the pause, to the end, back), each from all reached states."""
+    """Explore three requests (pause, update, rollback), each from all reached states."""
     update = dataclasses.replace(UPDATE, **strategy(surge, unavailable))
     paused = dataclasses.replace(update, pause_at=Size(pause))
 
@@ -572,7 +572,7 @@ def test_restart_and_rollback_at_any_moment(size, surge, unavailable):
 ])
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 def test_update_and_rollback_of_a_primary_with(primary, surge, unavailable):
-    """The floor is the number of pods available before; the labels of both controllers differ."""
+    """The floor is at most the number of available pods before; the deployment labels differ."""
     update = dataclasses.replace(UPDATE, **strategy(surge, unavailable))
 
     Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
@@ -591,7 +591,7 @@ def test_update_and_rollback_of_a_replica_set(primary, surge, unavailable):
 
 
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])
-def test_update_and_rollback_of_a_replica_set_whose_next_keeps_its_name(surge, unavailable):
+def test_update_and_rollback_of_a_replica_set_with_next_name(surge, unavailable):
     update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, next_name="bar",
                                  **strategy(surge, unavailable))
 

@@ -32,16 +32,16 @@ ROLLBACK_WITH_TERMINATION = dataclasses.replace(ROLLBACK, waits_for_termination=
 
 
 class SlowCluster(Cluster):
-    """Cluster whose pods take equally long to terminate, by the test's clock."""
+    """Cluster whose pods take `seconds` to terminate, by the test's clock."""
 
     def __init__(self, *items, seconds=3.0, grace=3.0, finalizers=()):
         super().__init__(*items)
         self.seconds, self.grace, self.finalizers = seconds, grace, finalizers
         self.cluster.terminates_slowly = True
         self.on_wait = self.pass_time
-        #: Start of the deletion of each terminating pod, and the largest numbers of pods.
+        #: Start of the deletion of each terminating pod; maximum of running pods, and of all pods.
         self.starts, self.max_running, self.max_total = [], 0, 0
-        #: Pods of other controllers, terminating forever.
+        #: Terminating pods of other controllers, which never end.
         self.foreign = ()
 
     def server_time(self):
@@ -121,15 +121,15 @@ def test_count_is_repeated_after_an_interval_or_a_step():
                              flow.observe(UPDATE_WITH_TERMINATION, cluster, memory))
         return summary(decision), len(cluster.called("terminating_pods"))
 
-    grows = ("scale", SUCCESSOR, 1, 2)
-    assert decide(0, 3, 1)[0][0] == "wait" and decide(COUNT_INTERVAL, 3, 0) == (grows, 1)
+    scale_up = ("scale", SUCCESSOR, 1, 2)
+    assert decide(0, 3, 1)[0][0] == "wait" and decide(COUNT_INTERVAL, 3, 0) == (scale_up, 1)
     memory.caches(Caches).count_terminating_from = 0
-    blocked, counts = decide(10, 3, 1)
-    assert blocked[0] == "wait" and counts == 1
+    blocked, number_of_counts = decide(10, 3, 1)
+    assert blocked[0] == "wait" and number_of_counts == 1
     assert decide(10.1, 3, 0) == (blocked, 0)
     assert decide(10.1, 2, 2) == ((blocked[0], blocked[1].replace("foo 3", "foo 2")), 0)
     flow.note(Step(Action.DELETE, "foo-1", Delete("foo-1", {})), memory)
-    assert decide(10.1, 3, 0) == (grows, 1)
+    assert decide(10.1, 3, 0) == (scale_up, 1)
 
 
 @pytest.mark.parametrize("kind, uid, blocks", [
@@ -180,9 +180,9 @@ def test_each_terminated_pod_is_progress():
                                            failure_grace=1))["rollout"]["phase"] == "complete"
 
 
-@pytest.mark.parametrize("request_, counts", [
+@pytest.mark.parametrize("request_, is_required", [
     (dataclasses.replace(UPDATE_WITH_TERMINATION, next_name="bar"), True),
     (ROLLBACK_WITH_TERMINATION, True),
     (dataclasses.replace(UPDATE, next_name="bar"), False), (ROLLBACK, False)])
-def test_counting_requires_permission_to_list_pods(request_, counts):
-    assert (COUNT_NEEDS in choose(request_).needs(request_)) is counts
+def test_counting_requires_permission_to_list_pods(request_, is_required):
+    assert (COUNT_NEEDS in choose(request_).needs(request_)) is is_required

@@ -33,8 +33,8 @@ class World(Cluster):
 
     def __init__(self, *items):
         super().__init__(*items)
-        self.dies_at, self.after = None, False
-        self.may_list, self.denied, self.allowed = True, "", None
+        self.dies_at, self.dies_after_write = None, False
+        self.can_list, self.denied, self.allowed = True, "", None
 
     def rules(self):
         return self.allowed
@@ -43,12 +43,12 @@ class World(Cluster):
         self.calls.append(("revisions", uids))
         return [item for item in self.cluster.stored_revisions.values()
                 if item["metadata"]["labels"][object_meta.HISTORY] in uids
-                ] if self.may_list else None
+                ] if self.can_list else None
 
     def write(self, write):
         if write.kind == REVISION and self.denied:
             raise RolloutError(self.denied)
-        if len(self.attempts) + 1 == self.dies_at and not self.after:
+        if len(self.attempts) + 1 == self.dies_at and not self.dies_after_write:
             raise Killed
         is_written = super().write(write)
         if len(self.attempts) == self.dies_at:
@@ -68,9 +68,9 @@ class World(Cluster):
     def history(self, name="foo"):
         """Return number and image of each revision in the result of the info module."""
         primary = self.controllers()[name]
-        past = history.revisions(primary, self.revisions([primary.uid]),
-                                 object_meta.DEPLOYMENT_LABEL)
-        return [(entry["revision"], entry["images"]["web"]) for entry in report.history(past)]
+        revisions = history.revisions(primary, self.revisions([primary.uid]),
+                                      object_meta.DEPLOYMENT_LABEL)
+        return [(entry["revision"], entry["images"]["web"]) for entry in report.history(revisions)]
 
 
 def update_to(number):
@@ -113,7 +113,7 @@ def test_rollback_target_is_a_revision_not_the_record():
     assert error.value.what == (
         "there is no update in progress to roll back; the previous revision is 1 (myimage:v1)")
     assert error.value.next_command.endswith(" 'name=foo state=rolled_back to_revision=1'")
-    world.may_list = False
+    world.can_list = False
     with pytest.raises(RolloutError,
                        match=r"there is no update in progress to roll back$") as error:
         world.run_task(state="rolled_back")
@@ -126,11 +126,11 @@ def test_revision_has_time_and_author_of_its_update():
     world.run_task(**update_to(2))
 
     primary = world.controllers()["foo"]
-    now, before = history.revisions(primary, world.revisions([primary.uid]),
-                                    object_meta.DEPLOYMENT_LABEL)
+    current, previous = history.revisions(primary, world.revisions([primary.uid]),
+                                          object_meta.DEPLOYMENT_LABEL)
 
-    assert (before.time, before.who) == (NOW, "jane@desk")
-    assert "@" in now.who and now.time > NOW[:10]
+    assert (previous.time, previous.who) == (NOW, "jane@desk")
+    assert "@" in current.who and current.time > NOW[:10]
 
 
 def test_edited_template_has_no_author():
@@ -201,7 +201,7 @@ def test_history_is_the_same_after_a_kill_at_any_write(params, after, monkeypatc
     assert len(undisturbed.attempts) > 8
     for number in range(1, len(undisturbed.attempts) + 1):
         world = started_world()
-        world.dies_at, world.after = number, after
+        world.dies_at, world.dies_after_write = number, after
         with pytest.raises(Killed):
             world.run_task(**params)
         world.dies_at = None
@@ -218,7 +218,7 @@ def test_no_duplicate_revision_after_two_kills():
         world = World(rc(replicas=1))
         for number in (first, second):
             world.attempts.clear()
-            world.dies_at, world.after = number, True
+            world.dies_at, world.dies_after_write = number, True
             with pytest.raises(Killed):
                 world.run_task(**update_to(2))
         world.dies_at = None
@@ -306,7 +306,7 @@ OTHER_RULES = {"apiGroups": ["", "coordination.k8s.io"], "resources": ["*"], "ve
 
 @pytest.mark.parametrize("failure", [
     {"allowed": [OTHER_RULES]}, {"allowed": [OTHER_RULES, rule("list", "create")]},
-    {"may_list": False},
+    {"can_list": False},
     {"denied": "a policy says no"},
 ], ids=["no permission", "some permissions", "list forbidden", "denied"])
 def test_missing_permission_for_revisions_is_one_warning(failure):
@@ -322,7 +322,7 @@ def test_missing_permission_for_revisions_is_one_warning(failure):
 
 def test_rollback_to_a_revision_requires_permission():
     world = World(rc())
-    world.may_list = False
+    world.can_list = False
 
     with pytest.raises(RolloutError, match="its history cannot be read"):
         world.run_task(**rollback_to(1))
@@ -431,7 +431,7 @@ def test_interrupted_rollback_ends_at_the_last_requested_revision(
         for version in versions:
             world.run_task(**update_to(version))
         world.attempts.clear()
-        world.dies_at, world.after = number, after
+        world.dies_at, world.dies_after_write = number, after
         try:
             world.run_task(**rollback_to(1))
         except Killed:

@@ -675,20 +675,21 @@ def test_steps_of_a_rollback():
 @pytest.mark.parametrize("request_", [UPDATE, WITH_NEXT_NAME, RESTART],
                          ids=["handover", "next_name", "restart"])
 def test_reversed_update_and_rollback_can_be_resumed(request_):
-    back = dataclasses.replace(request_, state=State.ROLLED_BACK)
+    rollback = dataclasses.replace(request_, state=State.ROLLED_BACK)
     _lines, items = run_task(request_, rc())
     cluster = ClusterModel([rc()])
-    for wish, steps in ((request_, 6), (back, 4), (request_, 4), (back, 2), (request_, 0)):
+    for request, steps in ((request_, 6), (rollback, 4), (request_, 4), (rollback, 2),
+                           (request_, 0)):
         for _step in range(steps):
-            decision = plan(wish, with_pods(observe(wish, *cluster.items.values()), cluster))
+            decision = plan(request, with_pods(observe(request, *cluster.items.values()), cluster))
             assert not isinstance(decision, Step) or cluster.write(decision.write)
             cluster.settle()
 
-    _lines, again = run_task(request_, *cluster.items.values())
+    _lines, resumed_items = run_task(request_, *cluster.items.values())
 
-    assert {name: item["spec"] for name, item in again.items()} == {
+    assert {name: item["spec"] for name, item in resumed_items.items()} == {
         name: item["spec"] for name, item in items.items()}
-    assert {name: annotations(again, name) for name in again} == {
+    assert {name: annotations(resumed_items, name) for name in resumed_items} == {
         name: annotations(items, name) for name in items}
 
 
@@ -906,7 +907,7 @@ def stored(image):
     return {object_meta.SUCCESSOR_SPEC: handover.stored_template_hash(template(image, LABEL))}
 
 
-UNKNOWN_UID, CREATED_HERE = {object_meta.PARTNER_UID: None}, {"is_created_here": True}
+UNKNOWN_UID, CREATED_BY_THIS_TASK = {object_meta.PARTNER_UID: None}, {"is_created_here": True}
 STORED_MIRROR, STORED_UNCHANGED = {"dry_run_template": template(MIRROR_IMAGE, LABEL)}, {
     "dry_run_template": template("myimage:v2", LABEL)}
 
@@ -914,9 +915,9 @@ STORED_MIRROR, STORED_UNCHANGED = {"dry_run_template": template(MIRROR_IMAGE, LA
 @pytest.mark.parametrize("annotations, pods, facts, expected", [
     (stored(MIRROR_IMAGE), 1, STORED_UNCHANGED, ("scale", "foo", 3, 2)),
     (stored(MIRROR_IMAGE), 0, STORED_MIRROR, ("scale", SUCCESSOR, 0, 1)),
-    (stored(MIRROR_IMAGE), 0, CREATED_HERE, ("scale", SUCCESSOR, 0, 1)),
+    (stored(MIRROR_IMAGE), 0, CREATED_BY_THIS_TASK, ("scale", SUCCESSOR, 0, 1)),
     (UNKNOWN_UID, 0, STORED_MIRROR, ("annotate", "foo", 0, "updating, 0 desired")),
-    (UNKNOWN_UID, 0, CREATED_HERE, ("annotate", "foo", 0, "updating, 0 desired")),
+    (UNKNOWN_UID, 0, CREATED_BY_THIS_TASK, ("annotate", "foo", 0, "updating, 0 desired")),
 ], ids=["pods created from the template", "result of a dry run", "created by this task",
         "unknown uid, result of a dry run", "unknown uid, created by this task"])
 def test_a_successor_changed_by_admission_matches_the_request(annotations, pods, facts, expected):
@@ -925,7 +926,7 @@ def test_a_successor_changed_by_admission_matches_the_request(annotations, pods,
 
 
 @pytest.mark.parametrize("annotations, pods, facts", [
-    (stored("myimage:v2"), 1, STORED_UNCHANGED), (stored("myimage:v2"), 0, CREATED_HERE),
+    (stored("myimage:v2"), 1, STORED_UNCHANGED), (stored("myimage:v2"), 0, CREATED_BY_THIS_TASK),
     (stored(MIRROR_IMAGE), 0, STORED_UNCHANGED),
     (UNKNOWN_UID, 0, STORED_UNCHANGED), (UNKNOWN_UID, 1, STORED_UNCHANGED), (UNKNOWN_UID, 1, {}),
 ], ids=["edited", "edited after the creation by this task",
@@ -956,7 +957,7 @@ def test_ended_update_changed_by_admission_matches_the_request(
         assert summary(decide(request_, item))[0] == "annotate"
 
 
-def test_restart_is_never_done_already():
+def test_repeated_restart_starts_again():
     primary = rc(annotations={object_meta.LAST_ROLLOUT: final_record(RESTART, after="myimage:v1")})
 
     assert summary(decide(RESTART, primary))[0] == "annotate"
@@ -1023,14 +1024,15 @@ def test_each_write_is_rejected_after_a_change_of_the_object(request_, items):
         return
     if not isinstance(decision, Step) or isinstance(decision.write, Create):
         return
-    for change in changes_that_matter(decision):
+    for change in conflicting_changes(decision):
         changed = [change(item) if item["metadata"]["name"] == decision.name else item
                    for item in items]
 
         assert not ClusterModel(changed).write(decision.write), decision
 
 
-def changes_that_matter(step):
+def conflicting_changes(step):
+    """Yield the changes of an object after which the write of a step must be rejected."""
     yield lambda item: with_metadata(item, uid="another")
     if isinstance(step.write, Delete):
         yield lambda item: with_metadata(item, resourceVersion="2")
@@ -1076,7 +1078,7 @@ def test_deletion_has_preconditions(
     assert decide(request_, *items).write.preconditions == preconditions
 
 
-# Suggested commands that were once wrong
+# Regressions of suggested commands
 
 
 def test_command_after_an_ended_update_is_accepted():

@@ -92,7 +92,7 @@ def delete_pod_of(model, node):
 def test_update_while_old_and_new_pods_fail():
     model = cluster()
     model.broken_images = frozenset({"myimage:v1", "myimage:v2"})
-    unready(model, *model._nodes["foo"])
+    make_unready(model, *model._nodes["foo"])
     model.settle()
     go(UPDATE, model, until="update")
     model.settle()
@@ -102,8 +102,8 @@ def test_update_while_old_and_new_pods_fail():
     assert decide(request_for(image="myimage:v3"), model).action == "update"
 
 
-def unready(model, *nodes):
-    """Make the pods of these nodes unready, with the status."""
+def make_unready(model, *nodes):
+    """Make the pods of these nodes unready, and update the status."""
     model._pods["foo"] = tuple(pod._replace(ready=pod.node not in nodes)
                                for pod in model.pods("foo"))
     model.make(next(move for move in model.moves() if move.verb == "sync"))
@@ -204,7 +204,7 @@ def test_nodes_without_a_pod_are_refused_before_the_first_write():
 
 def test_unready_pods_are_replaced_first():
     model = with_broken_image(cluster(4), "myimage:v1")
-    unready(model, "node 2")
+    make_unready(model, "node 2")
     assert go(CANARY, model, until="delete") == ["update", "delete"]
     model.settle()
     assert go(CANARY, model) == ["annotate"]
@@ -213,7 +213,7 @@ def test_unready_pods_are_replaced_first():
 
 def test_ready_pods_are_replaced_within_max_unavailable():
     model = with_broken_image(cluster(4), "myimage:v1")
-    unready(model, "node 0")
+    make_unready(model, "node 0")
     assert go(request_for(image="myimage:v2", pause_at="1", max_unavailable="2"), model) == [
         "update", "delete", "annotate"]
     assert versions(model) == ["v1!", "v2", "v1", "v1"]
@@ -226,40 +226,41 @@ def test_ready_pods_are_replaced_within_max_unavailable():
 def test_overdue_terminating_pod_is_named(
         deletion_time, is_late, now):
     model = cluster(4)
-    two = request_for(image="myimage:v2", pause_at="1", max_unavailable="2")
-    go(two, model, until="update")
+    two_unavailable = request_for(image="myimage:v2", pause_at="1", max_unavailable="2")
+    go(two_unavailable, model, until="update")
     model.settle()
-    overdue = {"metadata": {**DaemonSetModel.all_pods(model, primary(model))[3]["metadata"],
-                            "deletionTimestamp": deletion_time},
-               "spec": {"nodeName": "node 3"}}
-    model.all_pods = lambda controller: [*DaemonSetModel.all_pods(model, controller)[:3], overdue]
-    assert isinstance(decide(two, model, now=now), Step if is_late else Wait)
+    overdue_pod = {"metadata": {**DaemonSetModel.all_pods(model, primary(model))[3]["metadata"],
+                                "deletionTimestamp": deletion_time},
+                   "spec": {"nodeName": "node 3"}}
+    model.all_pods = lambda controller: [*DaemonSetModel.all_pods(model, controller)[:3],
+                                         overdue_pod]
+    assert isinstance(decide(two_unavailable, model, now=now), Step if is_late else Wait)
     decision = decide(CANARY, model, now=now)
     assert isinstance(decision, Wait)
     assert decision.until.endswith(
-        f"; pod {overdue['metadata']['name']} of node node 3 should have gone by "
+        f"; pod {overdue_pod['metadata']['name']} of node node 3 should have gone by "
         f"{deletion_time}") is is_late
 
 
 def test_max_unavailable_is_respected():
     model = cluster(4)
-    two = request_for(image="myimage:v2", pause_at="3", max_unavailable="2")
-    go(two, model, until="update")
+    two_unavailable = request_for(image="myimage:v2", pause_at="3", max_unavailable="2")
+    go(two_unavailable, model, until="update")
     model.settle()
     for _pod in range(2):
-        assert model.write(decide(two, model).write)
-    assert isinstance(decide(two, model), Wait)
+        assert model.write(decide(two_unavailable, model).write)
+    assert isinstance(decide(two_unavailable, model), Wait)
     model.settle()
-    assert decide(two, model).action == "delete"
+    assert decide(two_unavailable, model).action == "delete"
 
 
 def test_unready_new_pod_blocks_the_pause():
     model = with_broken_image(cluster(4))
-    two = request_for(image="myimage:v2", pause_at="2")
-    go(two, model, until="delete")
+    pause_at_two = request_for(image="myimage:v2", pause_at="2")
+    go(pause_at_two, model, until="delete")
     model.settle()
-    assert (isinstance(decide(two, model), Wait) and versions(model) == ["v2!", "v1", "v1", "v1"]
-            and not model.moves())
+    assert isinstance(decide(pause_at_two, model), Wait)
+    assert versions(model) == ["v2!", "v1", "v1", "v1"] and not model.moves()
     assert go(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 4 and strategy_of(model) == STRATEGY
 
@@ -330,15 +331,14 @@ def test_pause_requires_no_surge():
 @pytest.mark.parametrize("params", [{"max_surge": "1"}, {}])
 def test_surge_excludes_termination_complete(params):
     model = cluster(strategy=SURGE if not params else STRATEGY)
-    complete = {"image": "myimage:v2", "pod_replacement_policy": "TerminationComplete"}
+    params_with_policy = {"image": "myimage:v2", "pod_replacement_policy": "TerminationComplete"}
 
     with pytest.raises(RolloutError,
                        match="because maxSurge is 1: the cluster creates a new pod on a node "
-                             "before "
-                             "the old one"):
-        decide(request_for(**complete, **params), model)
+                             "before the old one"):
+        decide(request_for(**params_with_policy, **params), model)
 
-    go(request_for(**complete, max_unavailable="1"), model)
+    go(request_for(**params_with_policy, max_unavailable="1"), model)
     assert versions(model) == ["v2"] * 3
 
 
@@ -441,7 +441,7 @@ def test_restart_resumes_after_a_kill():
     assert not old & set(model.pods("foo"))
 
 
-def test_min_ready_seconds_stay():
+def test_min_ready_seconds_are_retained():
     model = cluster()
     go(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
     assert (primary(model).settings["minReadySeconds"] == 5
@@ -512,7 +512,7 @@ def test_rollback_to_a_renumbered_revision(monkeypatch, has_change_times,
     assert versions(model) == [version] * 3
 
 
-def forged(model, name="foo-evil", number=50):
+def add_forged_revision(model, name="foo-evil", number=50):
     """Add a ControllerRevision of another client."""
     revision = json.loads(json.dumps(model.revisions(["uid of foo"])[0]))
     revision["metadata"] |= {"name": name,
@@ -524,20 +524,20 @@ def forged(model, name="foo-evil", number=50):
 def test_forged_revision_is_not_used():
     model = cluster()
     go(CANARY, model)
-    forged(model)
+    add_forged_revision(model)
     go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3, "the pods show the previous revision"
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
-    forged(model)
+    add_forged_revision(model)
     with pytest.raises(RolloutError,
                        match=r"before the update is ambiguous: revision 1 \(myimage:v1\) or "
                              r"revision 50 \(evil:1\)") as caught:
         decide(ROLLBACK, model)
-    first = request_for(state="rolled_back", to_revision=1)
-    assert caught.value.next_command.splitlines()[0] == first.command()
-    go(first, model)
+    rollback_to_first = request_for(state="rolled_back", to_revision=1)
+    assert caught.value.next_command.splitlines()[0] == rollback_to_first.command()
+    go(rollback_to_first, model)
     assert versions(model) == ["v1"] * 3
 
 
@@ -574,8 +574,8 @@ def test_pause_in_an_update_by_another_client():
     set_by_other_client(model, "/spec/template", template("myimage:v2"))
     while versions(model).count("v2") < 1:
         model.make(model.moves()[0])
-    half = request_for(image="myimage:v2", pause_at="50%")
-    go(half, model)
+    pause_at_half = request_for(image="myimage:v2", pause_at="50%")
+    go(pause_at_half, model)
     assert sorted(versions(model)) == ["v1", "v1", "v2", "v2"]
     go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
@@ -642,13 +642,13 @@ def test_pod_deleted_during_the_update_counts_as_new():
 
 def test_pod_deleted_at_a_pause_counts_for_the_pause():
     model = cluster(4)
-    two = request_for(image="myimage:v2", pause_at="2")
-    go(two, model)
+    pause_at_two = request_for(image="myimage:v2", pause_at="2")
+    go(pause_at_two, model)
     delete_pod_of(model, "node 3")
     model.settle()
-    assert (go(two, model) == ["annotate"] and versions(model) == ["v2", "v2", "v1", "v2"]
+    assert (go(pause_at_two, model) == ["annotate"] and versions(model) == ["v2", "v2", "v1", "v2"]
             and primary(model).paused == 3)
-    assert "already paused: 3 of its 4 pods are new" in decide(two, model).message
+    assert "already paused: 3 of its 4 pods are new" in decide(pause_at_two, model).message
 
 
 def test_daemon_set_without_nodes():
@@ -660,7 +660,7 @@ def test_daemon_set_without_nodes():
             and strategy_of(model) == STRATEGY)
 
 
-def tainted(model, *nodes):
+def taint(model, *nodes):
     """Taint nodes: no new pods are scheduled, and existing pods stay."""
     model.set_nodes("foo", {pod.node for pod in model.pods("foo")} - set(nodes),
                     keep_other_nodes=True)
@@ -670,19 +670,19 @@ def tainted(model, *nodes):
 @pytest.mark.parametrize("count", [1, 3, 4])
 def test_taints_do_not_end_a_pause(count):
     model = cluster(4)
-    two = request_for(image="myimage:v2", pause_at="2")
-    go(two, model)
+    pause_at_two = request_for(image="myimage:v2", pause_at="2")
+    go(pause_at_two, model)
     pods = model.pods("foo")
-    tainted(model, *[f"node {number}" for number in range(count)])
+    taint(model, *[f"node {number}" for number in range(count)])
     assert primary(model).misscheduled == count
-    assert "already paused: 2 of its 4 pods are new" in decide(two, model).message
-    assert (go(two, model) == [] and model.pods("foo") == pods
+    assert "already paused: 2 of its 4 pods are new" in decide(pause_at_two, model).message
+    assert (go(pause_at_two, model) == [] and model.pods("foo") == pods
             and strategy_of(model)["type"] == "OnDelete")
 
 
 def test_check_mode_without_schedulable_nodes():
     model = cluster(4)
-    tainted(model, "node 0")
+    taint(model, "node 0")
     flow, memory = choose(CANARY), Memory(now=NOW)
     memory.observed = flow.observe(CANARY, model, memory)
     assert any("1 pods of DaemonSet foo are on nodes that accept no new pods" in warning
@@ -714,7 +714,7 @@ def test_pause_without_a_record():
                           {"maxUnavailable": 2, "maxSurge": 2},
                           {"maxUnavailable": "500%"}, {"maxUnavailable": 0}, {}])
 @pytest.mark.parametrize("request_", [UPDATE, CANARY])
-def test_numbers_valid_only_with_on_delete(numbers, request_):
+def test_rolling_update_fields_valid_only_with_on_delete(numbers, request_):
     strategy = {"type": "OnDelete", "rollingUpdate": numbers}
     model = cluster(strategy=strategy)
     go(request_, model)
@@ -983,8 +983,8 @@ def test_pod_of_a_removed_node_does_not_block_a_pause():
     go(CANARY, model, until="delete")
     model.settle()
     pods = choose(CANARY).observe(CANARY, model, Memory(now=NOW)).daemon_pods
-    gone = pods[-1]._replace(name="left", uid="left", node="gone")
-    assert decide(CANARY, model, daemon_pods=(*pods, gone)).after == "paused at 1 of 3"
+    orphaned_pod = pods[-1]._replace(name="left", uid="left", node="gone")
+    assert decide(CANARY, model, daemon_pods=(*pods, orphaned_pod)).after == "paused at 1 of 3"
 
 
 def test_pods_are_listed_only_after_a_change():
@@ -994,20 +994,20 @@ def test_pods_are_listed_only_after_a_change():
     all_pods = model.all_pods
     model.all_pods = lambda primary: listed.append(memory.seconds) or all_pods(primary)
 
-    def look(seconds):
+    def number_of_lists_at(seconds):
         memory.seconds = seconds
         memory.observed = flow.observe(CANARY, model, memory)
         assert isinstance(flow.plan(CANARY, memory.observed), Done)
         return len(listed)
 
-    assert [look(seconds) for seconds in (0.0, 0.2, 1.8, 2.0, 2.2, 20.0, 31.8, 32.0, 61.0)] == [
-        1, 1, 1, 2, 2, 2, 2, 3, 3]
+    times = (0.0, 0.2, 1.8, 2.0, 2.2, 20.0, 31.8, 32.0, 61.0)
+    assert [number_of_lists_at(seconds) for seconds in times] == [1, 1, 1, 2, 2, 2, 2, 3, 3]
     model._pods["foo"] = tuple(pod._replace(uid="other") for pod in model.pods("foo"))
-    assert [look(seconds) for seconds in (62.0, 63.0, 64.0, 66.0)] == [4, 4, 5, 5]
+    assert [number_of_lists_at(seconds) for seconds in (62.0, 63.0, 64.0, 66.0)] == [4, 4, 5, 5]
     memory.look_at_pods_from = 0
-    assert look(66.2) == 6
+    assert number_of_lists_at(66.2) == 6
     model.items["foo"]["metadata"]["resourceVersion"] = "1000"
-    assert [look(66.4), look(66.6)] == [7, 7]
+    assert [number_of_lists_at(66.4), number_of_lists_at(66.6)] == [7, 7]
 
 
 # revisionHistoryLimit 0
@@ -1042,13 +1042,13 @@ def test_no_rollback_without_the_previous_template():
     model.stored_revisions["uid of foo"] = model.stored_revisions["uid of foo"][1:]
 
     flow = choose(ROLLBACK)
-    resume, back = flow.commands(ROLLBACK,
-                                 flow.find(ROLLBACK, model, model.revisions(["uid of foo"])))
+    resume, rollback = flow.commands(ROLLBACK,
+                                     flow.find(ROLLBACK, model, model.revisions(["uid of foo"])))
     with pytest.raises(RolloutError,
                        match="the previous template no longer exists") as refused:
         decide(ROLLBACK, model)
 
-    assert back is None and resume == refused.value.next_command.splitlines()[0]
+    assert rollback is None and resume == refused.value.next_command.splitlines()[0]
 
 
 # Old pods that the server counts as new
@@ -1138,7 +1138,7 @@ def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
                 assert model.items["foo"]["status"] == item["status"]
                 model.items["foo"] = item
                 if not is_ready:
-                    unready(model, *model._nodes["foo"])
+                    make_unready(model, *model._nodes["foo"])
                     model.items["foo"] = item
             else:
                 model.settle()

@@ -197,7 +197,7 @@ def with_changed_replica_set(model, is_new, **changes):
 
 @pytest.mark.parametrize("field, value", [
     ("updated", 2), ("current", 4), ("available", 2), ("replicas", 4), ("is_observed", False)])
-def test_update_ends_with_the_status(field, value):
+def test_update_waits_until_the_status_is_complete(field, value):
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
@@ -210,7 +210,7 @@ def test_update_ends_with_the_status(field, value):
     (True, {"available": 2}), (True, {"current": 4}),
     (True, {"replicas": 4, "current": 4, "available": 4}),
     (False, {"current": 1})], ids=["not available", "additional pod", "another size", "old pod"])
-def test_update_ends_with_the_replica_sets(is_new, changes):
+def test_update_waits_until_the_replica_sets_are_complete(is_new, changes):
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
@@ -222,7 +222,7 @@ def test_update_ends_with_the_replica_sets(is_new, changes):
     (CANARY, None, Done, {1: False, 2: True, 3: False}),
     (CANARY, "update", Step, {2: True, 3: True, 4: False})],
     ids=["pause", "in progress"])
-def test_strategy_stays_until_the_sizes_match(
+def test_pause_and_update_wait_until_the_sizes_match(
         request_, until, status, sizes_):
     """The surge limits the old pods; at a pause, all pods together equal the size."""
     model = cluster()
@@ -239,13 +239,13 @@ def test_strategy_with_max_unavailable_stays_until_the_pause():
     model = cluster(4,
                     strategy={"type": "RollingUpdate",
                               "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}})
-    two = request_for(image="myimage:v2", pause_at="2")
-    go(two, model, until="update")
+    pause_at_two = request_for(image="myimage:v2", pause_at="2")
+    go(pause_at_two, model, until="update")
     model.settle()
-    assert isinstance(decide(two, model,
+    assert isinstance(decide(pause_at_two, model,
                              **with_changed_replica_set(model, True, replicas=1, current=1,
                                                         available=1)), Wait)
-    assert isinstance(decide(two, model), Step)
+    assert isinstance(decide(pause_at_two, model), Step)
 
 
 def test_surge_edited_at_a_pause_does_not_end_it():
@@ -259,11 +259,11 @@ def test_surge_edited_at_a_pause_does_not_end_it():
 
 def test_scale_down_before_a_pause():
     model = cluster(10)
-    five = request_for(image="myimage:v2", pause_at="5", max_surge="5")
-    go(five, model, until="update")
+    pause_at_five = request_for(image="myimage:v2", pause_at="5", max_surge="5")
+    go(pause_at_five, model, until="update")
     model.settle()
-    scaled(model, v1=0, v2=3)
-    go(five, model)
+    scale_by_other_client(model, v1=0, v2=3)
+    go(pause_at_five, model)
     assert sizes(model) == {"v1": 0, "v2": 3} and primary(model).paused == 3
 
 
@@ -464,7 +464,7 @@ def test_autoscaler_is_frozen_before_the_first_patch():
 # Other clients
 
 
-def annotated(model, record, **spec):
+def write_record_as_other_client(model, record, **spec):
     """Write a record as a client with annotate permission only."""
     item = model.items["foo"]
     metadata = {**item["metadata"],
@@ -562,7 +562,7 @@ def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
     changes = FORGED_FIELDS[forgery]
     if changes.get("set") == "the first one":
         changes = {**changes, "set": name_of_set(model, "v1")}
-    annotated(model, json.dumps(forged(model, **changes)))
+    write_record_as_other_client(model, json.dumps(forged(model, **changes)))
     request, image = TASKS[task]
     if (request is ROLLBACK
             and forgery in ("reckless strategy", "rolling back", "no changed settings",
@@ -592,7 +592,7 @@ RECORD_OF_STATEFUL_SET = json.dumps({
 def test_unreadable_record_during_an_update_is_reported(text):
     model = cluster()
     go(CANARY, model)
-    annotated(model, text)
+    write_record_as_other_client(model, text)
     for request in (UPDATE, CANARY, ROLLBACK, to_revision(1)):
         with pytest.raises(RolloutError,
                            match="of the Deployment foo were set by an update in progress, but its "
@@ -611,9 +611,8 @@ def test_strategy_that_no_update_changes_is_not_restored(strategy):
     model = cluster()
     go(CANARY, model)
     stored = record(model)
-    annotated(model,
-              json.dumps({**stored,
-                          "original": {**stored["original"], "strategy": strategy}}))
+    forged_record = {**stored, "original": {**stored["original"], "strategy": strategy}}
+    write_record_as_other_client(model, json.dumps(forged_record))
     with pytest.raises(RolloutError, match="is missing or not readable"):
         decide(UPDATE, model)
 
@@ -624,12 +623,12 @@ def test_rollback_uses_the_previous_replica_set_only():
     go(request_for(image="myimage:v3", pause_at="1"), model)
     correct = record(model)
     for name in (name_of_set(model, "v1"), name_of_set(model, "v3"), "another"):
-        annotated(model, json.dumps({**correct, "set": name}))
+        write_record_as_other_client(model, json.dumps({**correct, "set": name}))
         with pytest.raises(RolloutError,
                            match=r"is not of the previous revision.*previous revision is 2 "
                                  r"\(myimage:v2\)"):
             decide(ROLLBACK, model)
-    annotated(model, json.dumps(correct))
+    write_record_as_other_client(model, json.dumps(correct))
     go(ROLLBACK, model)
     assert sizes(model) == {"v1": 0, "v2": 3, "v3": 0}
 
@@ -666,7 +665,7 @@ def test_revision_history_limit_0_keeps_the_previous_template_during_the_update(
     assert sizes(model) == {"v2": 3} and primary(model).settings["revisionHistoryLimit"] == 0
 
 
-@pytest.mark.parametrize("survivor, next_command", [
+@pytest.mark.parametrize("remaining_version, next_command", [
     ("",
      f"{RERUN}, with a higher pause_at or without pause_at\nthen:\n{ROLL} "
      "image=THE-EARLIER-IMAGE'"),
@@ -675,14 +674,14 @@ def test_revision_history_limit_0_keeps_the_previous_template_during_the_update(
      "to_revision=1'"),
 ])
 def test_update_is_finished_first_if_the_previous_replica_set_is_deleted(
-        survivor, next_command):
+        remaining_version, next_command):
     """A task may begin during another update with to_revision, but not with an image."""
     model = cluster()
-    if survivor:
+    if remaining_version:
         go(UPDATE, model)
-    last = request_for(image="myimage:v3", pause_at="100%")
-    go(last, model)
-    del model.sets.items[name_of_set(model, "v2" if survivor else "v1")]
+    paused_update = request_for(image="myimage:v3", pause_at="100%")
+    go(paused_update, model)
+    del model.sets.items[name_of_set(model, "v2" if remaining_version else "v1")]
 
     with pytest.raises(RolloutError, match="no longer exists") as refused:
         decide(ROLLBACK, model)
@@ -693,18 +692,18 @@ def test_update_is_finished_first_if_the_previous_replica_set_is_deleted(
                          flow.find(ROLLBACK,
                                    model)) == (f"{RERUN}, with a higher pause_at or without "
                                                "pause_at", None)
-    if not survivor:
+    if not remaining_version:
         with pytest.raises(RolloutError, match="another update is in progress"):
             decide(UPDATE, model)
         go(request_for(image="myimage:v3"), model)
-    go(request_for(state="rolled_back", to_revision=1) if survivor else UPDATE, model)
-    assert sizes(model)["v1" if survivor else "v2"] == 3
+    go(request_for(state="rolled_back", to_revision=1) if remaining_version else UPDATE, model)
+    assert sizes(model)["v1" if remaining_version else "v2"] == 3
 
 
 def test_forged_direction_of_an_update_is_ignored():
     model = cluster()
     go(UPDATE, model, until="update")
-    annotated(model, json.dumps({**record(model), "outcome": "rolling back"}))
+    write_record_as_other_client(model, json.dumps({**record(model), "outcome": "rolling back"}))
     model.make(model.moves()[0])
     go(ROLLBACK, model)
     assert sizes(model) == {"v1": 3, "v2": 0} and record(model)["outcome"] == "rolled_back"
@@ -721,8 +720,8 @@ def test_ended_rollback_is_checked_against_the_template():
         decide(ROLLBACK, model)
 
 
-def scaled(model, **replicas):
-    """Let the Deployment controller distribute a size that changed during a pause."""
+def scale_by_other_client(model, **replicas):
+    """Change the size during a pause; the Deployment controller scales both ReplicaSets."""
     model.items["foo"]["spec"]["replicas"] = sum(replicas.values())
     model.items["foo"]["metadata"]["generation"] += 1
     for version, size in replicas.items():
@@ -737,7 +736,7 @@ def test_resume_after_scaling_during_a_pause(old, new, next_pause):
     model = cluster(10)
     half_paused = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
     go(half_paused, model)
-    scaled(model, v1=old, v2=new)
+    scale_by_other_client(model, v1=old, v2=new)
     go(half_paused, model)
     assert sizes(model) == {"v1": old, "v2": new} and primary(model).paused == new
     assert "already paused" in decide(half_paused, model).message
@@ -878,7 +877,7 @@ def step(request, model):
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_random_orders_respect_ceiling_and_pauses(data):
-    """Clients with any request come and go, the server moves in any order; each request ends.
+    """Clients with any request start and die, the server moves in any order; each request ends.
 
     The floor is not asserted: the Deployment controller relies on a possibly outdated status
     (scaleDownOldReplicaSetsForRollingUpdate), and its deletions are beyond the client's control.

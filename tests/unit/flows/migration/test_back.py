@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rollback of the migration of a ReplicationController; DeploymentConfigs have their own tests."""
+"""Roll back the migration of a ReplicationController (DeploymentConfig: test_deployment_config)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def test_pods_return_to_the_replication_controller_after_each_step(steps):
     world = World()
     assert world.run_steps(steps) == ALL_STEPS[:steps]
 
-    back = world.run_steps(request=ROLLBACK)
+    rollback_steps = world.run_steps(request=ROLLBACK)
 
-    assert back[-1] == "delete ControllerRevision"
+    assert rollback_steps[-1] == "delete ControllerRevision"
     item = world.find("ReplicationController")
     assert item["spec"]["template"] == rc()["spec"]["template"]
     assert {pod.owner for pod in world.cluster.live_pods({})} == {"uid of foo"}
@@ -45,13 +45,13 @@ def test_migration_reversed_at_each_step_of_its_rollback_ends_as_a_deployment(st
 
 
 @pytest.mark.parametrize("steps", range(1, 5))
-def test_check_mode_of_a_rollback_ends_with_stale_statuses(steps):
+def test_check_mode_of_a_rollback_with_a_stale_status(steps):
     settled, stale = World(), World()
     for world in (settled, stale):
         world.run_steps(steps)
     make_status_stale(stale.cluster._items)
-    back = settled.run_steps(request=ROLLBACK)
-    assert run_past_waits(stale, len(back), request=ROLLBACK) == back
+    rollback_steps = settled.run_steps(request=ROLLBACK)
+    assert run_past_waits(stale, len(rollback_steps), request=ROLLBACK) == rollback_steps
 
 
 @pytest.mark.parametrize("steps, words", [

@@ -97,8 +97,9 @@ def test_finalizers_are_refused_before_a_template_is_closed(kind, name, number):
                        match=f"its migration deletes {kind} {name}, which has "
                              "finalizers") as refused:
         world.run_steps()
-    short = {"DeploymentConfig": "dc", "ReplicationController": "rc"}[kind]
-    assert f"kubectl -n default patch {short} {name} --type=merge" in refused.value.next_command
+    short_name = {"DeploymentConfig": "dc", "ReplicationController": "rc"}[kind]
+    command = f"kubectl -n default patch {short_name} {name} --type=merge"
+    assert command in refused.value.next_command
     assert CLOSED not in str(world.cluster.find("ReplicationController", "foo-2"))
     assert bool(world.cluster.find(REVISION, "foo-migration")) == (number > 1)
     if number:
@@ -143,19 +144,19 @@ def test_terminating_deployment_config_is_refused():
         world.decide()
 
 
-@pytest.mark.parametrize("pods_of_rollouts, command",
+@pytest.mark.parametrize("config_annotations, command",
                          [({}, "scale rc foo-1 --replicas=0"),
                           ({object_meta.PAUSED_FOR_MIGRATION: "true"}, "state=rolled_back")])
-def test_pods_of_two_rollouts_are_refused(pods_of_rollouts, command):
+def test_pods_of_two_rollouts_are_refused(config_annotations, command):
     request = dataclasses.replace(MIGRATE, connection={"context": "{0}"})
     with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as caught:
-        World(config(latest=2, paused=True, annotations=pods_of_rollouts), rollout(1),
+        World(config(latest=2, paused=True, annotations=config_annotations), rollout(1),
               rollout(2, 1)).decide(request)
     assert command in caught.value.next_command
 
 
 def test_rollout_without_an_event_is_read():
-    """Events of the two kinds arrive separately."""
+    """The watch of the ReplicationControllers may lag behind that of the DeploymentConfigs."""
     newest = rollout(2, 0, "New")
     world = World(config(latest=2, paused=True,
                          annotations={object_meta.PAUSED_FOR_MIGRATION: "true"}),

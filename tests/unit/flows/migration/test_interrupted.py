@@ -98,7 +98,7 @@ def test_no_migration_before_the_first_and_after_the_last_write(info, number):
     assert [rollout["phase"] for rollout in info(world.cluster, name="foo")] == ["complete"]
 
 
-def test_other_labels_are_not_listed(info):
+def test_migration_with_other_labels_is_not_listed(info):
     world = world_after("delete ReplicationController")
     assert info(world.cluster, kind="ReplicationController", label_selectors=["app=bar"]) == []
 
@@ -129,12 +129,12 @@ def test_the_migration_of_a_deployment_config_is_in_progress_after_each_write_bu
     (rollout,) = info(world.cluster, kind="DeploymentConfig")
 
     assert (rollout["name"], rollout["kind"], rollout["phase"]) == ("foo", CONFIG, "progressing")
-    may_roll_back = number <= ALL_CONFIG_STEPS.index("delete ReplicationController")
-    assert (rollout["rollback_command"] is not None) == may_roll_back
+    can_roll_back = number <= ALL_CONFIG_STEPS.index("delete ReplicationController")
+    assert (rollout["rollback_command"] is not None) == can_roll_back
     if not rolls_back:
         world.run_steps(request=parse_command(rollout["resume_command"]))
         assert world.decide() == Done("foo is already a Deployment")
-    elif may_roll_back:
+    elif can_roll_back:
         world.run_steps(request=parse_command(rollout["rollback_command"]))
         assert not world.observe().in_progress and world.observe().controller.name == "foo-1"
 

@@ -130,7 +130,7 @@ def test_pods_of_a_deleted_controller_are_reparented():
     assert all(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
 
 
-def test_deleted_controller_without_a_replica_set():
+def test_controller_deleted_before_the_creation_of_the_replica_set():
     world = world_after("create ControllerRevision")
     world.cluster._items["ReplicationController", "foo"] = None
     assert world.run_steps() == ["create ReplicaSet", "hand over Pod", *ALL_STEPS[5:]]
@@ -176,7 +176,7 @@ def test_priority_class_is_restored():
 @pytest.mark.parametrize("change", [{"replicas": 3}, {"selector": {"app": "foo", "more": "x"}},
                                     {"template": rc(image="myimage:v9")["spec"]["template"]}],
                          ids=["size", "selector", "template"])
-def test_a_controller_changed_before_the_replica_set_is_stored_again(change):
+def test_a_change_before_the_creation_of_the_replica_set_is_stored(change):
     world = world_after("create ControllerRevision")
     item = world.find("ReplicationController")
     item["spec"] = {**item["spec"], **change}
@@ -252,10 +252,10 @@ def test_a_replica_set_deleted_with_finalizers_loses_no_pods(number):
     item, terminating = world.replica_set, {**WITH_FINALIZER, "deletionTimestamp": "now"}
     world.replace({**item, "metadata": {**item["metadata"], **terminating}})
     has_primary = world.find("ReplicationController") is not None
-    with_pods = item["metadata"]["uid"] in {pod.owner for pod in world.cluster.live_pods({})}
-    assert isinstance(world.decide(), Wait) != (has_primary and with_pods)
-    steps = world.run_steps(1) if has_primary and with_pods else []
-    assert steps == (["hand over Pod"] if has_primary and with_pods else [])
+    has_pods = item["metadata"]["uid"] in {pod.owner for pod in world.cluster.live_pods({})}
+    assert isinstance(world.decide(), Wait) != (has_primary and has_pods)
+    steps = world.run_steps(1) if has_primary and has_pods else []
+    assert steps == (["hand over Pod"] if has_primary and has_pods else [])
     if has_primary:
         assert {pod.owner for pod in world.cluster.live_pods({})} == {"uid of foo"}
         assert not any(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))

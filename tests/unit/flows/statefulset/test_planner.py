@@ -159,13 +159,13 @@ def test_rollback_from_a_pause(pause):
                          [(8, ["v1"] * 2 + ["v2"] * 6), (3, ["v1", "v2", "v2"]), (1, ["v2"])])
 def test_scaling_during_a_pause_keeps_new_pods_new(replicas, expected):
     """The server creates pods beyond the partition from the new template."""
-    half = request_for(image="myimage:v2", pause_at="50%")
+    pause_at_half = request_for(image="myimage:v2", pause_at="50%")
     model = cluster(4)
-    go(half, model)
+    go(pause_at_half, model)
     set_by_other_client(model, "/spec/replicas", replicas)
     model.settle()
-    go(half, model)
-    assert versions(model) == expected and "already paused" in decide(half, model).message
+    go(pause_at_half, model)
+    assert versions(model) == expected and "already paused" in decide(pause_at_half, model).message
 
 
 def test_pause_in_an_update_by_another_client():
@@ -209,7 +209,7 @@ def test_restart_resumes_after_a_kill():
     assert not old & set(model.pods("foo"))
 
 
-def test_min_ready_seconds_stay():
+def test_min_ready_seconds_are_retained():
     model = cluster()
     go(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
     assert (primary(model).settings["minReadySeconds"] == 5
@@ -593,12 +593,12 @@ def test_previous_template_is_ambiguous_without_pods(revision, version):
     go(CANARY, model)
     for path, value in {"/spec/template": template("myimage:v3"), "/spec/replicas": 0}.items():
         change_by_other_client(path, value)(model)
-    back = request_for(state="rolled_back", to_revision=revision)
+    rollback = request_for(state="rolled_back", to_revision=revision)
     message = r"the template before the update is ambiguous: revision 1 \(.*v1\) or revision 2"
     with pytest.raises(RolloutError, match=message) as caught:
         decide(ROLLBACK, model)
-    assert back.command() in caught.value.next_command.splitlines()
-    go(back, model)
+    assert rollback.command() in caught.value.next_command.splitlines()
+    go(rollback, model)
     change_by_other_client("/spec/replicas", 2)(model)
     assert (versions(model) == [version] * 2
             and primary(model).settings["updateStrategy"] == STRATEGY)
@@ -878,13 +878,13 @@ def test_no_rollback_without_the_previous_template():
     model.stored_revisions["uid of foo"] = model.stored_revisions["uid of foo"][1:]
 
     flow = choose(ROLLBACK)
-    resume, back = flow.commands(ROLLBACK,
-                                 flow.find(ROLLBACK, model, model.revisions(["uid of foo"])))
+    resume, rollback = flow.commands(ROLLBACK,
+                                     flow.find(ROLLBACK, model, model.revisions(["uid of foo"])))
     with pytest.raises(RolloutError,
                        match="the previous template no longer exists") as refused:
         decide(ROLLBACK, model)
 
-    assert back is None and resume
+    assert rollback is None and resume
     assert refused.value.next_command.splitlines()[1] == "or:"
 
 

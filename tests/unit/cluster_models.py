@@ -294,9 +294,9 @@ class RevisionMoves:
         else:
             self._set_ready(move.name)
 
-    def _run_pod(self, unready: t.Container[str]) -> bool:
+    def _run_pod(self, never_ready: t.Container[str]) -> bool:
         names = [move.name for move in self.moves() if move.verb == "ready"]
-        if name := next((name for name in names if name not in unready), ""):
+        if name := next((name for name in names if name not in never_ready), ""):
             self._set_ready(name)
         return bool(name)
 

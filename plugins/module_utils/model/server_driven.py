@@ -69,7 +69,7 @@ class ServerDriven(Controller):
 
     @property
     def desired(self) -> int | None:
-        """The number of old pods at the end: all replicas during a rollback, otherwise 0."""
+        """The final number of old pods: all replicas during a rollback, otherwise 0."""
         return self.replicas if self.rollout and self.rollout.is_back else 0
 
 

@@ -115,7 +115,7 @@ class SharedGateway:
         return self._cluster.revisions(uids)
 
     def dry_run(self, write: Patch | Merge | Create) -> Json:
-        """Return the response of a dry run, cached for each template that the write changes."""
+        """Return the response of a dry run; the last response is cached, by template and write."""
         base = self._gateway.controllers().get(write.name)
         key = (base.uid + digest(base.template), repr(write)) if base else None
         if key is None or self._dry_run is None or self._dry_run[0] != key:

@@ -63,7 +63,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     def is_out_of_date(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        The current ControllerRevision must be in the list, with the highest number.
+        An up-to-date list has the current ControllerRevision, with the highest number.
         """
         observed = self.find_in(primary, memory.revisions or ())
         return observed.present is None or observed.present is not observed.history[0]

@@ -133,9 +133,9 @@ class RevisionsObserved(ServerDrivenObserved):
         return self.primary is not None and self.primary.updated < self.primary.current
 
     def with_observed_settings(self: RevisionsT, settings: Json | None) -> RevisionsT:
-        """Return the observation with the recorded settings, if this run has observed them.
+        """Return the observation with the recorded original settings, if this run confirms them.
 
-        settings are the settings before the update, as observed by this run.
+        settings are the settings that this run observed before the update.
         """
         stored = self.primary.rollout if self.primary else None
         if not (self.record and stored and settings) or any(

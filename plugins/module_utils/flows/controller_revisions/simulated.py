@@ -123,10 +123,10 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         """Run the controllers until the cluster is stable; initially unready pods come last."""
         return self._converge(self._initially_unready) or self._converge(())
 
-    def _converge(self, unready: t.Container[str]) -> bool:
-        """Run the controllers until the cluster is stable, with these pods unready."""
+    def _converge(self, never_ready: t.Container[str]) -> bool:
+        """Run the controllers until the cluster is stable; pods in never_ready stay unready."""
         has_changed = False
-        while self._sync_next() or self._run_pod(unready):
+        while self._sync_next() or self._run_pod(never_ready):
             has_changed = True
         return has_changed
 
@@ -137,11 +137,11 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
                 return True
         return False
 
-    def _run_pod(self, unready: t.Container[str]) -> bool:
-        """Make the first unready pod ready, except these pods."""
+    def _run_pod(self, never_ready: t.Container[str]) -> bool:
+        """Make the first unready pod ready, except pods in never_ready."""
         for name in sorted(self.items):
             for pod in self.pods(name):
-                if not pod.ready and pod.name not in unready:
+                if not pod.ready and pod.name not in never_ready:
                     self._set_ready(pod.name)
                     return True
         return False

@@ -137,10 +137,10 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
     """
     generation = object_meta.template_generation(controller.annotations)
     created = Pod(name, f"uid of {name}", update, ready=False, generation=generation)
-    filled = {pod.node for pod in pods}
-    empty = next((node for node in nodes if node not in filled), None)
-    if empty is not None:
-        return (*pods, created._replace(node=empty))
+    nodes_with_pods = {pod.node for pod in pods}
+    empty_node = next((node for node in nodes if node not in nodes_with_pods), None)
+    if empty_node is not None:
+        return (*pods, created._replace(node=empty_node))
     if not controller.is_replaced_by_server:
         return _without_second(pods)
     surge = Size.from_api(controller.rolling_update["maxSurge"]).resolve(len(nodes), round_up=True)
@@ -153,15 +153,15 @@ def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, create
                 ) -> tuple[Pod, ...]:
     """Return the pods after one change of a rolling update with a surge."""
     old, new = _old_and_new(controller, pods, created.revision)
-    by_node = {pod.node: pod for pod in new}
-    doubled = [pod for pod in old if pod.node in by_node]
-    deleted = next((pod for pod in doubled if not pod.ready), None) or next(
-        (pod for pod in doubled if by_node[pod.node].ready), None)
+    new_by_node = {pod.node: pod for pod in new}
+    old_with_new = [pod for pod in old if pod.node in new_by_node]
+    deleted = next((pod for pod in old_with_new if not pod.ready), None) or next(
+        (pod for pod in old_with_new if new_by_node[pod.node].ready), None)
     if deleted is not None:
         return without(pods, deleted)
-    alone = next((pod for pod in old if pod.node not in by_node
-                  and (len(doubled) < surge or not pod.ready)), None)
-    return pods if alone is None else (*pods, created._replace(node=alone.node))
+    next_old = next((pod for pod in old if pod.node not in new_by_node
+                     and (len(old_with_new) < surge or not pod.ready)), None)
+    return pods if next_old is None else (*pods, created._replace(node=next_old.node))
 
 
 def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, update: str,

@@ -73,10 +73,10 @@ class DeploymentSettings(Settings[DeploymentObserved]):
 
     def _settings_of_pause(self, desired: Json | None) -> Json:
         request, primary = self.request, self.primary
-        surge, missing = self.bounds
+        surge, max_unavailable = self.bounds
         self._refuse_recreate("pause_at")
         budgets.refuse_blocking_budgets(
-            request, self.observed.budgets, primary.replicas, surge, missing)
+            request, self.observed.budgets, primary.replicas, surge, max_unavailable)
         new = self.observed.successor if desired is None else self.set_of(desired)
         has_pause_settings = desired is None and (
             primary.settings["minReadySeconds"] == NEVER_AVAILABLE
@@ -93,7 +93,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         current = new.replicas if new else 0
         target = max(self.size_of_pause(), current)
         is_reached = current == target
-        unavailable = current if is_reached else min(target, current + missing)
+        unavailable = current if is_reached else min(target, current + max_unavailable)
         numbers = {"maxSurge": 0 if is_reached else min(surge, target - unavailable),
                    "maxUnavailable": unavailable}
         # `kubectl rollout resume` changes only spec.paused.
@@ -111,7 +111,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
     def is_settled(self) -> bool:
         """Return whether the Deployment controller has reached the limits of the pause settings.
 
-        All new pods are ready then.
+        Then all new pods are ready.
         """
         primary, new = self.primary, self.observed.successor
         surge, unavailable = _surge_and_unavailable(primary.settings, primary.replicas)

@@ -128,7 +128,7 @@ def _begin(request: Request, observed: MigrationObserved) -> Decision:
 
 def _with_controller(request: Request, primary: Controller, observed: MigrationObserved,
                      stored: StoredController) -> Decision:
-    """Return the decision until the ReplicationController is deleted."""
+    """Return the decision while the ReplicationController exists."""
     # | another uid | yes | | error |
     if primary.uid != stored["uid"]:
         raise RolloutError("it was created again during its migration, when its pods already "
@@ -163,7 +163,7 @@ def _with_controller(request: Request, primary: Controller, observed: MigrationO
 
 def _without_replica_set(request: Request, primary: Controller, observed: MigrationObserved,
                          stored: StoredController) -> Decision:
-    """Return the decision until the ReplicaSet is created."""
+    """Return the decision before the creation of the ReplicaSet."""
     # | yes | another state | - | delete the stored controller, and store it again |
     # If the controller is closed, another client has deleted the ReplicaSet.
     if (not handover.is_closed(primary)
@@ -215,7 +215,7 @@ def _create_replica_set(request: Request, stored: StoredController) -> Step:
 
 def _become_deployment(request: Request, observed: MigrationObserved, replica_set: Controller,
                        stored: StoredController) -> Decision:
-    """Return the decision until the Deployment has adopted the ReplicaSet."""
+    """Return the decision after the deletion of the ReplicationController, up to the end."""
     # | deleted | yes | the ReplicaSet, or the Deployment, is being deleted | wait, or error |
     if observed.deployment:
         refuse_deleting(request, observed.deployment)

@@ -42,17 +42,17 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
         self._troubled = troubled
 
     def _initial_pods(self, controller: StatefulSet) -> tuple[Pod, ...]:
-        pods_shown = map(StatefulSetPod.from_api, self._troubled(controller))
-        troubled = {pod.ordinal: pod for pod in pods_shown if not pod.is_ready}
+        troubled_pods = map(StatefulSetPod.from_api, self._troubled(controller))
+        unready = {pod.ordinal: pod for pod in troubled_pods if not pod.is_ready}
         count = controller.current if controller.current <= MAX_PODS else 0
         first_new = controller.start + count - controller.updated
         pods = []
         for number in range(controller.start, controller.start + count):
             revision = (controller.current_revision if number < first_new
                         else controller.update_revision)
-            if number in troubled:
-                revision = troubled[number].revision or revision
-            pods.append(_pod(controller, number, revision, ready=number not in troubled))
+            if number in unready:
+                revision = unready[number].revision or revision
+            pods.append(_pod(controller, number, revision, ready=number not in unready))
         return tuple(pods)
 
     def _state_after_sync(self, name: str) -> State:

@@ -4,9 +4,9 @@
 
 """All annotations and labels that the collection reads and writes, with their parsers. No I/O.
 
-Every user with annotate permission can write any value, of any length. A parser therefore raises
-no exception, and returns None or an empty value for a missing or invalid value. The flows decide
-whether to trust a valid value.
+A user with annotate permission may change the annotations of an object, but no other field: such a
+user can write any value, of any length. A parser therefore raises no exception, and returns None or
+an empty value for a missing or invalid value. The flows decide whether to trust a valid value.
 """
 
 from __future__ import annotations

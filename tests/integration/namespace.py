@@ -32,6 +32,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follower import Follower
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -417,7 +418,8 @@ class Namespace:
         if fault:
             fault(gateway)
         try:
-            result = driver.run(choose(request), request, gateway, driver.Clock(), say)
+            result = driver.run(choose(request), request, gateway, driver.Clock(), say,
+                                splits=Follower(choose(request), gateway))
         finally:
             gateway.close()
         return {**result, "requests": gateway.requests}

@@ -27,6 +27,7 @@ from . import split_run
 from .follow import Goal, goal_of, is_of_controller, plan, share_of
 from .objects import Objects, SimulatedObjects
 from .observed import GROUP, Versions
+from .reader import ClusterReader, NoReader
 from .record import ROUTE_KINDS, RouteName, routes_of
 from .request import TrafficRequest
 
@@ -117,7 +118,9 @@ class Follower:
         run = split_run.SplitRun(
             _split_request(turn.request, route),
             self._objects(turn, route, tools.gateway, versions), tools.clock,
-            tools.recorder.print_line, tools.stop, steps=tools.recorder.steps,
+            tools.recorder.print_line, tools.stop,
+            ClusterReader(self._real, turn.request.namespace) if self._is_real else NoReader(),
+            tools.recorder.steps,
             decide=functools.partial(plan, goal, turn.primary.name))
         tools.recorder.print_line(run.run()["msg"])
 

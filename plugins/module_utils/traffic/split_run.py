@@ -246,10 +246,10 @@ class SplitRun:
         return self.request.mirror is not None and observed.own.keys().isdisjoint(names)
 
     def _warn(self, observed: Observed) -> None:
-        """Print the warnings about a split that is about to begin."""
+        """Print the warnings about a split that is about to begin, but not during an update."""
         from .warnings import warnings
 
-        if observed.versions is not None:
+        if observed.versions is not None and self.decide is None:
             related = self.reader.related()
             if self.request.mirror:
                 related = related._replace(features=self.reader.features(observed))

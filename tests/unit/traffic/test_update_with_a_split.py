@@ -107,6 +107,12 @@ class SplitCluster(CheckedCluster):
                                for ready in self.endpoints(item)]}
                 for name, item in self.world.services.items()], ""
 
+    def get(self, path, kind, namespace, name):
+        return None
+
+    def page(self, path, query):
+        return {}
+
     def find(self, kind, name):
         if kind != "HTTPRoute":
             return super().find(kind, name)

@@ -1,0 +1,147 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Resume and roll back updates whose requests are split, on a real API server.
+
+The endpoints are those of the cluster's own controllers: after each write of the client, each
+Service with a weight has a ready endpoint.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import test_traffic_split
+import writes
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from namespace import RBAC
+from test_traffic_split import begin, endpoints, is_plain
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+_restore_signals = test_traffic_split._restore_signals
+RESUME = {"image": "myimage:v2"}
+BACK = {"state": "rolled_back"}
+KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
+
+
+def update(edge, check_mode=False, **options):
+    """Run the module rolling_update in this process."""
+    arguments = {"name": "foo", "kind": [edge.kind], "namespace": edge.namespace.name,
+                 "kubeconfig": edge.namespace.kubeconfig, **options}
+    valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(arguments)
+    assert not valid.error_messages, valid.error_messages
+    warnings = []
+    result = task.result_or_error(lambda params: task.update(params, check_mode),
+                                  valid.validated_parameters, warnings.append)
+    return {"failed": False, **result, "warnings": warnings}
+
+
+def checked(edge):
+    """Return a fault that checks the endpoints of the route after each write."""
+    def check(_step, write):
+        landed = write()
+        for item in edge.rules()[0]["backendRefs"]:
+            assert not item["weight"] or endpoints(edge, item["name"]), item
+        return landed
+
+    return lambda gateway: writes.intercept_writes(gateway, check)
+
+
+def images(edge):
+    return {pod["spec"]["containers"][0]["image"] for pod in edge.namespace.pods()
+            if "deletionTimestamp" not in pod["metadata"]}
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("then, image", [(RESUME, "myimage:v2"), (BACK, "myimage:v1")],
+                         ids=["resume", "back"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_split_follows_an_update_and_its_rollback(namespace, kind, then, image):
+    edge = begin(namespace, kind)
+    edge.split()
+    assert edge.controller_annotations()[object_meta.TRAFFIC_ROUTES] == "HTTPRoute/edge"
+    result = namespace.roll(checked(edge), kind=kind, **then)
+    assert is_plain(edge) and images(edge) == {image}
+    first = result["steps"][0]
+    assert (first["action"], first["kind"]) == ("update", "HTTPRoute")
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("number", [1, 3, 7])
+@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_task_is_resumed_or_rolled_back(namespace, kind, then, number):
+    edge = begin(namespace, kind)
+    edge.split()
+    with pytest.raises(writes.Killed):
+        namespace.roll(writes.kill_at_write(number, after=True), kind=kind, **then)
+    namespace.roll(checked(edge), kind=kind, **BACK)
+    assert is_plain(edge) and images(edge) == {"myimage:v1"}
+
+
+def test_module_follows_a_split_also_in_check_mode(namespace):
+    edge = begin(namespace)
+    edge.split()
+    before = edge.get()
+    planned = update(edge, check_mode=True, **RESUME)
+    assert edge.get() == before and not planned["failed"], planned["msg"]
+    paused = update(edge, **RESUME, pause_at="1")
+    assert paused["msg"].endswith("; 1% of the requests of HTTPRoute/edge go to its new pods")
+    result = update(edge, **RESUME)
+    assert not result["failed"] and is_plain(edge), result["msg"]
+    kinds = ("HTTPRoute", "Service")
+    assert ([(step["action"], step["name"]) for step in planned["steps"] if step["kind"] in kinds]
+            == [(step["action"], step["name"]) for step in result["steps"]
+                if step["kind"] in kinds])
+
+
+def test_missing_permission_is_reported_before_the_first_change(namespace):
+    edge = begin(namespace)
+    edge.split()
+    namespace.call("DELETE", f"{RBAC}/namespaces/{namespace.name}/rolebindings/traffic")
+    before = edge.get()
+    for then in (RESUME, BACK):
+        result = update(edge, **then)
+        assert result["failure"]["what"].startswith("the requests of HTTPRoute/edge are split")
+        assert "get, patch on httproutes (gateway.networking.k8s.io)" in result["failure"]["why"]
+        assert any("state=restored" in command for command in result["failure"]["commands"])
+    assert edge.get() == before and images(edge) == {"myimage:v1", "myimage:v2"}
+    assert not update(edge, **RESUME, pause_at="1")["failed"], "a pause needs no permission"
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("text", ["HTTPRoute/edge", "HTTPRoute/absent", "HTTPRoute/../secrets/db"])
+def test_forged_annotation_changes_no_split_of_another_controller(namespace, text):
+    """The Services of the split select the pods of foo only."""
+    edge = begin(namespace)
+    edge.split()
+    before = edge.get(), edge.services()
+    namespace.make_primary(1, name="bar")
+    path = namespace.path("replicationcontrollers", "bar")
+    namespace.call("PATCH", path, {"metadata": {"annotations": {
+        object_meta.TRAFFIC_ROUTES: text}}}, "application/merge-patch+json")
+    namespace.roll(name="bar", kind="ReplicationController", image="myimage:v2")
+    annotations = namespace.call("GET", path)["metadata"]["annotations"]
+    assert (edge.get(), edge.services()) == before
+    assert (object_meta.TRAFFIC_ROUTES in annotations) == ("/../" in text), json.dumps(annotations)
+
+
+@pytest.mark.full
+def test_rollback_without_an_observing_gateway_warns_and_continues(namespace):
+    """The status names a Gateway that does not observe changes."""
+    edge = begin(namespace)
+    edge.split()
+    condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+                 "lastTransitionTime": "2026-11-25T09:00:00Z", "observedGeneration": 1}
+    namespace.call("PATCH", f"{edge.path}/status", {"status": {"parents": [{
+        "parentRef": {"name": "gateway"}, "controllerName": "example.com/gateway",
+        "conditions": [condition]}]}}, "application/merge-patch+json")
+    with pytest.raises(RolloutError, match="each Gateway has observed the route") as failed:
+        namespace.roll(kind="Deployment", **BACK)
+    assert any("the rollback of the pods continues" in warning
+               for warning in failed.value.progress["warnings"])
+    assert images(edge) == {"myimage:v1"}

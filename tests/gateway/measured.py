@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/internals/traffic.md"
-HEADING = "## Measured behind a Gateway"
+HEADING = "## Results behind a Gateway"
 #: The columns of each table.
 TABLES = {
     "shares": ("share", "kind", "requests", "answered by the new version",

@@ -72,7 +72,7 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
 
 
 #: Number of changes of the route.
-CHANGES = 8
+CHANGES = 4
 
 
 @pytest.mark.parametrize("changes", [CHANGES, pytest.param(60, marks=LONG)])

@@ -134,7 +134,7 @@ COMMANDS = {
     "paused": ([old(2, annotate={object_meta.PAUSED: "1"}), new(1)],
                f"{RUN_AGAIN}, with a higher pause_at or without pause_at", ROLLBACK_COMMAND),
     "rollback": ([old(2, 3), new(1, 0)], ROLLBACK_COMMAND, ROLLBACK_COMMAND),
-    "handover, past the last rollback": (in_handover(), RESUME_COMMAND, None),
+    "handover, when a rollback is no longer possible": (in_handover(), RESUME_COMMAND, None),
     "foo deleted": ([new(3)], RESUME_COMMAND, None),
     "next_name": ([foo_of_bar(), new_bar()], RUN_AGAIN,
                   f"{COMMAND} 'name=foo next_name=bar state=rolled_back'"),

@@ -218,8 +218,7 @@ TABLE = {
          ("hand over", SUCCESSOR, 3, "foo")),
     "step 4 done, foo counts some pods: wait":
         (lambda world: [world.renamed(replicas=2)], pods(primary=3),
-         ("wait", "foo 2/3 available after "
-          "the handover")),
+         ("wait", "foo 2/3 available after the handover")),
     "step 4 done, pods not listed: wait":
         (lambda world: [world.renamed(replicas=2)], None,
          ("wait", "foo 2/3 available after the handover")),
@@ -260,8 +259,7 @@ TABLE = {
          ("hand over", SUCCESSOR, 2, "foo")),
     "successor deleted with pods, foo not observed: wait":
         (lambda world: [world.renamed(observed=False)], pods(3),
-         ("wait", "foo 0/3 available after the "
-          "handover")),
+         ("wait", "foo 0/3 available after the handover")),
     "successor recreated, pods of the deleted successor: reparent the pods":
         (lambda world: [world.renamed(), world.new(1, uid="another")], pods(3),
          ("hand over", SUCCESSOR, 3, "foo")),
@@ -520,25 +518,25 @@ def test_reparent_step(listed_pods, source, target, expected):
 
 @WORLDS
 def test_pods_are_needed_only_in_some_states(world):
-    rows = {
+    states = {
         "no update": [world.of_kind(rc())],
-        "an update": [world.old(1), world.new(2)],
-        "1 is done": [world.renamed(), world.new(3)],
-        "foo has not been seen": [world.renamed(observed=False), world.closed()],
-        "next has not been seen": [world.renamed(), world.closed(observed=False)],
-        "both have been seen": [world.renamed(), world.closed()],
-        "next is gone": [world.renamed(replicas=2)],
-        "next is gone, foo has not been seen": [world.renamed(replicas=2, observed=False)],
-        "foo has all": [world.renamed(replicas=3, available=1)],
-        "foo is open": [changed(world.renamed(replicas=2), template=template("myimage:v2", LABEL))],
-        "foo is replaced": [settled(world.replaced(), observed=False), world.closed()],
-        "foo is replaced, next is open": [world.replaced(), world.new(3)],
-        "foo is gone": [world.closed()],
+        "update in progress": [world.old(1), world.new(2)],
+        "step 1 done": [world.renamed(), world.new(3)],
+        "foo not observed": [world.renamed(observed=False), world.closed()],
+        "successor not observed": [world.renamed(), world.closed(observed=False)],
+        "both observed": [world.renamed(), world.closed()],
+        "successor deleted": [world.renamed(replicas=2)],
+        "successor deleted, foo not observed": [world.renamed(replicas=2, observed=False)],
+        "foo counts all pods": [world.renamed(replicas=3, available=1)],
+        "foo open": [changed(world.renamed(replicas=2), template=template("myimage:v2", LABEL))],
+        "foo replaced": [settled(world.replaced(), observed=False), world.closed()],
+        "foo replaced, successor open": [world.replaced(), world.new(3)],
+        "foo deleted": [world.closed()],
     }
 
-    needed = {row for row,
-              items in rows.items() if handover.needs_pods(observe(world.update, *items))}
-    assert needed == {"both have been seen", "next is gone", "foo is replaced"}
+    states_with_pods = {state for state, items in states.items()
+                        if handover.needs_pods(observe(world.update, *items))}
+    assert states_with_pods == {"both observed", "successor deleted", "foo replaced"}
 
 
 # 4: the successor is deleted

@@ -58,7 +58,7 @@ class World(Cluster):
     def run_task(self, **params):
         return self.run(parse_request({"name": "foo", **params}))
 
-    def check(self, **params):
+    def check_mode(self, **params):
         request = parse_request({"name": "foo", **params})
         return driver.simulate(choose(request), request, self)
 
@@ -184,8 +184,8 @@ def test_earlier_templates_are_deleted(limit, monkeypatch):
                           {**rollback_to(1), "next_name": "bar"}],
                          ids=["update", "rollback", "update with next_name",
                               "rollback with next_name"])
-@pytest.mark.parametrize("after", [False, True])
-def test_history_is_the_same_after_a_kill_at_any_write(params, after, monkeypatch):
+@pytest.mark.parametrize("dies_after_write", [False, True])
+def test_history_is_the_same_after_a_kill_at_any_write(params, dies_after_write, monkeypatch):
     """A limit of 1 deletes a revision during the update, but never the target of the rollback."""
     monkeypatch.setattr(history, "LIMIT", 1)
 
@@ -201,7 +201,7 @@ def test_history_is_the_same_after_a_kill_at_any_write(params, after, monkeypatc
     assert len(undisturbed.attempts) > 8
     for number in range(1, len(undisturbed.attempts) + 1):
         world = started_world()
-        world.dies_at, world.dies_after_write = number, after
+        world.dies_at, world.dies_after_write = number, dies_after_write
         with pytest.raises(Killed):
             world.run_task(**params)
         world.dies_at = None
@@ -241,7 +241,7 @@ def test_renamed_controller_inherits_the_history():
     assert world.images() == {"bar": "myimage:v1"}
 
 
-def test_other_update_must_be_rolled_back_first():
+def test_other_update_is_rolled_back_first():
     world = World(rc())
     world.run_task(**update_to(2))
     world.run_task(**update_to(3), pause_at="1")
@@ -278,11 +278,11 @@ def test_check_mode_shows_the_steps_of_a_rollback():
     world.run_task(**update_to(2))
     for request in (update_to(3), rollback_to(1)):
         world.attempts.clear()
-        planned = world.check(**request)
+        planned = world.check_mode(**request)
         assert world.attempts == []
-        done = world.run_task(**request)
+        result = world.run_task(**request)
         assert [(step["action"], step["name"], step["to"]) for step in planned["steps"]] == [
-            (step["action"], step["name"], step["to"]) for step in done["steps"]]
+            (step["action"], step["name"], step["to"]) for step in result["steps"]]
 
 
 def test_a_missing_revision_is_refused_with_the_existing_revisions():
@@ -363,8 +363,8 @@ def test_a_request_with_a_revision_differs_from_a_request_without():
 # Revisions by other clients
 
 
-def forged(world, number, image="evil:v1", **changes):
-    """Return a forged ControllerRevision of foo, equal to a real one except for the changes."""
+def add_forged_revision(world, number, image="evil:v1", **changes):
+    """Store a ControllerRevision of foo with the changes; return its name."""
     revision = object_meta.Revision(number, rc(image=image)["spec"]["template"])
     primary = world.controllers()["foo"]
     manifest = history._manifest(parse_request({"name": "foo", **update_to(2)}), primary, revision)
@@ -380,8 +380,8 @@ def forged(world, number, image="evil:v1", **changes):
 def test_forged_revision_hides_no_revision(changes):
     world = World(rc(replicas=1))
     world.run_task(**update_to(2))
-    forged(world, 1, **changes)
-    forged(world, 7, "evil:v2", **changes)
+    add_forged_revision(world, 1, **changes)
+    add_forged_revision(world, 7, "evil:v2", **changes)
 
     assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
     world.run_task(**rollback_to(1))
@@ -391,7 +391,7 @@ def test_forged_revision_hides_no_revision(changes):
 def test_revisions_with_the_same_number_are_ignored():
     world = World(rc(replicas=1))
     world.run_task(**update_to(2))
-    names = sorted([*world.cluster.stored_revisions, forged(world, 1)])
+    names = sorted([*world.cluster.stored_revisions, add_forged_revision(world, 1)])
 
     assert world.history() == [(2, "myimage:v2")]
     with pytest.raises(RolloutError, match="revision 1 is ambiguous") as caught:
@@ -422,16 +422,16 @@ def test_rollback_to_the_current_revision_is_recorded():
     assert not world.run_task(state="rolled_back")["changed"]
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("dies_after_write", [False, True])
 @pytest.mark.parametrize("versions", [(2,), (2, 3)], ids=str)
 def test_interrupted_rollback_ends_at_the_last_requested_revision(
-        versions, after):
+        versions, dies_after_write):
     for number in range(1, 30):
         world = World(rc(replicas=2))
         for version in versions:
             world.run_task(**update_to(version))
         world.attempts.clear()
-        world.dies_at, world.dies_after_write = number, after
+        world.dies_at, world.dies_after_write = number, dies_after_write
         try:
             world.run_task(**rollback_to(1))
         except Killed:

@@ -107,7 +107,7 @@ def with_color(value):
     return primary
 
 
-def successor_with_changed_env():
+def successor_with_host_network():
     successor = new(1)
     successor["spec"]["template"]["spec"]["hostNetwork"] = True
     return successor
@@ -338,13 +338,10 @@ SCALE = ("if 300 is right:\nkubectl -n default scale rc {0} --replicas={1}\nif n
 CLOSED_TEMPLATE = (f"the priority class {CLOSED} closes its template, so failed pods "
                    "are not replaced: ")
 WITHOUT_TAKEOVER = (f"{CLOSED_TEMPLATE}another client removed the annotation "
-                    f"{object_meta.TAKEOVER} "
-                    "during a "
-                    "handover")
+                    f"{object_meta.TAKEOVER} during a handover")
 WITHOUT_TAKEOVER_OR_MIGRATED = (
     f"{CLOSED_TEMPLATE}its migration is not finished, or another client removed the annotation "
-    f"{object_meta.TAKEOVER} "
-    "during a handover")
+    f"{object_meta.TAKEOVER} during a handover")
 MIGRATE = ("if its migration has begun, finish it first:\n"
            "ansible localhost -m baton.kubernetes.migrate_to_deployment -a name=foo\nif not:")
 REPAIR = ("when its status counts all pods, remove priorityClassName from the template:\nkubectl "
@@ -356,11 +353,11 @@ REFUSALS = {
         (UPDATE, [], "there is no such ReplicationController", "", ""),
     "none: no such controller, with other controllers":
         (UPDATE, [rc("baz")], "there is no such ReplicationController", "", ""),
-    "foo is controlled by another object, forward":
+    "update: foo is controlled by another object":
         (UPDATE, [rc(**OWNER)],
          "it is controlled by DeploymentConfig/web, which would undo every step", "",
          "update DeploymentConfig/web instead"),
-    "foo is controlled by another object, back":
+    "rollback: foo is controlled by another object":
         (ROLLBACK, [rc(**OWNER)],
          "it is controlled by DeploymentConfig/web, which would undo every step", "",
          "update DeploymentConfig/web instead"),
@@ -479,7 +476,7 @@ REFUSALS = {
          "or roll it back first", "",
          f"{COMMAND} 'name=foo state=rolled_back'"),
     "both: another update is in progress":
-        (V3, [old(2), successor_with_changed_env()],
+        (V3, [old(2), successor_with_host_network()],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it "
          "or roll it back first", "",
          f"run the task that began it\nor:\n{COMMAND} 'name=foo state=rolled_back'"),
@@ -586,10 +583,10 @@ def test_refusal(request_, items, what, why, next_command):
     assert isinstance(error, NoSuchController) == (what == "there is no such ReplicationController")
 
 
-def with_pods(state, cluster):
+def with_pods(observation, cluster):
     """Return the observation, with the pods if the next decision depends on them."""
-    return (dataclasses.replace(state, pods=cluster.live_pods({"app": "foo"}))
-            if handover.needs_pods(state) else state)
+    return (dataclasses.replace(observation, pods=cluster.live_pods({"app": "foo"}))
+            if handover.needs_pods(observation) else observation)
 
 
 def states_of(request, *items):

@@ -365,16 +365,16 @@ def test_host_ports_exclude_a_surge(params):
 def test_rollback_has_no_surge_with_a_shared_host_port(
         old, new, is_blocked):
     def template_with_port(image, port):
-        model = template(image)
-        model["spec"]["containers"][0]["ports"] = [
+        pod_template = template(image)
+        pod_template["spec"]["containers"][0]["ports"] = [
             {"containerPort": 80, **({"hostPort": port} if port else {})}]
-        return model
+        return pod_template
 
     model = cluster(strategy=SURGE)
     set_by_other_client(model, "/spec/template", template_with_port("myimage:v1", old))
     model.settle()
-    forward = request_for(image="myimage:v2", max_unavailable="1")
-    go(forward, model, until="update")
+    update_request = request_for(image="myimage:v2", max_unavailable="1")
+    go(update_request, model, until="update")
     model.items["foo"]["spec"]["template"] = template_with_port("myimage:v2", new)
     model.make(next(move for move in model.moves() if move.verb == "sync"))
     with_broken_image(model).settle()
@@ -709,13 +709,13 @@ def test_pause_without_a_record():
             and versions(model) == ["v2", "v1", "v1", "v1"])
 
 
-@pytest.mark.parametrize("numbers",
+@pytest.mark.parametrize("rolling_update",
                          [{"maxUnavailable": "abc"}, {"maxUnavailable": -3},
                           {"maxUnavailable": 2, "maxSurge": 2},
                           {"maxUnavailable": "500%"}, {"maxUnavailable": 0}, {}])
 @pytest.mark.parametrize("request_", [UPDATE, CANARY])
-def test_rolling_update_fields_valid_only_with_on_delete(numbers, request_):
-    strategy = {"type": "OnDelete", "rollingUpdate": numbers}
+def test_rolling_update_fields_valid_only_with_on_delete(rolling_update, request_):
+    strategy = {"type": "OnDelete", "rollingUpdate": rolling_update}
     model = cluster(strategy=strategy)
     go(request_, model)
     assert strategy_of(model) == strategy
@@ -728,17 +728,17 @@ def test_rolling_update_fields_valid_only_with_on_delete(numbers, request_):
     assert versions(model) == ["v2"] * 3 and strategy_of(model) == strategy
 
 
-@pytest.mark.parametrize("numbers, after", [
+@pytest.mark.parametrize("rolling_update, expected", [
     ({"maxSurge": 0, "maxUnavailable": 2}, {"maxSurge": 0, "maxUnavailable": 2}),
     ({"maxSurge": 2, "maxUnavailable": 2}, None)])
 @pytest.mark.parametrize("request_", [UPDATE, ROLLBACK], ids=["update", "rollback"])
-def test_strategy_edited_during_a_pause(request_, numbers,
-                                        after):
+def test_strategy_edited_during_a_pause(request_, rolling_update, expected):
     model = cluster()
     go(CANARY, model)
-    set_by_other_client(model, "/spec/updateStrategy/rollingUpdate", numbers)
+    set_by_other_client(model, "/spec/updateStrategy/rollingUpdate", rolling_update)
     go(request_, model)
-    assert strategy_of(model) == {**STRATEGY, "rollingUpdate": after or STRATEGY["rollingUpdate"]}
+    assert strategy_of(model) == {**STRATEGY,
+                                  "rollingUpdate": expected or STRATEGY["rollingUpdate"]}
 
 
 # Checks of the record
@@ -748,18 +748,18 @@ def test_record_of_a_rollback_is_checked_against_the_revisions():
     model = cluster()
     go(UPDATE, model, until="update")
     model.settle()
-    written = record(model)
-    write_record(model, json.dumps({**written, "outcome": "rolling back"}))
+    stored_record = record(model)
+    write_record(model, json.dumps({**stored_record, "outcome": "rolling back"}))
     go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3
 
 
 def test_larger_max_unavailable_is_not_restored_from_the_record():
     model = cluster(6, PERCENT)
-    limited = request_for(image="myimage:v2", max_unavailable="1")
-    go(limited, model, until="update")
+    limited_update = request_for(image="myimage:v2", max_unavailable="1")
+    go(limited_update, model, until="update")
     model.settle()
-    decision = decide(limited, model)
+    decision = decide(limited_update, model)
     assert "maxUnavailable of the DaemonSet foo is left at 1" in decision.warning
     assert (model.write(decision.write)
             and primary(model).rolling_update == {"maxSurge": 0, "maxUnavailable": 1})
@@ -770,7 +770,7 @@ def test_larger_max_unavailable_is_not_restored_from_the_record():
                           request_for(image="myimage:v2", max_surge="1"), ROLLBACK])
 @pytest.mark.parametrize("strategy", [PERCENT, {**PERCENT, "type": "OnDelete"}],
                          ids=["maxUnavailable 50%", "OnDelete with maxUnavailable 50%"])
-def test_numbers_at_the_start_of_a_run_are_restored(request_, strategy):
+def test_strategy_at_the_start_of_a_run_is_restored(request_, strategy):
     model, flow, memory = cluster(6, strategy), choose(request_), Memory(now=NOW)
     go(request_for(image="myimage:v2", pause_at="1", max_unavailable="1"), model)
     for _turn in range(6):
@@ -1091,11 +1091,12 @@ def test_ended_rollback_is_checked_against_the_pods():
     model = cluster(4)
     go(request_for(image="myimage:v2", pause_at="2"), model)
     go(ROLLBACK, model)
-    last = record(model)
+    record_of_rollback = record(model)
     model = cluster(4)
     go(request_for(image="myimage:v2", pause_at="2"), model)
     recreate(model, "myimage:v1")
-    model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(last)
+    annotations = model.items["foo"]["metadata"]["annotations"]
+    annotations[object_meta.LAST_ROLLOUT] = json.dumps(record_of_rollback)
     go(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4 and "already rolled back" in decide(ROLLBACK,
                                                                              model).message
@@ -1105,15 +1106,15 @@ def test_wrongly_counted_pods_respect_max_unavailable():
     model = cluster(4)
     recreate(model, "myimage:v2")
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
-    deleted = 0
+    deletions = 0
     for _turn in range(6):
         memory.observed = flow.observe(UPDATE, model, memory)
         decision = flow.plan(UPDATE, memory.observed)
         if isinstance(decision, Step):
             assert model.write(decision.write)
             flow.note(decision, memory)
-            deleted += decision.action == "delete"
-    assert deleted == 1 and isinstance(decision, Wait)
+            deletions += decision.action == "delete"
+    assert deletions == 1 and isinstance(decision, Wait)
     go(UPDATE, model)
     assert versions(model) == ["v2"] * 4
 
@@ -1124,7 +1125,7 @@ def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
     model = cluster(4)
     recreate(model, "myimage:v2")
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
-    deleted = 0
+    deletions = 0
     for _turn in range(10):
         memory.observed = flow.observe(UPDATE, model, memory)
         decision = flow.plan(UPDATE, memory.observed)
@@ -1132,7 +1133,7 @@ def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
             assert model.write(decision.write)
             flow.note(decision, memory)
             if decision.action == "delete":
-                deleted += 1
+                deletions += 1
                 item = model.items["foo"]
                 model.settle()
                 assert model.items["foo"]["status"] == item["status"]
@@ -1143,7 +1144,7 @@ def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
             else:
                 model.settle()
         memory.seconds += 1
-    assert deleted == (4 if is_ready else 1)
+    assert deletions == (4 if is_ready else 1)
 
 
 def test_status_is_used_without_permission_to_list_pods():

@@ -503,9 +503,10 @@ def test_min_ready_seconds_are_restored_only_from_replica_sets(
     """Only an annotation stores the minimum; a forged one could keep all pods unavailable."""
     model = cluster(minReadySeconds=seconds, progressDeadlineSeconds=2**31 - 1)
     go(CANARY, model)
-    text = record(model)
-    text["original"]["minReadySeconds"] = recorded_seconds
-    model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(text)
+    stored_record = record(model)
+    stored_record["original"]["minReadySeconds"] = recorded_seconds
+    annotations = model.items["foo"]["metadata"]["annotations"]
+    annotations[object_meta.LAST_ROLLOUT] = json.dumps(stored_record)
 
     go(UPDATE, model)
 
@@ -520,9 +521,10 @@ def test_values_set_by_an_update_are_not_restored(sentinel):
     model = cluster()
     go(CANARY, model)
     model.sets.items.clear()
-    text = record(model)
-    text["original"] |= sentinel
-    model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(text)
+    stored_record = record(model)
+    stored_record["original"] |= sentinel
+    annotations = model.items["foo"]["metadata"]["annotations"]
+    annotations[object_meta.LAST_ROLLOUT] = json.dumps(stored_record)
 
     with pytest.raises(RolloutError, match="is missing or not readable"):
         decide(UPDATE, model)

@@ -335,7 +335,7 @@ def run_slowly(request, model, **facts):
             assert model.write(decision.write)
             if decision.is_last:
                 return
-    raise AssertionError("no end")
+    raise AssertionError(f"not ended after 60 turns: {decision}")
 
 
 def test_rollback_after_the_server_completed_the_update_of_a_killed_task():
@@ -576,15 +576,15 @@ def error(request, model):
 @pytest.mark.parametrize("strategy", ["RollingUpdate", "OnDelete"])
 @pytest.mark.parametrize("first", INTERRUPTIONS)
 def test_update_in_progress_without_pods(first, strategy):
-    for moves in itertools.product([first], INTERRUPTIONS, INTERRUPTIONS):
+    for interruptions in itertools.product([first], INTERRUPTIONS, INTERRUPTIONS):
         model = cluster(2, STRATEGIES[strategy])
         model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
         with contextlib.suppress(RolloutError):  # some sequences are impossible
-            for move in moves:
-                INTERRUPTIONS[move](model)
+            for interruption in interruptions:
+                INTERRUPTIONS[interruption](model)
         change_by_other_client("/spec/replicas", 0)(model)
         update, back = error(request_for(image="myimage:v9"), model), error(ROLLBACK, model)
-        assert "another update" not in update or "there is no update" not in back, moves
+        assert "another update" not in update or "there is no update" not in back, interruptions
 
 
 @pytest.mark.parametrize("revision, version", [(1, "v1"), (2, "v2")])
@@ -893,12 +893,12 @@ def test_rollback_of_a_recreated_stateful_set():
     model = cluster(4)
     go(request_for(image="myimage:v2", pause_at="2"), model)
     go(ROLLBACK, model)
-    last = record(model)
+    record_of_rollback = record(model)
     go(request_for(image="myimage:v2", pause_at="2"), model)
     set_by_other_client(model, "/spec/template", template())
     set_by_other_client(model, "/spec/updateStrategy", STRATEGY)
     model.items["foo"] = {**model.items["foo"], "status": {}}
-    write_record(model, json.dumps(last))
+    write_record(model, json.dumps(record_of_rollback))
     model.make(next(move for move in model.moves() if move.verb == "sync"))
     assert primary(model).updated < 4
 

@@ -4,9 +4,9 @@
 """Run `make test-mutation`: mutate the lines that have changed, and run their unit tests.
 
 A mutant is the code with one operator, constant or condition replaced. A mutant that passes the
-unit tests of its module's package has survived: no test pins the line. The tier prints the diff of
-each survivor, and fails unless equivalent.txt lists the mutant. With more mutants than the limit,
-the tier tries a random sample, by the seed that it prints.
+unit tests of its module's package has survived: no test depends on the line. The tier prints the
+diff of each survivor, and fails unless equivalent.txt lists the mutant. With more mutants than the
+limit, the tier tries a random sample, by the seed that it prints.
 
 cosmic-ray has a separate environment in the user's cache, and mutates a copy of the repository.
 """

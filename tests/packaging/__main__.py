@@ -98,7 +98,7 @@ def build(folder: Path) -> Path:
 
 
 def fill_in_address(tree: Path) -> None:
-    """Replace the placeholder in galaxy.yml, and the relative links in README.md and the roles'.
+    """Replace the placeholder in galaxy.yml, and the relative links in each README.md.
 
     If the address is known, also write the address of the pages about errors into the code.
     """
@@ -122,7 +122,7 @@ def release_faults() -> list[str]:
     notes = ROOT / "CHANGELOG.rst"
     return [*([f"galaxy.yml has the placeholder {PLACEHOLDER}; enter the address of the repository"]
               if galaxy()["repository"] == PLACEHOLDER and not address() else []),
-            *([f"the last commit has not the tag {version}, the version of galaxy.yml"]
+            *([f"the last commit does not have the tag {version}, the version of galaxy.yml"]
               if version not in git("tag", "--points-at", "HEAD").split() else []),
             *(["changelogs/fragments is not empty: run make changelog"]
               if any((ROOT / "changelogs/fragments").glob("*")) else []),

@@ -3,8 +3,8 @@
 
 """Make the archive of a collection reproducible.
 
-ansible-galaxy stores the times of files and the order of the file system, which another machine
-does not have.
+ansible-galaxy stores the times of files and the order of the file system, which differ between
+machines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def make_reproducible(file: Path, seconds: int) -> None:
-    """Write the archive again: with sorted files, all of the given time."""
+    """Rewrite the archive with sorted files that all have this modification time."""
     with tarfile.open(file) as archive:
         contents = {member: archive.extractfile(member).read() if member.isfile() else b""
                     for member in archive}
@@ -36,7 +36,7 @@ def make_reproducible(file: Path, seconds: int) -> None:
           tarfile.open(fileobj=packed, mode="w") as archive):
         for member, content in sorted(contents.items(), key=lambda item: item[0].name):
             member.mtime = seconds
-            member.pax_headers = {}  # which have the time in fractions of a second
+            member.pax_headers = {}  # they contain the time in fractions of a second
             if member.isfile():
                 member.size = len(content)
             archive.addfile(member, io.BytesIO(content))

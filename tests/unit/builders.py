@@ -88,7 +88,7 @@ def rc(
 
 
 def rs(name: str = "foo", label: str | None = None, **more: t.Any) -> Json:
-    """Return a ReplicaSet; the pods may have the deployment label, the selector does not."""
+    """Return a ReplicaSet whose template has the label, if any, and whose selector does not."""
     item = rc(name, label=label, **more)
     return {**item, "kind": "ReplicaSet",
             "spec": {**item["spec"], "selector": {"matchLabels": {"app": "foo"}}}}
@@ -104,14 +104,14 @@ NOW = "2026-11-21T10:00:00Z"
 
 def old(replicas: int = 3, goal: int = 0, desired: int = 3,
         annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
-    """Return foo during an update of three pods; annotate: changed annotations, None removes."""
+    """Return foo during an update of three pods; annotate: changed annotations, None to remove."""
     return rc("foo", replicas,
               **{"annotations": _annotations(SUCCESSOR, goal, desired, annotate or {}), **changes})
 
 
 def new(replicas: int = 0, goal: int = 3, desired: int = 3,
         annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
-    """Return the successor of the update; annotate: changed annotations, None removes."""
+    """Return the successor of the update; annotate: changed annotations, None to remove."""
     annotations = _annotations("foo", goal, desired,
                                {LAST_ROLLOUT: record("updating"), **(annotate or {})})
     return rc(**{"name": SUCCESSOR, "replicas": replicas, "image": "myimage:v2", "label": LABEL,
@@ -126,9 +126,9 @@ def record(outcome: str, before: str = "myimage:v1", after: str = "myimage:v2", 
 
 def final_record(request: Request, before: str = "myimage:v1", after: str = "myimage:v2") -> str:
     """Return the record at the end of the requested update."""
-    became = provenance.record_entry(request.fingerprint, Controller.from_api(rc(image=after)),
-                                     DEPLOYMENT_LABEL)
-    return record("updated", before, after, request=became)
+    entry = provenance.record_entry(request.fingerprint, Controller.from_api(rc(image=after)),
+                                    DEPLOYMENT_LABEL)
+    return record("updated", before, after, request=entry)
 
 
 def observe(request: Request, *items: Json, **facts: t.Any) -> Observed:

@@ -191,7 +191,7 @@ class ClusterModel(Moves, SimulatedCluster):
             self.terminating = sorted([*self.terminating, *unready])
 
     def _sync(self, name: str) -> tuple[list[Pod], list[Pod], Json] | None:
-        """Return pods, deleted pods and status after a sync of the known controller.
+        """Return pods, deleted pods and status after a sync of the cached controller.
 
         None if nothing would change.
         """
@@ -217,7 +217,7 @@ def _claimed(controller: Controller, pods: list[Pod], may_adopt: bool,
              ) -> tuple[list[Pod], list[Pod]] | None:
     """Return the pods of a controller after adoption and release, and the other pods.
 
-    None if pods need adoption, and the API server has no controller with permission to adopt.
+    None if a pod needs adoption, but the API server has no such controller, or is deleting it.
     """
     controlled, foreign = [], []
     for pod in pods:
@@ -348,6 +348,6 @@ def record(model):
 
 
 def write_record(model, text):
-    """Write the record of foo, as another client may."""
+    """Write the record of foo, as another client could."""
     model.items["foo"] = json.loads(json.dumps(model.items["foo"]))
     model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = text

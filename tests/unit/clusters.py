@@ -53,7 +53,7 @@ class Cluster(IdleGateway):
         self.admission_image = None
         #: Waiting reason of unavailable pods.
         self.waiting_reason = "ContainerCreating"
-        #: Names of controllers without an event so far.
+        #: Names of controllers that the watch has not reported yet.
         self.hidden = set()
         #: Attempted writes, applied writes with times, and other requests as verb and argument.
         self.attempts, self.writes, self.calls = [], [], []

@@ -53,8 +53,8 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
     data = {"client-certificate-data": base64.b64encode(certificate.encode()).decode(),
             "client-key-data": base64.b64encode(key.encode()).decode()}
     key_line = key.splitlines()[1]
-    of_key = [token, data["client-key-data"], key_line]
-    of_password = [PASSWORD, base64.b64encode(f"me:{PASSWORD}".encode()).decode()]
+    key_texts = [token, data["client-key-data"], key_line]
+    password_texts = [PASSWORD, base64.b64encode(f"me:{PASSWORD}".encode()).decode()]
     files = {"client_cert": write("cert.pem", certificate), "client_key": write("key.pem", key)}
     with_key = kubeconfig(server, {"token": token, **data})
     as_text = yaml.safe_dump(with_key, width=60)
@@ -70,9 +70,9 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
     table = {
         "api-key": Case([token], {**server, "api_key": token}),
         "api-key-variable": Case([token], {}, {**environment, "K8S_AUTH_API_KEY": token}),
-        "password": Case(of_password, {**server, "username": "me", "password": PASSWORD},
+        "password": Case(password_texts, {**server, "username": "me", "password": PASSWORD},
                          error_pattern="anonymous"),
-        "password-variable": Case(of_password, {},
+        "password-variable": Case(password_texts, {},
                                   {**environment, "K8S_AUTH_USERNAME": "me",
                                    "K8S_AUTH_PASSWORD": PASSWORD},
                                   error_pattern="anonymous"),
@@ -88,17 +88,17 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
         "address": Case([PASSWORD, token],
                         {**server, "host": host.replace("://", f"://me:{PASSWORD}@"),
                          "api_key": token}),
-        "kubeconfig": Case(of_key, {"kubeconfig": with_key}),
-        "kubeconfig-file": Case(of_key, {"kubeconfig": write("with-key", json.dumps(with_key))}),
-        "kubeconfig-as-json": Case(of_key, {"kubeconfig": " " + json.dumps(with_key)}),
-        "kubeconfig-as-yaml": Case(of_key, {"kubeconfig": as_text}),
-        "kubeconfig-as-base64": Case([*of_key, as_base64, as_base64[:60]],
+        "kubeconfig": Case(key_texts, {"kubeconfig": with_key}),
+        "kubeconfig-file": Case(key_texts, {"kubeconfig": write("with-key", json.dumps(with_key))}),
+        "kubeconfig-as-json": Case(key_texts, {"kubeconfig": " " + json.dumps(with_key)}),
+        "kubeconfig-as-yaml": Case(key_texts, {"kubeconfig": as_text}),
+        "kubeconfig-as-base64": Case([*key_texts, as_base64, as_base64[:60]],
                                      {"kubeconfig": as_base64}),
         "cut-kubeconfig": Case([as_base64[9:], as_base64[9:69]], {"kubeconfig": as_base64[9:]},
                                error_pattern=not_a_path),
-        "kubeconfig-as-json-variable": Case(of_key, {},
+        "kubeconfig-as-json-variable": Case(key_texts, {},
                                             {"K8S_AUTH_KUBECONFIG": json.dumps(with_key)}),
-        "kubeconfig-variable": Case(of_key, {}, {"KUBECONFIG": write("in-variable", as_text)}),
+        "kubeconfig-variable": Case(key_texts, {}, {"KUBECONFIG": write("in-variable", as_text)}),
         "plugin": Case([token], {"kubeconfig": plugin}, arguments=[ARGUMENT]),
         "plugin-file": Case([token], {"kubeconfig": write("with-plugin", yaml.safe_dump(plugin))},
                             arguments=[ARGUMENT]),
@@ -114,13 +114,13 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
     }
     if proxy:
         table |= {
-            "proxy": Case([*of_password, token], {**server, "api_key": token, "proxy": address}),
-            "proxy-headers": Case([*of_password, token],
+            "proxy": Case([*password_texts, token], {**server, "api_key": token, "proxy": address}),
+            "proxy-headers": Case([*password_texts, token],
                                   {**server, "api_key": token, "proxy": f"http://{proxy}",
                                    "proxy_headers": {
                                        "proxy_basic_auth": f"me:{PASSWORD}",
                                        "basic_auth": f"me:{PASSWORD}", "user_agent": "curl/8"}}),
-            "proxy-headers-variable": Case([*of_password, token], {}, {
+            "proxy-headers-variable": Case([*password_texts, token], {}, {
                 **environment, "K8S_AUTH_API_KEY": token, "K8S_AUTH_PROXY": f"http://{proxy}",
                 "K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH": f"me:{PASSWORD}"}),
             "proxy-variable": Case([PASSWORD, token], {},

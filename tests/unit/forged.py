@@ -23,13 +23,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
 
 Json = dict[str, t.Any]
 
-#: Controllers of other users: with pods, and without pods like a new successor.
+#: Controllers of other users: one with pods, and one without pods, like a new successor.
 PAYMENTS, IDLE = "payments", "idle"
 #: Placeholder for the uid of a controller; in the unit tests, the uid itself.
 UID = "uid of {}"
-#: The effect of a forged command or template, if pasted or evaluated.
+#: Command in forged texts; it creates a file if the text is pasted or evaluated.
 TRACE = "touch /tmp/forged"
-#: Levels of JSON above the limit of any parser, and the size of a text above any message.
+#: Depth of JSON beyond the limit of any parser, and length of a text beyond any message.
 DEPTH, LENGTH = 10_000, 100_000
 
 NAMES = (PAYMENTS, IDLE, "foo", "absent")
@@ -59,7 +59,7 @@ INVALID_VALUES: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [
 IMAGES = {"web": "myimage:v9"}
 TEMPLATE = {"metadata": {"labels": {"app": "foo"}},
             "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
-#: Complete, plausible annotations, field by field; a forgery changes some fields.
+#: Complete and plausible values of annotations; a forgery changes some fields.
 COMPLETE: dict[str, Json] = {
     object_meta.TAKEOVER: {"next": PAYMENTS, "uid": UID.format(PAYMENTS),
                            "label": object_meta.DEPLOYMENT_LABEL, "replicas": 300,
@@ -102,14 +102,14 @@ DAEMON_SET_RECORD: Json = {
 OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
 
 
-#: Fields of an autoscaler's behavior in each direction, with invalid values.
+#: Fields of scaleUp and scaleDown of an autoscaler, and policies with invalid values.
 RULES = ("policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance")
 POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **wrong}] for wrong in (
     {}, {"type": "evil"}, {"value": 0}, {"value": "1"}, {"periodSeconds": 1801}, {"other": 1}))
 
 
 def documents(whole: Json) -> list[str]:
-    """Return JSON documents for an annotation: complete, with missing, and with bad fields."""
+    """Return JSON documents for an annotation: complete, without a field, or with a wrong field."""
     outcomes = OUTCOMES if "outcome" in whole else ()
     texts: list[t.Any] = [whole, *({**whole, "outcome": outcome} for outcome in outcomes)]
     for field in whole:
@@ -449,8 +449,8 @@ EXPECTED = re.compile(
     r"|/apis/coordination.k8s.io/v1/namespaces/NS/leases(/[a-z0-9.-]+)?"
     r"|/api/v1/nodes|/apis/authorization.k8s.io/v1/selfsubjectrulesreviews")
 
-#: Characters that move the cursor, hide text, or change its direction. Line ends are allowed in
-#: texts with lines only.
+#: Characters that move the cursor, hide text, or change its direction. Line ends are allowed only
+#: in the keys _WITH_LINES of a result.
 _RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f"
                   "\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 _WITH_LINES = ("msg", "why", "next_command", "suggestion")

@@ -190,7 +190,7 @@ class Run:
         self.stats: Json = {}
 
     def run(self) -> Run:
-        """Take every turn to the end; raise Killed before or after the action of turn killed_at."""
+        """Run all turns. Raise Killed before the action of turn killed_at (3) or after it (3.5)."""
         done: Json = {}
         failure: Json = {}
         for number in range(MAX_TURNS):

@@ -50,7 +50,7 @@ def soaked(name: str = "shop", has_failed: bool = False) -> Json:
 
 
 def failed(name: str = "shop") -> Json:
-    """Return the result of a missing image."""
+    """Return the result of an update that fails because of a missing image."""
     return {"name": name, "changed": True, "failed": True, "msg": "it failed", "failure": FAILURE,
             "steps": [step("scale", f"{name}-1", 0, 1)],
             "sizes": [size(0, 4), size(1, 4, (1, 0)), size(9, 4, (1, 0))],
@@ -58,7 +58,7 @@ def failed(name: str = "shop") -> Json:
 
 
 def single(entry: Json) -> Json:
-    """Return the result of a task for one controller: the entry, also at the top."""
+    """Return the result of a task for one controller, the keys of the entry also at the top."""
     entry = {"failed": False, "skipped": False, **entry}
     return entry | {"results": [entry]}
 

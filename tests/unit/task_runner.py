@@ -25,7 +25,7 @@ def as_done(planned):
     return json.loads(text.replace(" would be ", " is "))
 
 
-#: Modules by the name that a request of a test gives.
+#: Modules other than rolling_update, by name.
 MODULES = {"migrate_to_deployment": migrate_to_deployment}
 
 

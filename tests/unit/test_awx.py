@@ -107,7 +107,7 @@ def configuration():
     return yaml.load((AWX / "controller.yml").read_text(), UnsafeLoader)
 
 
-def test_the_configuration_has_the_shape_of_infra_aap_configuration(configuration):
+def test_the_configuration_has_only_keys_of_infra_aap_configuration(configuration):
     (credential_type,) = configuration.pop("controller_credential_types")
 
     assert "kubeconfig.credential_type.json" in credential_type
@@ -157,9 +157,9 @@ def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_without_ap
     questions = {question["variable"]
                  for question in json.loads((AWX / "image_bump.survey.json").read_text())["spec"]}
     assert all(node.get("extra_data", {}).keys() <= questions for node in jobs.values())
-    following = {(name, when): node[when] for name, node in nodes.items()
+    next_nodes = {(name, when): node[when] for name, node in nodes.items()
                  for when in ("success_nodes", "failure_nodes", "always_nodes") if when in node}
-    assert following == {("canary", "success_nodes"): ["approve"],
+    assert next_nodes == {("canary", "success_nodes"): ["approve"],
                          ("approve", "success_nodes"): ["rest"],
                          ("approve", "failure_nodes"): ["back"]}
     assert nodes["approve"]["approval_node"]["timeout"] > 0
@@ -190,8 +190,8 @@ def test_an_environment_has_the_tested_versions(name, pinned_by):
 
 
 def test_project_and_environments_get_the_collection_from_one_place():
-    """tests/integration/test_awx.py installs the collection from there."""
-    requirements = "collections/requirements.yml"  # in an AWX project, always this path
+    """tests/integration/test_awx.py installs the collection from this file."""
+    requirements = "collections/requirements.yml"  # AWX reads only this path in a project
 
     for name in ("execution", "decision"):
         definition = yaml.safe_load((EXAMPLES / f"{name}-environment.yml").read_text())

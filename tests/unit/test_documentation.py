@@ -181,7 +181,7 @@ def test_decision_tables_of_the_roles_are_documented(decision, page):
 
 
 def lines_of(table):
-    """Return the cells of each row of a page's table, without the head."""
+    """Return the cells of each row of a Markdown table, without the header."""
     return [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines()
             if line.startswith("| ")][1:]
 
@@ -242,7 +242,7 @@ def ad_hoc_examples():
 
 @pytest.mark.parametrize("module, options", list(ad_hoc_examples()))
 def test_module_accepts_the_options_of_an_example(module, options):
-    """Runs for each change; `make test-all` runs all examples, `make test` README's."""
+    """Validate all examples; `make test-all` also runs them, and `make test` those of README."""
     errors = ArgumentSpecValidator(OPTIONS[module]).validate(parse_kv(options)).error_messages
 
     assert not errors, shlex.quote(options)
@@ -268,8 +268,8 @@ def test_an_example_of_a_module_is_a_valid_request(module, arguments):
     params = valid.validated_parameters
     if module in ("rolling_update", "migrate_to_deployment") and not params.get("src"):
         params = with_kinds({**params, "module": module}, Module(module))
-        many = Fleet.from_params(params)
-        for kind in many.kinds if many else [params.get("kind")]:
+        fleet = Fleet.from_params(params)
+        for kind in fleet.kinds if fleet else [params.get("kind")]:
             parse_request({**params, "name": params.get("name") or "any", "kind": kind})
 
 
@@ -328,7 +328,7 @@ def test_links_of_a_page_resolve(page):
 
 
 def test_examples_of_the_site_are_those_of_readme():
-    """The guide for docs.ansible.com has no example that README does not have, and test."""
+    """The guide for docs.ansible.com has only examples of README, which are tested."""
     guide = (ROOT / "docs/docsite/rst/guide_canary.rst").read_text("utf-8")
     blocks = re.findall(r"\.\. code-block:: \w+\n\n((?:(?:  .*)?\n)+)", guide)
     readme = [line.strip() for line in (ROOT / "README.md").read_text("utf-8").splitlines()]

@@ -136,8 +136,8 @@ def fields_read(tree: ast.AST) -> set[str]:
     return {field for field in fields if re.fullmatch(r"[a-z][A-Za-z]*", field)}
 
 
-def named_in_the_table() -> set[str]:
-    """Return each part of each path, and each field of a document."""
+def fields_with_forged_values() -> set[str]:
+    """Return the fields in the tables of forged.py: parts of paths, and fields of documents."""
     parts = {part for paths in FIELDS.values() for path in paths for part in path.split(".")}
     fields = {field for key in KEYS for text in KEYS[key][:1] if text.startswith("{")
               for field in json.loads(text)}
@@ -150,7 +150,7 @@ def named_in_the_table() -> set[str]:
 def test_each_field_read_by_the_code_has_forged_values(name):
     read = fields_read(ast.parse((MODULE_UTILS / name).read_text("utf-8")))
 
-    assert read - named_in_the_table() - OWN_KEYS == set()
+    assert read - fields_with_forged_values() - OWN_KEYS == set()
 
 
 def test_each_key_of_an_annotation_or_label_has_forged_values():
@@ -355,7 +355,7 @@ class World:
                 and not spec.get("minReadySeconds") and not spec.get("paused"))
 
     def add_revisions(self, revisions: list[Json]) -> None:
-        """Add forged revisions; models of StatefulSets and DaemonSets also have the server's."""
+        """Add forged revisions to those that the models of StatefulSets and DaemonSets create."""
         self.real.stored_revisions += revisions
         if self.flow in WITH_REVISIONS:
             stored, self.model.stored_revisions = self.model.stored_revisions, {}
@@ -391,23 +391,23 @@ class World:
         self.user_names.discard(name)  # a ReplicaSet of the user may have existed
 
     def is_own(self, name: str) -> bool:
-        return name in self.user_names or self.is_in_own_replica_set(name)
+        return name in self.user_names or self.is_own_replica_set(name)
 
-    def is_in_own_replica_set(self, name: str) -> bool:
-        """Return whether the server made the ReplicaSet for the user's Deployment."""
+    def is_own_replica_set(self, name: str) -> bool:
+        """Return whether the controller is a ReplicaSet of a user's Deployment."""
         entry = self.entries().get(name)
         owners = entry[2]["metadata"].get("ownerReferences", ()) if entry else ()
         return any(ref["name"] in self.user_names for ref in owners)
 
     def others(self) -> Json:
-        """Return the state that no task on foo may change; sizes change by themselves."""
+        """Return metadata and spec of the controllers that no task on foo may change."""
         state = {name: {"metadata": {key: value
                                      for key, value in item["metadata"].items()
                                      if key != "generation"},
                         "spec": item["spec"]}
                  for name, (_table, _key, item) in self.entries().items()
                  if not self.is_own(name) and name not in self.squatters}
-        for item in state.values():  # the server counts pods
+        for item in state.values():  # the controller manager writes the revisions
             annotations = item["metadata"].get("annotations") or {}
             item["metadata"] = {**item["metadata"], "annotations": {
                 key: value
@@ -416,7 +416,7 @@ class World:
         return copy.deepcopy(state)
 
     def pods(self) -> list[t.Any]:
-        """Return the pods of the users' controllers, as far as the model has any."""
+        """Return the pods of the user's controllers; none if the model has no pods."""
         if self.flow in WITH_REVISIONS:
             return [pod for name in self.user_names & self.model.items.keys()
                     for pod in self.model.pods(name)]
@@ -428,24 +428,27 @@ class World:
     # Tasks
 
     def run(self, kill_after: int | None = None, **params: t.Any) -> Json:
-        """Run a task. Raises RolloutError, Killed or Broken, and any error of the code."""
+        """Run a task. Raises RolloutError, Killed or Violation, and any error of the code."""
         options = {"name": "foo", "kind": self.kind, "progress_deadline": 3, **params}
         if params.get("state") == "migrated":
             options["module"] = "migrate_to_deployment"
         request = parse_request(options)
         clock = SimulatedClock()
-        gateway = Guarded(self, request, clock, kill_after)
+        gateway = CheckingGateway(self, request, clock, kill_after)
         return driver.run(choose(request), request, gateway, clock, self.messages.append)
 
     def info(self) -> Json:
         """Return the info module's result for the namespace."""
         request = parse_request({"name": "any", "kind": self.kind, "state": "rolled_back"})
-        gateway = Guarded(self, request, SimulatedClock(), 0)
+        gateway = CheckingGateway(self, request, SimulatedClock(), 0)
         return {"rollouts": task._rollouts(choose(request), request, gateway, {"name": None})}
 
 
-class Guarded(SimulatedGateway):
-    """Gateway that checks each write first: a billion simulated pods would end the test."""
+class CheckingGateway(SimulatedGateway):
+    """Gateway that checks each write before the model applies it, and the pods afterwards.
+
+    A forged size must be detected first: a billion simulated pods would exhaust the memory.
+    """
 
     def __init__(self, world: World, request: Request, clock: SimulatedClock,
                  kill_after: int | None) -> None:
@@ -463,7 +466,7 @@ class Guarded(SimulatedGateway):
         if done:
             if isinstance(write, Create):
                 self.world.user_names.add(write.name)
-                # another user deleted the squatter; the task's controller has the name now
+                # the squatter of this name, if any, has been deleted by its owner
                 self.world.squatters.discard(write.name)
             self.judge_pods()
         return done
@@ -488,20 +491,20 @@ class Guarded(SimulatedGateway):
             self.judge_autoscaler(write)
             return
         self.judge_target(write)
-        missing = (daemonset.max_unavailable_pods if self.kind == Kind.DAEMON_SET
-                   else max_unavailable_pods)
+        max_unavailable = (daemonset.max_unavailable_pods if self.kind == Kind.DAEMON_SET
+                           else max_unavailable_pods)
         body = write.manifest if isinstance(write, Create) else {}
         spec = body.get("spec") or {}
         for path, value in operations(write, spec):
             if path == "/spec/replicas" and not 0 <= value <= SIZES[self.request.name]:
-                raise Violation(f"{write.name} gets the size {value}")
+                raise Violation(f"{write.name} is scaled to {value}")
             if path == "/spec/strategy" and value.get("type") != "RollingUpdate":
                 raise Violation(f"{write.name} gets the strategy {value}")
             if (path == "/spec/updateStrategy"
-                    and missing(value.get("rollingUpdate") or {}, SIZE) > 1):
+                    and max_unavailable(value.get("rollingUpdate") or {}, SIZE) > 1):
                 raise Violation(f"{write.name} gets the strategy {value}")
             if path == "/spec/minReadySeconds" and self.kind in WITH_REVISIONS:
-                raise Violation(f"{write.name} gets {value} seconds")
+                raise Violation(f"{write.name} gets minReadySeconds {value}")
             if path == "/spec/template" and not set(images_of(value).values()) <= REQUESTED_IMAGES:
                 raise Violation(f"{write.name} gets the images {images_of(value)}")
 
@@ -511,7 +514,7 @@ class Guarded(SimulatedGateway):
         if write.kind == REVISION:
             if not is_expected:
                 raise Violation(f"writes the {write.kind} {write.name}")
-        # the owner may delete the squatter, too
+        # the owner of the squatter could make the same writes, but no pods may be added
         elif write.name in self.world.squatters and not isinstance(write, Create):
             sizes = [value for path, value in operations(write, {}) if path == "/spec/replicas"]
             stored = self.world.entries()[write.name][2]
@@ -578,7 +581,7 @@ def operations(write: t.Any, spec: Json) -> list[tuple[str, t.Any]]:
 
 # Properties
 
-#: Requests before the forgery; the client died after some of its writes.
+#: Requests before the forgery; the client is killed after some writes of the last one.
 EARLIER_TASKS: dict[str, list[Json]] = {
     "idle": [],
     "updating": [{"image": "myimage:v2"}],
@@ -650,7 +653,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 def texts(key: str) -> st.SearchStrategy[str]:
-    """Draw texts for an annotation: rows of the table, and random ones."""
+    """Draw texts for an annotation: values of the table, and random texts."""
     invented = st.recursive(st.sampled_from(INVALID_VALUES) | st.integers() | st.text(max_size=20),
                             lambda inner: st.lists(inner, max_size=2)
                             | st.dictionaries(st.text(max_size=5), inner, max_size=2),
@@ -671,9 +674,9 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
     name = draw(st.sampled_from(["foo", *sorted(world.entries())]))
     annotations = ((world.entries()[name][2]["metadata"].get("annotations") or {})
                    if name in world.entries() else {})
-    true = [key for key in COMPLETE if key in annotations]
-    if true and draw(st.booleans()):  # plausible, except for a field
-        key = draw(st.sampled_from(true))
+    stored_keys = [key for key in COMPLETE if key in annotations]
+    if stored_keys and draw(st.booleans()):  # a plausible document with one wrong field
+        key = draw(st.sampled_from(stored_keys))
         document = json.loads(annotations[key])
         field = draw(st.sampled_from(sorted(document)))
         inside = (document[field] if isinstance(document[field], dict) and document[field]
@@ -704,12 +707,12 @@ def revisions(draw: st.DrawFn, world: World) -> list[Json]:
     items = []
     manifest = controller("foo", 300, Kind.REPLICATION_CONTROLLER, "evil:v1")
     manifest["spec"] |= {"selector": {"app": PAYMENTS}, "minReadySeconds": 0}
-    begun = [{"hash": value, "uid": uid, "manifest": document}
-             for value in ("0123456789", "../../secrets/db", real_hash(world))
-             for document in (manifest, {})]
+    migrations = [{"hash": value, "uid": uid, "manifest": document}
+                  for value in ("0123456789", "../../secrets/db", real_hash(world))
+                  for document in (manifest, {})]
     for number in range(draw(st.integers(0, 2))):
         data = draw(st.just({"template": json.dumps(TEMPLATE)})
-                    | st.just({"spec": {"template": TEMPLATE}}) | st.sampled_from(begun)
+                    | st.just({"spec": {"template": TEMPLATE}}) | st.sampled_from(migrations)
                     | st.sampled_from(INVALID_VALUES))
         labels = draw(st.sampled_from([{object_meta.HISTORY: uid},
                                        {object_meta.SERVER_HISTORY: "0"}, {}]))
@@ -733,7 +736,7 @@ def property_test(examples: int) -> t.Callable[[t.Any], t.Any]:
 
 
 def outcome(work: t.Callable[[], Json]) -> Json:
-    """Return a task's result or error; any other exception is a traceback."""
+    """Return the result of a task, or its error as a result; raise any other exception."""
     try:
         return work()
     except InternalError:
@@ -745,7 +748,7 @@ def outcome(work: t.Callable[[], Json]) -> Json:
 @property_test(100)
 @given(st.data())
 def test_tasks_without_forged_annotations_change_no_other_objects(data):
-    """Otherwise the property below would prove nothing."""
+    """Check the premise of the next property."""
     world = data.draw(worlds())
     params = data.draw(st.sampled_from([task for task in TASKS.values()
                                         if is_valid_for(world.flow, task)]))

@@ -141,7 +141,7 @@ def test_new_pods_of_info_analysis_and_soak(world, kind):
     for sources in phases:
         assert (sources[0] == sources[1] == sources[2] and len(sources[0][0]) == 1
                 and len(sources[0][1]) in (2, 3))
-    assert phases[0] == phases[1], "the pods that are rolled back are still the new ones"
+    assert phases[0] == phases[1], "the new pods have changed during the rollback"
 
 
 def test_analysis_without_revisions_names_the_missing_permission(world):

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that an integration test runs each command of an error; next_commands.py has exceptions."""
+"""Check that an integration test runs the command of each error not listed in next_commands.py."""
 
 from __future__ import annotations
 

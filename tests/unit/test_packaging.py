@@ -84,7 +84,7 @@ def test_only_a_public_remote_is_an_address(packaging, monkeypatch, remote, addr
 
 
 def test_collection_works_with_its_four_folders_alone(tmp_path):
-    """Ansible's package requires this: no plugin or role reads other files of the collection."""
+    """The package ansible requires that no plugin or role reads other files of the collection."""
     collection = tmp_path / "ansible_collections/baton/kubernetes"
     for folder in ("meta", "plugins", "roles", "playbooks"):
         shutil.copytree(ROOT / folder, collection / folder,

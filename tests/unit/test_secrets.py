@@ -87,8 +87,8 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
                         case.environment.get("KUBECONFIG", "/not/there"))
     for variable, value in case.environment.items():
         monkeypatch.setenv(variable, value)
-    wrong = {"unknown option": {"nonsense": 1}, "unknown context": {"context": "missing"}}
-    options = {**case.options, **wrong.get(failure, {})}
+    invalid_options = {"unknown option": {"nonsense": 1}, "unknown context": {"context": "missing"}}
+    options = {**case.options, **invalid_options.get(failure, {})}
     tasks, outputs = TaskRunner(monkeypatch, capsys), []
 
     metrics = {"prometheus_url": f"http://me:{PASSWORD}@127.0.0.1:1", "metrics": [{"min": 1}]}

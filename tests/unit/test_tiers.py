@@ -23,7 +23,7 @@ DEFAULT = "kindest/node:v1.36.1@sha256:" + "a" * 64
 DOCKER = """#!/bin/sh
 case "$1 $2" in "version ") exit 0;; "image inspect") [ "$3" = "$HERE" ];; *) exit 1;; esac
 """
-KIND = f"#!/bin/sh\nexit 0\n# The program has it somewhere: {DEFAULT}.\n"
+KIND = f"#!/bin/sh\nexit 0\n# The program contains the name of its image: {DEFAULT}.\n"
 
 
 @pytest.fixture
@@ -53,14 +53,15 @@ def test_the_missing_program_or_image_of_kind_is_named(
         (tmp_path / name).chmod(0o755)
     for name, value in {"PATH": str(tmp_path), "HERE": cached, "BATON_KIND_IMAGE": image}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(runner.engine.machine, "hindrance", lambda *_unused: "we may not make one")
+    monkeypatch.setattr(runner.engine.machine, "hindrance",
+                        lambda *_unused: "no permission to build an engine")
 
     hindrance = runner.no_kind()
 
     assert message in hindrance and bool(message) == bool(hindrance)
     if message:
         is_image_missing = "lacks the image local/node:1" in hindrance
-        assert ("may not make one" in hindrance) != is_image_missing
+        assert ("no permission to build an engine" in hindrance) != is_image_missing
 
 
 @pytest.mark.parametrize("image, memory, why", [
@@ -159,8 +160,8 @@ def test_the_workflow_of_a_forge_runs_each_tier_that_needs_no_package_of_debian(
     change, nightly = workflow.split("\n  nightly:\n")
     tiers = re.search(r"tier: \[(.*)\]", nightly)[1].split(", ")
 
-    elsewhere = {"browser", "node-sample", "gateway-sample", "kind"}
-    assert set(re.findall(r"\btest-([a-z-]+)", change)) == set(runner.CHANGE) - elsewhere
+    with_debian_packages = {"browser", "node-sample", "gateway-sample", "kind"}
+    assert set(re.findall(r"\btest-([a-z-]+)", change)) == set(runner.CHANGE) - with_debian_packages
     assert set(tiers) == set(runner.ALL) - set(runner.CHANGE) - {"node", "gateway"}
 
 
@@ -219,7 +220,7 @@ def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path,
 
 @pytest.fixture
 def pairs(runner, monkeypatch, tmp_path):
-    """Return three tiers for a single processor, two with dependencies, and a tier for all."""
+    """Return three tiers that use one processor, two of which wait for each other, and a fourth."""
     def tier(command):
         return runner.Tier([command, "echo end"], takes_one_processor=True)
 

@@ -183,7 +183,7 @@ class World:
         assert active[0] & self.services.keys() <= named[1], f"{active[0]} get requests"
 
     def put_route(self, item):
-        """Store the route as a write of a client: with another version, and generation."""
+        """Store the route with a new resourceVersion, and a new generation if the spec changes."""
         metadata = {**item["metadata"], "resourceVersion": str(self.writes)}
         if item["spec"] != self.route["spec"]:
             metadata["generation"] += 1
@@ -203,7 +203,7 @@ class World:
         return self.route["spec"]["rules"]
 
     def become_ready(self):
-        """Let the controllers make each Service ready that selects pods."""
+        """Give each Service a ready endpoint, as the controllers of the cluster do."""
         self.ready |= {item["metadata"]["uid"] for item in self.services.values()}
 
     def observe_route(self):

@@ -132,10 +132,10 @@ def counted(errors, total=100, pod_="a", container="web", time=60.0, is_truncate
 
 
 def test_error_lines_per_minute_and_pod():
-    same = [counted(6), counted(0, pod_="b")]
+    two_pods = [counted(6), counted(0, pod_="b")]
 
-    value, samples = log_readings(MINUTE, same)
-    assert (value.value, value.note, samples.value) == (
+    rate, line_count = log_readings(MINUTE, two_pods)
+    assert (rate.value, rate.note, line_count.value) == (
         3, "6 of 200 lines, 6 of them in pod a", 200)
     assert log_readings(MINUTE, [counted(3, time=30), counted(0, pod_="b")])[0].value == 2, (
         "a pod counts for the seconds since its start")
@@ -151,12 +151,12 @@ def test_error_lines_per_line():
 
 
 def test_logs_without_errors_differ_from_empty_logs():
-    none, no_lines = log_readings(MINUTE, [counted(0, 0)])
-    good, lines = log_readings(MINUTE, [counted(0, 1)])
-
-    assert (none.value, none.why, none.is_answer, no_lines.value) == (
+    rate, line_count = log_readings(MINUTE, [counted(0, 0)])
+    assert (rate.value, rate.why, rate.is_answer, line_count.value) == (
         None, "no lines in the logs", True, 0)
-    assert (good.value, good.note, lines.value) == (0, "", 1)
+
+    rate, line_count = log_readings(MINUTE, [counted(0, 1)])
+    assert (rate.value, rate.note, line_count.value) == (0, "", 1)
     assert log_readings(LINE, [])[0].value is None
 
 

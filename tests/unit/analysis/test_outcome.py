@@ -86,12 +86,12 @@ def test_relative_thresholds(threshold, limit, new, old, outcome, reason):
 
 @pytest.mark.parametrize("passes, outcome", [(True, PASSED), (False, INCONCLUSIVE)])
 def test_absolute_thresholds_apply_without_old_pods(passes, outcome):
-    both = metric(min=1, max_decrease=1)
+    metric_ = metric(min=1, max_decrease=1)
 
-    assert evaluate(both, Readings(Reading(1)), passes) == (
+    assert evaluate(metric_, Readings(Reading(1)), passes) == (
         outcome, "there are no old pods to compare with")
-    assert evaluate(both, Readings(Reading(0)), passes)[0] is FAILED
-    assert evaluate(both, Readings(None), passes)[0] is outcome
+    assert evaluate(metric_, Readings(Reading(0)), passes)[0] is FAILED
+    assert evaluate(metric_, Readings(None), passes)[0] is outcome
 
 
 def test_violated_absolute_threshold_fails_with_any_old_pods():
@@ -104,7 +104,7 @@ def test_violated_absolute_threshold_fails_with_any_old_pods():
 def test_outcome_of_an_empty_answer(on_empty, outcome):
     assert evaluate(metric(on_empty, min=1), Readings(EMPTY), False)[0] is outcome
     assert evaluate(metric(on_empty, min=1), Readings(DOWN), False)[0] is INCONCLUSIVE, (
-        "an unreachable server is no empty response")
+        "an unreachable server counts as an empty response")
 
 
 def test_on_empty_zero_applies_to_old_pods():

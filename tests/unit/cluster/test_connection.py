@@ -46,7 +46,7 @@ def hide_local_configuration(monkeypatch, tmp_path):
 
 @pytest.fixture
 def file(tmp_path):
-    """Write a file and return the path."""
+    """Return a function that writes a file and returns the path."""
     def write(name, content):
         path = tmp_path / name
         path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
@@ -438,7 +438,7 @@ class IdentityProvider(http.server.BaseHTTPRequestHandler):
 
 
 def token_with_expiry(end):
-    """Return a JSON Web Token with that expiry."""
+    """Return a JSON Web Token that expires at `end`."""
     parts = ({"alg": "none"}, {"exp": end}, {})
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
                     for part in parts)

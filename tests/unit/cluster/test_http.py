@@ -402,20 +402,20 @@ def test_write_succeeds_after_a_restart_of_the_server(gateway, api, monkeypatch)
     port = api.server_port
     api.shutdown()
     api.server_close()
-    later = []
+    restarted = []
 
     def restart_server(seconds):
-        if not later:
-            later.append(HTTPServer(("127.0.0.1", port), Handler))
-            later[0].answers = [rc_answer("2", replicas=2)]
-            later[0].watches, later[0].requests = [], []
-            threading.Thread(target=later[0].handle_request, daemon=True).start()
+        if not restarted:
+            restarted.append(HTTPServer(("127.0.0.1", port), Handler))
+            restarted[0].answers = [rc_answer("2", replicas=2)]
+            restarted[0].watches, restarted[0].requests = [], []
+            threading.Thread(target=restarted[0].handle_request, daemon=True).start()
 
     monkeypatch.setattr(http.time, "sleep", restart_server)
 
     assert gateway.write(SCALE_TO_2) is True
-    assert len(later[0].requests) == 1
-    later[0].server_close()
+    assert len(restarted[0].requests) == 1
+    restarted[0].server_close()
 
 
 # Responses: only the requested object, and a limited size

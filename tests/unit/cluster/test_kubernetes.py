@@ -185,12 +185,12 @@ def test_rejected_write_to_an_autoscaler_suggests_ignore(gateway, api):
     assert "autoscaler=ignore" in error.value.next_command
 
 
-@pytest.mark.parametrize("response, recorded",
+@pytest.mark.parametrize("response, is_recorded",
                          [(answer({"kind": "Event"}), True), (status(403), False), (reset, False)])
-def test_event_is_never_retried(gateway, api, response, recorded):
+def test_event_is_never_retried(gateway, api, response, is_recorded):
     api.answers.append(response)
 
-    assert gateway.record({"reason": "x"}) is recorded
+    assert gateway.record({"reason": "x"}) is is_recorded
     assert api.sent == [("POST", "/api/v1/namespaces/default/events")]
 
 
@@ -279,13 +279,13 @@ def test_event_of_a_replica_set_wakes_the_deployment(two_kinds, api, owner, expe
                "metadata": {**REPLICA_SET["metadata"], "resourceVersion": "11",
                             "ownerReferences": [reference]}}
 
-    def watched(handler, query):
+    def send_change(handler, query):
         if "replicasets" in handler.path:
             stream({"type": "MODIFIED", "object": changed})(handler, query)
         else:
             api.closing.wait(10)
 
-    api.watches += [watched] * 2
+    api.watches += [send_change] * 2
     kinds, deadline = set(), time.monotonic() + 5
     while two_kinds.controllers(Kind.REPLICA_SET)["foo-1"].resource_version != "11":
         assert time.monotonic() < deadline

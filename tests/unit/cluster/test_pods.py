@@ -568,10 +568,10 @@ def test_handover_ends_early_without_permission_to_continue(gateway, api, monkey
 
     api.answers += [slow] * 20
 
-    landed = gateway.hand_over(reparent_to_bar(*map(str, range(20))),
-                               lambda: checks.append(1) or len(checks) < 3)
+    reparented = gateway.hand_over(reparent_to_bar(*map(str, range(20))),
+                                   lambda: checks.append(1) or len(checks) < 3)
 
-    assert 0 < landed == len(patched_pods(api)) < 10 and len(checks) == 3
+    assert 0 < reparented == len(patched_pods(api)) < 10 and len(checks) == 3
 
 
 def test_lost_lease_ends_a_handover_with_an_error(gateway, api, monkeypatch):

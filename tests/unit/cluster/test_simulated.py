@@ -50,14 +50,14 @@ def test_check_mode_changes_the_model_only(gateway, api):
 
 
 def test_check_mode_waits_only_for_a_stable_model(gateway):
-    passed = []
-    simulated = simulate(gateway, passed.append)
+    slept = []
+    simulated = simulate(gateway, slept.append)
     simulated.write(SCALE_TO_2)
 
     simulated.wait(1)
-    assert passed == []
+    assert slept == []
     simulated.wait(2)
-    assert passed == [2]
+    assert slept == [2]
 
 
 def test_check_mode_reads_related_objects_from_the_server(gateway, api):

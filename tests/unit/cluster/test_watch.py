@@ -264,7 +264,7 @@ class SilentWatch:
 
 @pytest.fixture
 def listed_controllers(monkeypatch):
-    """Return the server, and controllers with a new list of foo at every update()."""
+    """Return controllers that are listed again at every update(), and their server."""
     monkeypatch.setattr(informer, "MAX_SILENCE", -1)
     monkeypatch.setattr(informer.Informer, "_open_watch", lambda _informer, version: SilentWatch())
     server = SlowLists(item("5"))

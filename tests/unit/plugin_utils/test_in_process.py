@@ -82,7 +82,7 @@ def test_action_sends_no_request_before_the_process_starts():
     (lambda params, diff: os._exit(3), "without a result (exit code 3)"),
     (lambda params, diff: os.kill(os.getpid(), signal.SIGKILL), "without a result (exit code -9)"),
     (lambda params, diff: {}["no"], "unexpected error: KeyError('no')"),
-    (lambda params, diff: {"it": object()}, "without a result (exit code 0)")])
+    (lambda params, diff: {"key": object()}, "without a result (exit code 0)")])
 def test_failed_process_gives_a_result(task, tmp_path, work, message):
     task(work)
     result = result_of({}, tmp_path)

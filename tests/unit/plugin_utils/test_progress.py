@@ -80,7 +80,7 @@ def directory(path, secret):
 
 
 def file_of_another_user(path, secret):
-    path.write_text("not ours\n")
+    path.write_text("content of another user\n")
     os.chown(path, 65534, -1)
 
 
@@ -94,7 +94,7 @@ def test_foreign_file_is_neither_read_nor_changed(
         source, tmp_path, monkeypatch, create, is_last):
     monkeypatch.setattr(progress.RemoteFile, "max_first_polls", 1)
     secret = tmp_path / "secret"
-    secret.write_text("only for us\n")
+    secret.write_text("private\n")
     os.utime(secret, (1, 1))
     create(tmp_path / NAME, secret)
 

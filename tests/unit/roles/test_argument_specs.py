@@ -60,7 +60,7 @@ def module_options(role: str, variables: dict, extra=()) -> dict:
 
 
 def values(role: str) -> dict:
-    """Return a value for each option of the module, neither default nor empty."""
+    """Return a value for each option of the module: not the default, and not empty."""
     specs = {name: option for name,
              option in options(role).items() if name not in ROLE_OPTIONS[role]}
     examples = {"bool": "false", "dict": {"web": "7"}}
@@ -71,7 +71,10 @@ def values(role: str) -> dict:
 
 
 def test_defaults_equal_the_documentation(role):
-    """The default is either a variable or in the documentation."""
+    """Variables in defaults/ have the documented defaults.
+
+    An option that only the role has needs a variable for its default.
+    """
     documented = {name: option["default"]
                   for name, option in options(role).items() if "default" in option}
     variables = {name.removeprefix(f"{role}_"): value

@@ -72,8 +72,8 @@ def test_progress_deadline_ends_the_task(
     assert 60 <= cluster.clock.now - cluster.writes[-1][0] < 61
 
 
-class WithFinalizers(Cluster):
-    """Cluster where new controllers get finalizers, never removed by another client."""
+class ClusterWithFinalizers(Cluster):
+    """Cluster that adds a finalizer to each new controller, and removes finalizers on request."""
 
     removes_finalizers = False
 
@@ -109,7 +109,7 @@ WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar", rolls_back=True)
 ], ids=["next_name", "handover", "rollback"])
 def test_deletion_blocked_by_finalizers_is_an_error_and_resumable(
         request_, earlier_request, name, before, after):
-    cluster = WithFinalizers(rc(finalizers=["example.com/a"]))
+    cluster = ClusterWithFinalizers(rc(finalizers=["example.com/a"]))
     if earlier_request:
         cluster.run(dataclasses.replace(earlier_request, pause_at=Size(1)))
 
@@ -134,7 +134,7 @@ def test_deletion_blocked_by_finalizers_is_an_error_and_resumable(
 
 
 def test_no_rollback_after_a_timeout_caused_by_finalizers():
-    cluster = WithFinalizers(rc(finalizers=["example.com/a"]))
+    cluster = ClusterWithFinalizers(rc(finalizers=["example.com/a"]))
     error = cluster.update_error(dataclasses.replace(WITH_NEXT_NAME, timeout=30))
     assert error.what == "the deletion of foo does not end" and not isinstance(error, RolloutFailed)
 
@@ -208,22 +208,22 @@ def test_pods_are_not_read_before_the_controller_manager_syncs():
     assert not cluster.called("troubled_pods")
 
 
-@pytest.mark.parametrize("replicas, starts, first",
+@pytest.mark.parametrize("replicas, starts, first_read",
                          [(LARGE_CONTROLLER + 1, 4, 4),
                           (LARGE_CONTROLLER + 1, 100, CHEAP_CHECK_SECONDS),
                           (LARGE_CONTROLLER, 100, 1)],
                          ids=["until a pod fails to start", "limited time",
                               "small controller"])
-def test_starting_pods_of_a_large_controller_are_not_read(replicas, starts, first):
+def test_starting_pods_of_a_large_controller_are_not_read(replicas, starts, first_read):
     observed = Controller.from_api(rc(replicas=replicas))
-    clock, read = FakeClock(), []
+    clock, reads = FakeClock(), []
 
     class StartingPods(IdleGateway):
         def are_starting(self, controller):
             return clock.now - start < starts
 
         def troubled_pods(self, controller):
-            read.append(clock.now - start)
+            reads.append(clock.now - start)
             return []
 
     start = clock.now
@@ -231,7 +231,7 @@ def test_starting_pods_of_a_large_controller_are_not_read(replicas, starts, firs
     for _second in range(20):
         deadlines.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
         clock.now += 1
-    assert read[0] == first
+    assert reads[0] == first_read
 
 
 def test_timeout_ends_the_task():
@@ -312,7 +312,7 @@ def test_repeatedly_rejected_writes_are_an_error():
 
 
 class RejectingCluster(Cluster):
-    """Nodes that reject new pods: one more pod per observation, up to `maximum`."""
+    """Cluster whose nodes reject new pods: one more at each observation, up to `maximum`."""
 
     def __init__(self, *items, maximum=1000, reason="SysctlForbidden"):
         super().__init__(*items)
@@ -360,7 +360,8 @@ class RejectingNodes(IdleGateway):
 def seconds_left(gateway, available, *observations):
     """Wait for the last pods of foo; return the seconds left at each observation.
 
-    Each observation, one second after another, has the steps, rejected and terminating pods.
+    An observation is a tuple of the steps, the rejected pods and the terminating pods so far.
+    Observations are one second apart.
     """
     controller = Controller.from_api(rc(replicas=3, available=available))
     clock, seconds = FakeClock(), []
@@ -505,7 +506,7 @@ def test_missing_pods_are_counted_despite_an_old_status(pods, is_reported):
     event = {"involvedObject": {"uid": "uid of foo"}, "reason": "FailedCreate",
              "message": "exceeded quota: small"}
 
-    class WithoutStatus(IdleGateway):
+    class StaleStatusGateway(IdleGateway):
         def troubled_pods(self, controller):
             return []
 
@@ -516,7 +517,7 @@ def test_missing_pods_are_counted_despite_an_old_status(pods, is_reported):
             return None if pods is None else [pod] * pods + [{"metadata": {}}]
 
     clock = FakeClock()
-    deadlines = Deadlines(WithoutStatus(), clock, Intervals())
+    deadlines = Deadlines(StaleStatusGateway(), clock, Intervals())
     deadlines.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
     clock.now += UPDATE.progress_deadline
     with pytest.raises(RolloutFailed) as caught:

@@ -264,11 +264,12 @@ def test_blocking_requests_on_a_slow_connection(surge, sizes):
 
     cluster.run(dataclasses.replace(UPDATE, max_surge=surge))
 
-    until_small = ["write"] * (3 + sizes)
-    keep_rename_close, delete_open = ["write"] * 3, ["write"] * 2
+    update = ["write"] * (3 + sizes)
+    before_handover = ["write"] * 3  # keep the revision, rename the update, close the template
     handover = ["write", "live_pods"]
-    assert cluster.blocking == ["rules", "put_lease", "look_up", *until_small, *keep_rename_close,
-                                *handover, *delete_open]
+    after_handover = ["write"] * 2  # delete the successor, open the template
+    assert cluster.blocking == ["rules", "put_lease", "look_up", *update, *before_handover,
+                                *handover, *after_handover]
 
 
 def test_list_from_before_the_close_does_not_end_the_handover():
@@ -291,13 +292,15 @@ class PodByPodCluster(Cluster):
     rejects_pod = staticmethod(lambda: False)
 
     def hand_over(self, write, may_continue):
-        landed = 0
+        reparented = 0
         for pod in write.pods:
             if not may_continue():
                 break
             self.clock.sleep(1)
-            landed += not self.rejects_pod() and self.write(dataclasses.replace(write, pods=(pod,)))
-        return landed
+            is_reparented = not self.rejects_pod() and self.write(
+                dataclasses.replace(write, pods=(pod,)))
+            reparented += is_reparented
+        return reparented
 
 
 def handover_writes(cluster):
@@ -466,7 +469,7 @@ def test_successor_deleted_by_the_task_is_not_looked_up():
     assert observations[-3:] == [False] * 3 and cluster.called("look_up") == ["foo"]
 
 
-@pytest.mark.parametrize("request_, items, expected", [
+@pytest.mark.parametrize("request_, items, is_checked", [
     (UPDATE, [rc()], True),
     (UPDATE, [rc(replicas=0)], False),
     (UPDATE, [old(), new()], False),
@@ -476,14 +479,14 @@ def test_successor_deleted_by_the_task_is_not_looked_up():
 ], ids=["update", "without pods", "update in progress", "no change", "next_name",
         "rollback"])
 def test_handover_is_checked_before_the_first_write(
-        request_, items, expected):
+        request_, items, is_checked):
     cluster, queries = Cluster(*items), []
     cluster.refuse_hand_over = lambda controller: queries.append(
         (controller.name, len(cluster.writes)))
 
     cluster.run(request_)
 
-    assert queries == [("foo", 0)] * expected
+    assert queries == [("foo", 0)] * is_checked
 
 
 # The desired template
@@ -676,11 +679,11 @@ def test_autoscaler_is_not_restored_after_a_lost_lease():
         **lease, "metadata": {
             **lease["metadata"], "uid": "u", "resourceVersion": "1"}}
     cluster.lease = lambda name: {"metadata": {"name": name},
-                                  "spec": {"holderIdentity": "somebody else"}}
+                                  "spec": {"holderIdentity": "jane"}}
     cluster.write = lambda write: cluster.clock.sleep(60) or ClusterWithAutoscaler.write(cluster,
                                                                                          write)
 
-    assert "somebody else" in cluster.error().what and cluster.scaler["spec"]["behavior"]
+    assert "jane" in cluster.error().what and cluster.scaler["spec"]["behavior"]
 
 
 def test_first_failure_is_reported_if_the_restoration_fails():
@@ -713,7 +716,7 @@ class BuggyCluster(ClusterWithAutoscaler):
             if (self.scaler["spec"].get("behavior") and not is_written
                     and (is_lasting or not self.bugs)):
                 self.bugs += 1
-                raise KeyError("nobody has thought of that")
+                raise KeyError("an unexpected key")
             return plain(*arguments)
 
         setattr(self, verb, raise_bug)
@@ -740,7 +743,7 @@ def test_bug_restores_the_autoscaler_and_asks_for_a_report(verb, is_lasting):
 
     assert (cluster.bugs and cluster.scaler["spec"] == before["spec"]
             and cluster.leases == set())
-    assert (error.what == "internal error: KeyError: 'nobody has thought of that'"
+    assert (error.what == "internal error: KeyError: 'an unexpected key'"
             and error.where.endswith("default/foo"))
     assert (error.why.splitlines()[-1].endswith(" in raise_bug")
             and "plugins/module_utils/run/driver.py:" in error.why)
@@ -758,15 +761,15 @@ def test_lease_is_renewed_before_the_autoscaler_is_restored():
     cluster.put_lease = lambda lease: None if holders else {**lease, "metadata": {
         **lease["metadata"], "uid": "u", "resourceVersion": "1"}}
     cluster.lease = lambda name: {"metadata": {"name": name},
-                                  "spec": {"holderIdentity": "somebody else"}}
+                                  "spec": {"holderIdentity": "jane"}}
 
-    def write(what):
-        if what.kind != AUTOSCALER and cluster.scaler["spec"].get("behavior"):
+    def deny_after_freeze(write):
+        if write.kind != AUTOSCALER and cluster.scaler["spec"].get("behavior"):
             holders.append(cluster.clock.sleep(60))
             raise RolloutError("denied by a policy")
-        return ClusterWithAutoscaler.write(cluster, what)
+        return ClusterWithAutoscaler.write(cluster, write)
 
-    cluster.write = write
+    cluster.write = deny_after_freeze
 
     assert cluster.error().what == "denied by a policy" and cluster.scaler["spec"]["behavior"]
 

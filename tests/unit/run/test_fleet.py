@@ -85,7 +85,7 @@ def run(cluster, **changes):
     return fleet.run(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock())
 
 
-def order(cluster, **changes):
+def ordered_names(cluster, **changes):
     task = params(image="myimage:v2", **changes)
     place = groups(cluster, task["namespace"] or "default")
     return [request.name for request in fleet.Fleet.from_params(task).requests(task, place)]
@@ -128,14 +128,14 @@ def test_single_name_is_no_fleet():
 
 
 def test_names_keep_their_order_without_duplicates():
-    assert order(Cluster(), names=["foo", "another", "foo"]) == ["foo", "another"]
+    assert ordered_names(Cluster(), names=["foo", "another", "foo"]) == ["foo", "another"]
 
 
 def test_selected_controllers_are_sorted_and_successors_replaced():
     cluster = Cluster(old(), new(), *controllers("another"),
                       selected=[SUCCESSOR, "foo", "another", "gone meanwhile"])
 
-    assert order(cluster, label_selectors=["app"]) == ["another", "foo"]
+    assert ordered_names(cluster, label_selectors=["app"]) == ["another", "foo"]
 
 
 @pytest.mark.parametrize("items, selected, expected", [
@@ -149,7 +149,7 @@ def test_selected_controllers_are_sorted_and_successors_replaced():
         "forged partner of a missing controller"])
 def test_selected_successor_does_not_extend_the_selection(items, selected, expected):
     """A user with annotate permission must not extend the update beyond the labeled controllers."""
-    assert order(Cluster(*items, selected=selected), label_selectors=["app"]) == expected
+    assert ordered_names(Cluster(*items, selected=selected), label_selectors=["app"]) == expected
 
 
 @pytest.mark.parametrize("number", range(len(ALL_STEPS)))
@@ -189,7 +189,7 @@ def test_replica_set_of_a_deployment_is_skipped():
 
 def test_selector_without_a_match_is_an_error():
     with pytest.raises(RolloutError) as error:
-        order(Cluster(), label_selectors=["app=foo", "tier"], namespace="shop")
+        ordered_names(Cluster(), label_selectors=["app=foo", "tier"], namespace="shop")
 
     assert error.value.message == "namespace shop: no ReplicationController matches app=foo,tier."
 

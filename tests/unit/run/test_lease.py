@@ -340,7 +340,7 @@ FORGED = {
 @pytest.mark.parametrize("forged", [{}, *FORGED.values()], ids=["unchanged", *FORGED])
 def test_forged_lease_expires_after_lease_duration(server, forged, process):
     Client(server).lease.acquire()
-    server.leases[NAME]["spec"] |= {"holderIdentity": "somebody", **forged}
+    server.leases[NAME]["spec"] |= {"holderIdentity": "jane", **forged}
     server.leases[NAME]["metadata"]["annotations"] = {object_meta.HOLDER: process()}
     server.now += 1 + LEASE_DURATION
 
@@ -752,13 +752,13 @@ def test_lease_written_by_another_client_is_reported(server):
     client.lease.acquire()
     client.advance(3)
     server.leases[NAME] = {"metadata": {"name": NAME, "resourceVersion": "99"},
-                           "spec": {"holderIdentity": "somebody"}}
+                           "spec": {"holderIdentity": "jane"}}
 
     with pytest.raises(RolloutError) as error:
         client.lease.renew()
 
     assert error.value.what == (
-        f"stopped: somebody has written the Lease {NAME}, which this task renewed 3 s ago")
+        f"stopped: jane has written the Lease {NAME}, which this task renewed 3 s ago")
     assert client.lease.is_lost
 
 
@@ -834,8 +834,8 @@ class Scheduler:
     At each request and each wait, the next thread is random. Time passes while all threads wait.
     """
 
-    def __init__(self, chance):
-        self.chance, self.now, self.threads = chance, 0.0, []
+    def __init__(self, rng):
+        self.rng, self.now, self.threads = rng, 0.0, []
         self.current, self.overlaps = None, []
 
     def add(self, work):
@@ -862,7 +862,7 @@ class Scheduler:
     def run(self):
         while waiting := [turn for turn in self.threads if not turn.is_over]:
             self.now = max(self.now, min(turn.wakes for turn in waiting))
-            self.current = self.chance.choice([turn for turn in waiting if turn.wakes <= self.now])
+            self.current = self.rng.choice([turn for turn in waiting if turn.wakes <= self.now])
             self.current.go.release()
             assert self.current.back.acquire(timeout=10)
 
@@ -874,9 +874,9 @@ class RandomTask:
     """
 
     def __init__(self, scheduler, server):
-        chance, self.scheduler = scheduler.chance, scheduler
-        self.make = chance.choice((Client, Client, EarlierVersion))
-        self.kind = chance.choice((Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT))
+        rng, self.scheduler = scheduler.rng, scheduler
+        self.make = rng.choice((Client, Client, EarlierVersion))
+        self.kind = rng.choice((Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT))
         client = self.make(server, kind=self.kind)
         self.lease, self.renewals, self.error, self.is_holding = client.lease, 0, None, False
         gateway = types.SimpleNamespace(lease=self.request(server.lease),
@@ -889,16 +889,16 @@ class RandomTask:
                                                  sleep=scheduler.wait)
             member._gateway, member._elapsed = gateway, member._task.elapsed
             member._request = dataclasses.replace(member._request,
-                                                  lock_timeout=chance.choice((0, 0, 60)))
-        self.steps, self.requests, self.dies_at = chance.randrange(1, 8), 0, chance.choice(
-            (None, chance.randrange(1, 15)))
+                                                  lock_timeout=rng.choice((0, 0, 60)))
+        self.steps, self.requests, self.dies_at = rng.randrange(1, 8), 0, rng.choice(
+            (None, rng.randrange(1, 15)))
 
     def request(self, send):
         def request(item):
             self.requests += 1
-            self.scheduler.wait(self.scheduler.chance.choice((0, 0, 0.1, 2)))
+            self.scheduler.wait(self.scheduler.rng.choice((0, 0, 0.1, 2)))
             answer = send(item)
-            self.scheduler.wait(self.scheduler.chance.choice((0, 0, 0.1)))
+            self.scheduler.wait(self.scheduler.rng.choice((0, 0, 0.1)))
             if self.requests == self.dies_at:
                 self.is_holding = False
                 raise Killed
@@ -914,7 +914,7 @@ class RandomTask:
                 self.renewals += 1
                 assert not [rival for rival in tasks
                             if rival is not self and self.excludes(rival) and rival.may_work()]
-                self.scheduler.wait(self.scheduler.chance.choice((0, 1, 3, 3, 2 * LEASE_DURATION)))
+                self.scheduler.wait(self.scheduler.rng.choice((0, 1, 3, 3, 2 * LEASE_DURATION)))
         except RolloutError as error:
             self.error = error
         except AssertionError as overlap:

@@ -37,13 +37,13 @@ class ObservedCluster(Cluster):
         super().__init__(*items)
         self.clock.now = 1_000_000.0
         self.lines, self.events = [], []
-        #: Fields that differ from a ready pod's, and the time of creation, both by the pod's name.
+        #: Changed fields, and the time of creation, of each pod by its name.
         self.overrides, self.since = {}, {}
         self.may_read = True
         #: States of the successor's pods since the last observation.
         self.earlier_states = []
         #: Time and function of each scheduled action.
-        self.at = []
+        self.scheduled = []
 
     def server_time(self):
         return self.clock.now
@@ -84,8 +84,8 @@ class ObservedCluster(Cluster):
 
     def wait(self, seconds):
         names = super().wait(seconds)
-        while self.at and self.at[0][0] <= self.clock.now:
-            self.at.pop(0)[1]()
+        while self.scheduled and self.scheduled[0][0] <= self.clock.now:
+            self.scheduled.pop(0)[1]()
         return names
 
     def run(self, request=AT_THE_END, **more):
@@ -99,7 +99,7 @@ class ObservedCluster(Cluster):
 
     def schedule(self, seconds, act):
         """Schedule an action `seconds` from now."""
-        self.at.append((self.clock.now + seconds, act))
+        self.scheduled.append((self.clock.now + seconds, act))
 
     def override(self, number=0, **overrides):
         return lambda: self.overrides.__setitem__(f"{SUCCESSOR}-{number}", overrides)
@@ -147,7 +147,7 @@ def test_soak_lasts_for_its_seconds_with_one_write(request_, phase, written):
                          [(PAUSED, False), (AT_THE_END, False), (AT_THE_END, True)],
                          ids=["pause", "end", "failure"])
 def test_sizes_include_start_and_end_of_the_soak(request_, has_failed):
-    """Sizes include the start and the end of the soak, for the report."""
+    """The report shows both times."""
     cluster, request = ObservedCluster(rc()), dataclasses.replace(request_, return_sizes=True)
     cluster.clock.timestamp_millis = lambda: rfc3339(cluster.clock.now)
     if has_failed:
@@ -213,7 +213,7 @@ def test_pod_created_after_the_soak_is_soaked():
     assert SOAK - 2 <= cluster.timed_run(PAUSED)[0] < SOAK + 2
 
 
-# Killed
+# Reruns after a kill
 
 
 @pytest.mark.parametrize("request_", [PAUSED, AT_THE_END], ids=["at a pause", "before the end"])

@@ -43,6 +43,7 @@ def test_keys_are_stable():
         "REVISION": "deployment.kubernetes.io/revision",
         "FORMER_REVISIONS": "deployment.kubernetes.io/revision-history",
         "PAUSED_FOR_MIGRATION": "baton.kubernetes/paused-for-migration",
+        "TRAFFIC_ROUTES": "baton.kubernetes/traffic-routes",
         "ROLLOUT_OF": "openshift.io/deployment-config.name",
         "ROLLOUT_NUMBER": "openshift.io/deployment-config.latest-version",
         "ROLLOUT_PHASE": "openshift.io/deployment.phase",
@@ -59,6 +60,7 @@ def test_annotations_of_an_update_are_not_copied():
     assert set(object_meta.UPDATE_ANNOTATIONS) < set(object_meta.NOT_COPIED)
     assert set(object_meta.NOT_COPIED) - set(object_meta.UPDATE_ANNOTATIONS) == {
         object_meta.SOAK, object_meta.LAST_ROLLOUT, object_meta.PAUSED_FOR_MIGRATION,
+        object_meta.TRAFFIC_ROUTES,
         "kubectl.kubernetes.io/last-applied-configuration"}
 
 

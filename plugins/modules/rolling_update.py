@@ -307,7 +307,10 @@ notes:
   - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
   - Permissions for each kind and feature are files to apply, in C(docs/reference/permissions) of
     the collection.
+  - A traffic split (M(baton.kubernetes.traffic_split)) follows the update. An update to the end
+    restores the route first, and a rollback first takes all requests from the new pods.
 seealso:
+  - module: baton.kubernetes.traffic_split
   - module: baton.kubernetes.rolling_update_info
   - module: baton.kubernetes.rollout_analysis
   - module: baton.kubernetes.migrate_to_deployment

@@ -346,7 +346,7 @@ def _patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patc
 
 
 def patch_route(route: Route, record: Record | None,
-           changed: t.Sequence[Json] | None = None) -> Patch:
+                changed: t.Sequence[Json] | None = None) -> Patch:
     """Return the patch of the record and of the rules, if neither has changed."""
     stored = route.annotations.get(TRAFFIC_SPLIT)
     operations = [test("/metadata/uid", route.uid), test("/spec/rules", list(route.rules))]

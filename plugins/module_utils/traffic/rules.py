@@ -201,7 +201,7 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
             candidate = None
             continue
         involved = [backend for backend in backends
-               if service_of(backend, namespace) in (service, *names)]
+                    if service_of(backend, namespace) in (service, *names)]
         merged = {**involved[0], "name": service, "weight": 1}
         unused = [{**backend, "weight": 0} for backend in of_split
                   if service_of(backend, namespace) in retained]

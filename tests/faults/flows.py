@@ -222,7 +222,7 @@ def stateful_set_flow(name: str, task: Json, opposite: Json,
 
 
 STUCK_FLOW = stateful_set_flow("StatefulSet, rollback of a stuck update", ROLLBACK_STATEFUL_SET, {},
-                          create_stuck_stateful_set)
+                               create_stuck_stateful_set)
 
 DAEMON_SET = {"kind": "DaemonSet"}
 UPDATE_DAEMON_SET, ROLLBACK_DAEMON_SET = {**UPDATE, **DAEMON_SET}, {**ROLLBACK, **DAEMON_SET}

@@ -158,10 +158,10 @@ def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_without_ap
                  for question in json.loads((AWX / "image_bump.survey.json").read_text())["spec"]}
     assert all(node.get("extra_data", {}).keys() <= questions for node in jobs.values())
     next_nodes = {(name, when): node[when] for name, node in nodes.items()
-                 for when in ("success_nodes", "failure_nodes", "always_nodes") if when in node}
+                  for when in ("success_nodes", "failure_nodes", "always_nodes") if when in node}
     assert next_nodes == {("canary", "success_nodes"): ["approve"],
-                         ("approve", "success_nodes"): ["rest"],
-                         ("approve", "failure_nodes"): ["back"]}
+                          ("approve", "success_nodes"): ["rest"],
+                          ("approve", "failure_nodes"): ["back"]}
     assert nodes["approve"]["approval_node"]["timeout"] > 0
 
 

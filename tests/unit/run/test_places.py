@@ -206,7 +206,7 @@ def test_a_listed_namespace_without_a_match_is_an_error():
 
 def test_a_selected_namespace_without_a_match_is_left_out():
     two_namespaces = TwoNamespaces(label_selectors=["a=b"], names=(), namespaces=None,
-                         namespace_selectors=["team=x"])
+                                   namespace_selectors=["team=x"])
     two_namespaces.clusters["a"].chosen = []
 
     assert {request.namespace for request in two_namespaces.requests} == {"b"}

@@ -268,13 +268,13 @@ def test_recreated_controller_restarts_the_soak(soak_):
 
 def test_soak_is_imported_on_demand():
     modules = json.dumps([f"{soaking.__name__.rpartition('.run.')[0]}.{name}"
-                        for name in ("run.soaking", "explain.diagnosis")])
+                          for name in ("run.soaking", "explain.diagnosis")])
     program = (f"import sys, {soaking.__name__.replace('soaking', 'driver')}; "
                f"print([name for name in {modules} if name in sys.modules])")
 
     collections = pathlib.Path(next(iter(sys.modules["ansible_collections"].__path__))).parent
     imported = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True,
-                                  text=True, env={**os.environ, "PYTHONPATH": str(collections)})
+                              text=True, env={**os.environ, "PYTHONPATH": str(collections)})
     assert imported.stdout == "[]\n"
 
 

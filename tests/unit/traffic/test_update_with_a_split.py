@@ -48,6 +48,9 @@ RESUME = {"image": "myimage:v2"}
 PAUSE = {"image": "myimage:v2", "pause_at": "1"}
 FURTHER = {"image": "myimage:v2", "pause_at": "2"}
 BACK = {"state": "rolled_back"}
+#: Whether the task dies after the API server has applied the write.
+MOMENTS = [pytest.param(False, id="before"),
+           pytest.param(True, id="after", marks=pytest.mark.full)]
 
 
 class SettlingClock(FakeClock):
@@ -322,7 +325,7 @@ def test_failed_update_is_rolled_back_without_requests_for_the_new_pods(kind):
     cluster.assert_plain()
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("after", MOMENTS)
 @pytest.mark.parametrize("task, then", [
     (RESUME, RESUME), (RESUME, BACK), (BACK, BACK), (BACK, RESUME), (FURTHER, BACK),
     (FURTHER, RESUME)], ids=["resume", "resume then back", "back", "back then resume",
@@ -343,7 +346,7 @@ def test_killed_task_and_the_next_task_lose_no_request(kind, task, then, after):
     assert number > 3 or task is FURTHER
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("after", MOMENTS)
 @pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_follows_a_split_that_was_killed_at_any_write(kind, then, after):

@@ -159,7 +159,7 @@ def test_analysis_reads_only_the_selected_containers(namespace, kubelet):
         {}, {"containers": ["web"]}, {"containers": ["proxy"]}, {"containers": ["wbe"]})]
 
     assert [result["measurements"][0]["new"] for result in results] == [0.5, 0, 1, None]
-    assert re.search(r"pod foo-[\w-]+ has no container wbe, but web, proxy, setup",
+    assert re.search(r"pod foo-[\w-]+ has no container wbe; its containers are: web, proxy, ",
                      results[-1]["msg"])
     assert results[-1]["outcome"] == "inconclusive"
 

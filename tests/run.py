@@ -238,10 +238,6 @@ TIERS = {
         [f"{BUILD_NODE} --with kubectl-1.17", f"{LONG} -m 'long or not long' tests/node"],
         missing=no_real_node, in_ci=False, minutes=120, files=NODE_FILES,
     ),
-    "gateway-sample": Tier(
-        [BUILD_GATEWAY, f"{LONG} tests/gateway"], missing=no_real_node, in_ci=False,
-        files=GATEWAY_FILES,
-    ),
     "gateway": Tier(
         [BUILD_GATEWAY, f"{LONG} -o timeout=3600 -m 'long or not long' tests/gateway"],
         missing=no_real_node, in_ci=False, minutes=120, files=GATEWAY_FILES,
@@ -258,10 +254,10 @@ TIERS = {
 CHANGE = ("sanity-sample", "versions-sample", "lint", "workflows", "docs", "packaging",
           "molecule", "unit-sample", "browser", "integration-sample", "cluster", "demo",
           "faults-sample", "manifests-sample", "histories-sample", "releases-sample", "events",
-          "node-sample", "gateway-sample", "kind")
-#: The tiers of `make test-all`: the full tier instead of each sample, and mutants of the latest
-#: changes.
-ALL = (*(name.removesuffix("-sample") for name in CHANGE), "mutation")
+          "node-sample", "kind")
+#: The tiers of `make test-all`: the full tier instead of each sample, requests through a Gateway,
+#: and mutants of the latest changes.
+ALL = (*(name.removesuffix("-sample") for name in CHANGE), "gateway", "mutation")
 
 
 def digest(tier: Tier) -> str:

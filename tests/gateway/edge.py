@@ -183,6 +183,11 @@ def objects() -> t.Iterator[tuple[str, Json]]:
     yield f"{GROUP}/namespaces/{NAME}/gateways", {
         "apiVersion": version, "kind": "Gateway", "metadata": {"name": NAME},
         "spec": {"gatewayClassName": NAME, "listeners": [listener]}}
+    # Contour configures a listener only if a route has a host.
+    yield f"{GROUP}/namespaces/{NAME}/httproutes", {
+        "apiVersion": version, "kind": "HTTPRoute", "metadata": {"name": NAME},
+        "spec": {"parentRefs": [{"name": NAME}], "hostnames": [f"{NAME}.example"],
+                 "rules": [{"backendRefs": [{"name": NAME, "port": 80}]}]}}
 
 
 def _clusters(action: Json) -> list[Json]:

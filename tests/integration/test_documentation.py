@@ -52,7 +52,7 @@ FIRST_PAGES = ("README.md", "docs/tutorial/first-update.md")
 FIRST_STEPS = re.compile(r"^## Five minutes on your own cluster\n.*?```console\n(.*?)```",
                          re.DOTALL | re.MULTILINE)
 #: Commands of README.md that install the collection from a clone.
-INSTALL = re.compile(r"^## Install\n.*?\n\n((?:    .*\n)+)", re.DOTALL | re.MULTILINE)
+INSTALL = re.compile(r"^## Install\n.*?\n\n((?:    [^\n]*\n)+)", re.DOTALL | re.MULTILINE)
 #: Maximum duration of all these commands in seconds.
 MAX_SECONDS = 300
 #: Commands with placeholders or for other clusters, which are not executed.

@@ -27,8 +27,8 @@ from permitted_user import FEATURES, VERSIONS, User, assert_each_permission_is_n
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven import history
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import GATEWAY_API
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
-    GATEWAY_API,
     RESOURCES,
     Resource,
 )

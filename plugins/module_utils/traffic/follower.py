@@ -26,10 +26,10 @@ from ..run.splits import Tools, Turn
 from . import split_run
 from .follow import Goal, goal_of, is_of_controller, plan, share_of
 from .objects import Objects, SimulatedObjects
-from .observed import GROUP, Versions
+from .observed import Versions
 from .reader import ClusterReader, NoReader
-from .record import ROUTE_KINDS, RouteName, routes_of
-from .request import TrafficRequest
+from .record import GATEWAY_API, RouteName, routes_of
+from .request import TrafficRequest, command_options
 
 #: Rules for the Services of a split and the pods, to change a route during an update.
 _RULES: tuple[Rule, ...] = (("", "services", ("list", "delete")),
@@ -57,7 +57,7 @@ class Follower:
         rules = self._real.rules() if routes and is_needed and self._is_real else None
         if rules is None:
             return
-        needs = [*dict.fromkeys((GROUP, f"{route.kind.lower()}s", ("get", "patch"))
+        needs = [*dict.fromkeys((GATEWAY_API, f"{route.kind.lower()}s", ("get", "patch"))
                                 for route in routes), *_RULES]
         if missing := permissions.missing(rules, needs):
             names = " and ".join(map(str, routes))
@@ -176,10 +176,10 @@ class _SimulatedObjects(t.NamedTuple):
 
 def _split_request(request: Request, route: RouteName) -> TrafficRequest:
     """Return the request for the restoration of a route."""
-    options = {"name": request.name, "kind": str(request.kind), "route": route.name,
-               **({} if request.namespace == request.default_namespace
-                  else {"namespace": request.namespace}),
-               **({} if route.kind == ROUTE_KINDS[0] else {"route_kind": route.kind})}
+    options = command_options({
+        "name": request.name, "kind": str(request.kind), "namespace": request.namespace,
+        "default_namespace": request.default_namespace, "route": route.name,
+        "route_kind": route.kind})
     return TrafficRequest(request.name, request.namespace, route.name, route.kind, restores=True,
                           options={**request.connection, **options}, connection=request.connection)
 

@@ -20,10 +20,8 @@ from ..model.identity import HASH_LENGTH, digest, is_name
 from ..model.observed import Controller, Pod
 from ..model.steps import Create
 from . import rules
-from .record import SPLIT_OF, TRAFFIC_SPLIT, Record, RouteName, parse_record, routes_of
+from .record import GATEWAY_API, SPLIT_OF, TRAFFIC_SPLIT, Record, RouteName, parse_record, routes_of
 
-#: API group of the routes.
-GROUP = "gateway.networking.k8s.io"
 #: Maximum length of the name of a Service (RFC 1035).
 MAX_SERVICE_NAME = 63
 #: The fields of a port that a Service of a split copies.
@@ -291,7 +289,8 @@ def manifest(route: Route, service: Service, key: str, value: str) -> Json:
     spec = {field: service.spec[field] for field in _COPIED if field in service.spec}
     if service.spec.get("clusterIP") == "None":
         spec["clusterIP"] = "None"
-    owner = {"apiVersion": f"{GROUP}/v1", "kind": route.kind, "name": route.name, "uid": route.uid}
+    owner = {"apiVersion": f"{GATEWAY_API}/v1", "kind": route.kind, "name": route.name,
+             "uid": route.uid}
     return {"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": split_name(route, service.name, selector, service.ports),
                          "namespace": route.namespace,

@@ -14,7 +14,8 @@ from ..explain import permissions
 from ..flows.flow import Rule
 from ..model.fields import Json, mapping, objects, text
 from .observed import Observed
-from .related import GATEWAY_API, RESOURCES, Related, Resource, Status
+from .record import GATEWAY_API
+from .related import RESOURCES, Related, Resource, Status
 
 #: The permissions without which warnings or causes are left out.
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (

@@ -18,6 +18,8 @@ from ..model.fields import Json
 from ..model.identity import canonical, is_name
 from ..model.object_meta import TRAFFIC_ROUTES
 
+#: API group of the routes and of the Gateways.
+GATEWAY_API = "gateway.networking.k8s.io"
 #: On the route: the record of the split, as JSON.
 TRAFFIC_SPLIT = "baton.kubernetes/traffic-split"
 #: On a Service of a split: the name of the Service that the route names without a split.

@@ -14,10 +14,11 @@ import typing as t
 
 from ..model.fields import Json, mapping, objects, text
 from . import rules
+from .record import GATEWAY_API
 
 #: The feature of a GatewayClass to mirror a share of the requests.
 SHARE_OF_MIRROR = "HTTPRouteRequestPercentageMirror"
-GATEWAY_API, ISTIO = "gateway.networking.k8s.io", "networking.istio.io"
+ISTIO = "networking.istio.io"
 
 
 class Role(enum.Enum):

@@ -93,18 +93,24 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None]) -> Traff
     mirror = _mirror(params)
     if not restores and weight in (None, "") and not match and not mirror:
         raise RolloutError("nothing to split: give weight, match or mirror")
+    return TrafficRequest(
+        params["name"], params["namespace"], params["route"], params["route_kind"],
+        params.get("service") or "", restores,
+        NO_SHARE if restores or weight in (None, "") else parse_share(weight),
+        () if restores else match, None if restores else mirror,
+        duration("timeout", params["timeout"]), {**connection, **command_options(params)},
+        connection)
+
+
+def command_options(params: Json) -> Json:
+    """Return the options of a task that its commands repeat, without defaults."""
     options = {option: params[option] for option in ("name", "kind", "route", "service")
                if params.get(option)}
     if params["namespace"] != params["default_namespace"]:
         options["namespace"] = params["namespace"]
     if params["route_kind"] != ROUTE_KINDS[0]:
         options["route_kind"] = params["route_kind"]
-    return TrafficRequest(
-        params["name"], params["namespace"], params["route"], params["route_kind"],
-        params.get("service") or "", restores,
-        NO_SHARE if restores or weight in (None, "") else parse_share(weight),
-        () if restores else match, None if restores else mirror,
-        duration("timeout", params["timeout"]), {**connection, **options}, connection)
+    return options
 
 
 def parse_share(value: t.Any, option: str = "weight") -> Share:

@@ -106,14 +106,12 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
     """Return the rules with the requests for a Service split between the Services of a pair.
 
     Each rule that names the Service gets both Services with their weights; the Service stays, with
-    weight 0. With a match, another
-    rule before that rule sends the matching requests to the new pods. With a mirror, a filter of
-    the rule copies that share of the requests to the new pods.
+    weight 0. With a match, another rule before that rule sends the matching requests to the new
+    pods. With a mirror, a filter of the rule copies that share of the requests to the new pods.
     """
     result = []
     for rule in rules:
-        backend = next((backend for backend in objects(rule, "backendRefs")
-                        if service_of(backend, namespace) == service), None)
+        backend = _backend_of(rule, service, namespace)
         if backend is None:
             result.append(rule)
             continue
@@ -129,8 +127,7 @@ def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Jso
     """Return the rules with the Services of a pair as backends with weight 0."""
     result = []
     for rule in rules:
-        backend = next((backend for backend in objects(rule, "backendRefs")
-                        if service_of(backend, namespace) == service), None)
+        backend = _backend_of(rule, service, namespace)
         result.append(rule if backend is None else _with_weights(
             rule, backend, {service: _weight(backend), pair.old: 0, pair.new: 0}))
     return result
@@ -187,8 +184,8 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
     """Return the rules with the Service in place of the Services of a split.
 
     names has the names of the Services of the split; those in `retained` stay as backends with
-    weight 0. Without a record, or after another client has
-    added or removed rules, each weight is 1: the only backend of a rule gets all of its requests.
+    weight 0. Without a record, or after another client has added or removed rules, each weight is
+    1: the only backend of a rule gets all of its requests.
     """
     result: list[Json] = []
     #: The last rule of the split for matching requests, which the next rule may confirm.
@@ -232,6 +229,12 @@ def describe(rules: Rules, names: t.Collection[str], namespace: str) -> str:
 
 def _weight(backend: Json) -> int:
     return number(backend, "weight", 1)
+
+
+def _backend_of(rule: Json, service: str, namespace: str) -> Json | None:
+    """Return the backend of a rule that names the Service, or None."""
+    return next((backend for backend in objects(rule, "backendRefs")
+                 if service_of(backend, namespace) == service), None)
 
 
 def _with_weights(rule: Json, backend: Json, weights: t.Mapping[str, int]) -> Json:

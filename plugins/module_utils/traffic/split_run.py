@@ -24,9 +24,10 @@ from ..model.steps import Action, Decision, Done, Step, Wait, Write, put
 from ..run.clock import Clock, SimulatedClock
 from . import rules
 from .objects import SERVICE_NAME, Objects, SimulatedObjects
-from .observed import GROUP, Observed, Route, Versions, find_versions
+from .observed import Observed, Route, Versions, find_versions
 from .planner import DRAIN, KNOWN, plan
 from .reader import NoReader, Reader
+from .record import GATEWAY_API
 from .request import TrafficRequest
 
 #: Seconds between two observations, and between a change of the weights of a route and a change of
@@ -299,7 +300,7 @@ class SplitRun:
 def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
     """Return the required permissions for a controller of the kind."""
     controller: Rule = (kind.group, kind.resource, ("get", "list", "patch"))
-    route: Rule = (GROUP, f"{request.route_kind.lower()}s", ("get", "patch"))
+    route: Rule = (GATEWAY_API, f"{request.route_kind.lower()}s", ("get", "patch"))
     return (controller, route, _SERVICES, _ENDPOINTS, *(() if request.restores else (_PODS,)))
 
 

@@ -266,12 +266,18 @@ def paused(kind, splits=True):
     return cluster
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_update_to_the_end_restores_the_route_first(kind):
+def finished(kind, **task):
+    """Return a cluster after a task that ends the paused update and its split, and the result."""
     cluster = paused(kind)
-    result = cluster.roll(**RESUME)
+    result = cluster.roll(**task)
     assert isinstance(result, dict), result
     cluster.assert_plain()
+    return cluster, result
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_to_the_end_restores_the_route_first(kind):
+    cluster, result = finished(kind, **RESUME)
     assert cluster.images == {"web": "myimage:v2"}
     assert [(step["action"], step["kind"]) for step in result["steps"]][:6] == [
         ("update", "HTTPRoute"), ("restore", "HTTPRoute"),
@@ -292,10 +298,7 @@ def test_update_to_a_further_pause_keeps_the_split(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rollback_takes_the_requests_from_the_new_pods_first(kind):
-    cluster = paused(kind)
-    result = cluster.roll(**BACK)
-    assert isinstance(result, dict), result
-    cluster.assert_plain()
+    cluster, result = finished(kind, **BACK)
     assert cluster.images == {"web": "myimage:v1"}
     first, *steps = result["steps"]
     assert (first["action"], first["kind"]) == ("update", "HTTPRoute")

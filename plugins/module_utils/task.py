@@ -349,7 +349,8 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
             if split.restores:
                 return split_run.Subject(_primary(request, gateway))
             primary, observed, status = read_status(flow, request, gateway)
-            versions = split_run.versions(flow, primary, gateway, status)
+            versions = split_run.versions(flow, primary, gateway, status,
+                                          needs_new=not split.holds)
             return split_run.Subject(observed.primary, versions)
 
         result = split_run.run(split, split_run.RealObjects(split, gateway, subject), check_mode,

@@ -41,7 +41,7 @@ attributes:
 options:
   name:
     description:
-      - Name of the controller whose update is paused.
+      - Name of the controller whose update is paused, or begins next.
     type: str
     required: true
   namespace:
@@ -86,6 +86,9 @@ options:
       - Share of the requests for the new pods in percent, with at most three decimals, such as
         V(1), V(0.5) or V(10%).
       - By default V(0) with O(match) or O(mirror); otherwise required.
+      - V(0) without O(match) and O(mirror) is also possible before an update. The rules then send
+        all requests to the present pods, and the new pods of the next update get none until the
+        next task with a share.
     type: str
   mirror:
     description:
@@ -178,6 +181,13 @@ seealso:
 """
 
 EXAMPLES = r"""
+- name: Before an update, hold the requests for the present pods
+  baton.kubernetes.traffic_split:
+    name: shop
+    kind: Deployment
+    route: shop
+    weight: 0%
+
 - name: Update one pod of a Deployment, and pause
   baton.kubernetes.rolling_update:
     name: shop

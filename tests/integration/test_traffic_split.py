@@ -130,8 +130,8 @@ def service(namespace, name="foo"):
         "selector": {"app": "foo"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}})
 
 
-def begin(namespace, kind="Deployment", replicas=3):
-    """Create a controller, its Service and its route; pause an update at one new pod."""
+def create(namespace, kind="Deployment", replicas=3):
+    """Create a controller, its Service and its route."""
     gateway_api.install(namespace)
     namespace.allow(role("baton-traffic"), "traffic")
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set,
@@ -140,6 +140,12 @@ def begin(namespace, kind="Deployment", replicas=3):
     service(namespace)
     edge = Edge(namespace, kind)
     edge.create()
+    return edge
+
+
+def begin(namespace, kind="Deployment", replicas=3):
+    """Create a controller, its Service and its route; pause an update at one new pod."""
+    edge = create(namespace, kind, replicas)
     namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
     return edge
 
@@ -203,6 +209,37 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
     assert is_plain(edge) and restored["services"] == []
     assert not edge.restore()["changed"]
     namespace.roll(kind=kind, image="myimage:v2")
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet",
+                                  "ReplicationController"])
+def test_requests_are_held_before_an_update_of_each_kind(namespace, kind):
+    """A task of rolling_update that has nothing to do restores the route."""
+    edge = create(namespace, kind)
+    planned = edge.run(check_mode=True, weight="0%")
+    assert planned["changed"] and is_plain(edge)
+    for weight, match in (("1%", []), ("0%", TESTERS)):
+        assert "no update is in progress" in edge.run(weight=weight, match=match)["msg"]
+
+    result = edge.split(weight="0%")
+    assert ([(step["action"], step["kind"]) for step in planned["steps"]]
+            == [(step["action"], step["kind"]) for step in result["steps"]])
+    (name,), ((only,),) = edge.services(), edge.weights()
+    assert only[1] == 100 and endpoints(edge, name) == 3
+    paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
+    assert paused["msg"].endswith("0% of the requests of HTTPRoute/edge go to its new pods")
+    assert edge.weights() == [[only]] and endpoints(edge, name) == 2
+    assert not edge.split(weight="0%")["changed"]
+
+    edge.split()
+    old, new = hashes(edge)
+    assert only == (old, 100) and edge.weights() == [[(old, 99), (new, 1)]]
+    namespace.roll(kind=kind, image="myimage:v2")
+    assert is_plain(edge)
+    edge.split(weight="0%")
+    namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
+    assert is_plain(edge)
 
 
 #: A filter of the user that mirrors to another Service, and the fields that the server adds.

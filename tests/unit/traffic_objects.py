@@ -45,11 +45,14 @@ NAMESPACE, ROUTE_UID = "shop", "uid of the route"
 KEY = "pod-template-hash"
 LABELS = ({"app": "foo", KEY: "aaa"}, {"app": "foo", KEY: "bbb"})
 VERSIONS = Versions(KEY, "aaa", "bbb", (), LABELS)
+#: The versions before an update: all pods are old.
+BEFORE = Versions(KEY, "aaa", "", (), LABELS[:1], is_updating=False)
 MATCH = ({"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]},)
 OPTIONS = {"name": "foo", "route": "edge"}
 SPLIT = TrafficRequest("foo", NAMESPACE, "edge", share=Share(1, 100), options=OPTIONS)
 MATCHING = dataclasses.replace(SPLIT, share=Share(10, 100), match=MATCH)
 MIRRORING = dataclasses.replace(SPLIT, share=Share(0, 100), mirror=Share(10, 100))
+HOLD = dataclasses.replace(SPLIT, share=Share(0, 100))
 RESTORED = dataclasses.replace(SPLIT, share=Share(0, 100), restores=True)
 
 
@@ -119,7 +122,7 @@ class World:
         metadata = {**self.route["metadata"], "resourceVersion": ""}
         uids = {name: item["metadata"]["uid"] for name, item in self.services.items()}
         return json.dumps([{**self.route, "metadata": metadata}, uids, sorted(self.ready),
-                           self.annotation], sort_keys=True)
+                           self.annotation, self.versions.new], sort_keys=True)
 
     @property
     def annotation(self):

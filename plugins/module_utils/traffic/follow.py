@@ -45,6 +45,9 @@ class Goal(StrEnum):
 
 def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) -> Goal:
     """Return the required state of the route before a decision of the update."""
+    # | no update is in progress, and the task begins an update to a pause with old pods | any |
+    if begins_to_pause(request, status, decision):
+        return Goal.ANY
     # | no update is in progress, or its pods are reparented | restored |
     if status.phase == "complete" or status.is_past_return:
         return Goal.RESTORED
@@ -60,6 +63,12 @@ def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) 
     return Goal.RESTORED
 
 
+def begins_to_pause(request: Request, status: RolloutStatus, decision: Decision | None) -> bool:
+    """Return whether the task begins an update to a pause with old pods."""
+    return (status.phase == "complete" and not isinstance(decision, Done) and not request.undoes
+            and keeps_old_pods(request, status))
+
+
 def keeps_old_pods(request: Request, status: RolloutStatus) -> bool:
     """Return whether the task ends at a pause with old pods.
 
@@ -67,7 +76,9 @@ def keeps_old_pods(request: Request, status: RolloutStatus) -> bool:
     """
     if request.pause_at is None or status.goal is None:
         return False
-    new_pods = status.new.replicas if status.new else 0
+    # Before an update, and until the controller manager has observed its begin, no pod is new.
+    is_counted = status.phase != "complete" and status.is_observed
+    new_pods = status.new.replicas if status.new and is_counted else 0
     return max(request.pause_at.resolve(status.goal, round_up=True), new_pods) < status.goal
 
 
@@ -121,7 +132,7 @@ def _old_only(name: str, observed: Observed) -> Decision:
     if divided != list(route.rules):
         target = dataclasses.replace(
             record, weights=rules.weights_of(plain, base, route.namespace), match=())
-        return update_rules(route, target, divided, {base, *pair})
+        return update_rules(route, target, divided, {base, *pair.names})
     # | no requests for the new pods | a Gateway has not observed the rules | wait |
     # | no requests for the new pods | else | done |
     return done if route.is_current else GATEWAYS
@@ -133,15 +144,18 @@ def _known_pair(observed: Observed) -> rules.Pair | None:
     record = observed.route.record
     if service is None or observed.versions is None or (record and record.is_restoring):
         return None
-    pair = rules.Pair(*(creation.name for creation in pair_of(observed.route, service,
-                                                              observed.versions)))
-    return pair if observed.split_names <= set(pair) <= observed.own.keys() else None
+    names = [creation.name for creation in pair_of(observed.route, service, observed.versions)]
+    needed = [name for position, name in enumerate(names)
+              if position == 0 or name in observed.route.targets]
+    is_certain = observed.split_names <= set(names) and set(needed) <= observed.own.keys()
+    return rules.Pair(*needed) if is_certain else None
 
 
 def share_of(observed: Observed) -> str:
     """Return the share of the requests for the new pods, such as "1%", or "" if it is uncertain.
 
-    A split names the Service of the new pods last.
+    A split names the Service of the new pods last. Before the new pods have a Service, a rule of
+    the split names the Service and that of the old pods.
     """
     route, services = observed.route, observed.own
     shares = set()
@@ -150,4 +164,6 @@ def share_of(observed: Observed) -> str:
                    if rules.service_of(backend, route.namespace) in services]
         if len(weights) > 1 and sum(weights) > 0:
             shares.add(str(Share(weights[-1], sum(weights))))
+        elif sum(weights) > 0 and observed.base in rules.services_of([rule], route.namespace):
+            shares.add(str(NOTHING))
     return shares.pop() if len(shares) == 1 else ""

@@ -127,7 +127,8 @@ class Follower:
     def _versions(self, turn: Turn) -> Versions | None:
         """Return the versions of the pods; None if the labels do not distinguish two versions."""
         try:
-            return split_run.versions(self._flow, turn.request, self._real, turn.status)
+            return split_run.versions(self._flow, turn.request, self._real, turn.status,
+                                      needs_new=False)
         except RolloutError:
             return None
 

@@ -183,11 +183,14 @@ class Versions:
 
     key: str
     old: str
+    #: "" without new pods.
     new: str
     #: The old pods without the label.
     unlabeled: tuple[Pod, ...] = ()
     #: The labels of an old and of a new pod, with the label.
     labels: tuple[Json, ...] = ()
+    #: Whether an update is in progress.
+    is_updating: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,24 +301,24 @@ def manifest(route: Route, service: Service, key: str, value: str) -> Json:
             "spec": {**spec, "type": "ClusterIP", "selector": selector, "ports": service.ports}}
 
 
-def pair_of(route: Route, service: Service, versions: Versions) -> tuple[Create, Create]:
-    """Return the creations of the Services of the old and of the new pods."""
-    return (Create(manifest(route, service, versions.key, versions.old)),
-            Create(manifest(route, service, versions.key, versions.new)))
+def pair_of(route: Route, service: Service, versions: Versions) -> tuple[Create, ...]:
+    """Return the creations of the Services of the old and, if any exist, of the new pods."""
+    return tuple(Create(manifest(route, service, versions.key, value))
+                 for value in (versions.old, versions.new) if value)
 
 
-def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str,
-                  where: str) -> Versions:
+def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, where: str,
+                  needs_new: bool = True) -> Versions:
     """Return the versions of the pods; each pod comes with whether it is new.
 
     fallback is the value of the label for old pods without the label, or "". Raises RolloutError
-    if the label does not distinguish two versions.
+    if the label does not distinguish the versions.
     """
     sides: dict[bool, list[Pod]] = {False: [], True: []}
     for pod, is_new in pods:
         sides[is_new].append(pod)
     for is_new, title in ((False, "old"), (True, "new")):
-        if not sides[is_new]:
+        if not sides[is_new] and (needs_new or not is_new):
             raise RolloutError(f"there are no {title} pods, so that no requests can be split",
                                where=where, next_command="begin an update with pause_at, then "
                                "run the same task again")
@@ -323,10 +326,11 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str,
     old, new = (sorted({text(pod.labels, key) for pod in sides[is_new] if pod not in unlabeled}
                        | ({fallback} if unlabeled and not is_new else set()))
                 for is_new in (False, True))
-    if len(old) != 1 or len(new) != 1 or old == new or "" in old + new:
+    if len(old) != 1 or len(new) != bool(sides[True]) or old == new or "" in old + new:
         values = display_text(", ".join(old + new))
         raise RolloutError(f"the label {key} does not distinguish the old from the new pods",
                            where=where, why=f"its values are: {values or 'none'}",
                            next_command="finish or roll back one of the updates in progress")
-    samples = ({**sides[False][0].labels, key: old[0]}, {**sides[True][0].labels, key: new[0]})
-    return Versions(key, old[0], new[0], unlabeled, samples)
+    samples = tuple({**sides[is_new][0].labels, key: value}
+                    for is_new, values in ((False, old), (True, new)) for value in values)
+    return Versions(key, old[0], new[0] if new else "", unlabeled, samples)

@@ -5,7 +5,8 @@
 """Decide the next step of a traffic split from the observation alone. Pure.
 
 A rerun after a kill is the same as the next turn of the loop. Two Services select the old and the
-new pods; the rules of the route name both, with weights, and the Service with weight 0. Backends
+new pods; the rules of the route name both, with weights, and the Service with weight 0. A share of
+0% needs the Service of the old pods alone, so that a task can split before an update. Backends
 enter and leave the rules with weight 0, and the Gateways get time before and after (rules.py). A
 Service of a split is never changed: it is created before the route names it, and deleted after the
 route has stopped to name it.
@@ -66,14 +67,20 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     route = observed.route
     if route.is_deleting:
         raise RolloutError("the route is being deleted", where=route.where)
+    # | any | a role holds the requests, and an update is in progress | done |
+    if request.is_before_update and versions.is_updating:
+        return Done(f"an update of {request.name} is in progress, so that its requests are not "
+                    "held")
     service = service_of_split(request, observed, versions)
     creations = pair_of(route, service, versions)
-    pair = rules.Pair(*(creation.name for creation in creations))
     record = route.record
     # | any | the record is restoring, or another split has Services | restore first |
-    is_other = (record and record.is_restoring) or observed.split_names - set(pair)
+    is_other = ((record and record.is_restoring)
+                or observed.split_names - {creation.name for creation in creations})
     if is_other and (restoration := _restore(observed)):
         return restoration
+    creations = _needed(request, route, creations)
+    pair = rules.Pair(*(creation.name for creation in creations))
     plain = rules.restored(route.rules, service.name, route.namespace, observed.split_names, record)
     # | any | the API server does not store the share of `mirror` | error |
     divided = _divided(request, observed, plain, service.name, pair)
@@ -99,11 +106,22 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
                         after=dict(creation.manifest["spec"]["selector"]))
     _refuse_foreign(observed, creations)
     # | splitting | a Service has no ready endpoint | wait, at most `timeout` |
-    for name, title in zip(pair, ("old", "new")):
+    # Without requests, the new pods need no ready endpoint.
+    for name, title in zip(pair[:1] if request.holds else pair.names, ("old", "new")):
         if name not in observed.ready:
             return Wait(f"the Service {name} of the {title} pods has a ready endpoint",
                         is_condition=True)
     return _weigh(request, observed, record, Change(service.name, pair, plain, divided))
+
+
+def _needed(request: TrafficRequest, route: Route,
+            creations: tuple[Create, ...]) -> tuple[Create, ...]:
+    """Return the creations of the Services that the route has to name.
+
+    New pods without requests need no Service; a named Service stays.
+    """
+    return tuple(creation for position, creation in enumerate(creations)
+                 if position == 0 or not request.holds or creation.name in route.targets)
 
 
 def _divided(request: TrafficRequest, observed: Observed, plain: t.Sequence[Json], service: str,
@@ -137,22 +155,22 @@ class Change(t.NamedTuple):
 
 def _weigh(request: TrafficRequest, observed: Observed, record: Record,
            change: Change) -> Decision:
-    """Return the next step until the rules are the requested ones; both Services are ready."""
-    route, names = observed.route, {change.service, *change.pair}
+    """Return the next step until the rules are the requested ones; the Services are ready."""
+    route, names = observed.route, {change.service, *change.pair.names}
     target = dataclasses.replace(
         record, weights=rules.weights_of(change.plain, change.service, route.namespace),
         match=request.match)
-    if not rules.has_requests(route.rules, change.pair, route.namespace):
-        unweighted = rules.prepared(change.plain, change.service, route.namespace, change.pair)
-        # | splitting | the rules do not name both Services | name both Services with weight 0 |
-        if unweighted != list(route.rules):
-            return update_rules(route, target, unweighted, names)
+    # | splitting | the rules do not name each Service | name each Service with weight 0 |
+    unweighted = _unweighted(route, change)
+    if unweighted != list(route.rules):
+        return update_rules(route, target, unweighted, names)
+    if _has_first_requests(route, change):
         # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
         if not route.is_current:
             return GATEWAYS
         # | splitting | a Gateway refuses the rules | error |
         _refuse_problems(request, route)
-        # | splitting | the Gateways may not know the Services yet | wait |
+        # | splitting | the Gateways may not know a Service without requests yet | wait |
         if not observed.is_drained:
             return KNOWN
     # | splitting | the rules differ from the requested rules | write the rules and the record |
@@ -167,6 +185,23 @@ def _weigh(request: TrafficRequest, observed: Observed, record: Record,
     return Done(f"{request.share} of the requests for {change.service} go to the new pods of "
                 f"{request.name}{', and all that match' if request.match else ''}"
                 f"{f', and copies of {request.mirror}' if request.mirror else ''}")
+
+
+def _unweighted(route: Route, change: Change) -> list[Json]:
+    """Return the rules that name each Service, with the present weights."""
+    pair, namespace = change.pair, route.namespace
+    if not rules.is_backend(route.rules, pair.names, namespace):
+        return rules.prepared(change.plain, change.service, namespace, pair)
+    if set(pair.names) <= set(route.services):
+        return list(route.rules)
+    return rules.prepared(route.rules, change.service, namespace, pair)
+
+
+def _has_first_requests(route: Route, change: Change) -> bool:
+    """Return whether a Service of the split is about to get its first requests."""
+    return any(rules.has_requests(change.divided, (name,), route.namespace)
+               and not rules.has_requests(route.rules, (name,), route.namespace)
+               for name in change.pair.names)
 
 
 def update_rules(route: Route, record: Record, changed: t.Sequence[Json],

@@ -38,6 +38,8 @@ ARGUMENT_SPEC: Json = dict(
     state=dict(type="str", choices=[SPLIT, RESTORED], default=SPLIT),
     weight=dict(type="str"),
     mirror=dict(type="str"),
+    # Hidden, for the roles: change nothing if an update is in progress.
+    _before_update=dict(type="bool", default=False),
     match=dict(type="list", elements="dict", options=dict(
         headers=dict(type="list", elements="dict", options=_CONDITION),
         query_params=dict(type="list", elements="dict", options=_CONDITION))),
@@ -65,12 +67,19 @@ class TrafficRequest:
     match: tuple[Json, ...] = ()
     #: The share of the requests that are copied to the new pods, or None.
     mirror: Share | None = None
+    #: Whether the route stays as it is if an update is in progress.
+    is_before_update: bool = False
     #: Seconds to wait for ready endpoints, and for the Gateways.
     timeout: float = TIMEOUT
     #: The options of the task that a command repeats; None for a value that cannot be typed.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     #: The connection options of the task, for kubectl.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the new pods get no requests, so that they need no Service."""
+        return not (self.restores or self.share.new or self.match or self.mirror)
 
     @property
     def kubectl(self) -> str:
@@ -98,8 +107,8 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None]) -> Traff
         params.get("service") or "", restores,
         NO_SHARE if restores or weight in (None, "") else parse_share(weight),
         () if restores else match, None if restores else mirror,
-        duration("timeout", params["timeout"]), {**connection, **command_options(params)},
-        connection)
+        bool(params.get("_before_update")), duration("timeout", params["timeout"]),
+        {**connection, **command_options(params)}, connection)
 
 
 def command_options(params: Json) -> Json:

@@ -44,7 +44,12 @@ class Pair(t.NamedTuple):
     """The names of the Services of the old and of the new pods."""
 
     old: str
-    new: str
+    #: "" if the route needs no Service of the new pods.
+    new: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.old, self.new) if self.new else (self.old,)
 
 
 def service_of(backend: Json, namespace: str) -> str:
@@ -117,26 +122,36 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
             continue
         if match:
             result.append(_matching_rule(rule, {**backend, "name": pair.new, "weight": 1}, match))
-        divided = _with_weights(rule, backend, {
-            service: 0, pair.old: share.total - share.new, pair.new: share.new})
+        weights = {service: 0, pair.old: share.total - share.new,
+                   **({pair.new: share.new} if pair.new else {})}
+        divided = _with_weights(rule, backend, weights)
         result.append(_mirroring(divided, backend, pair.new, mirror) if mirror else divided)
     return result
 
 
 def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Json]:
-    """Return the rules with the Services of a pair as backends with weight 0."""
+    """Return the rules with the missing Services of a pair as backends with weight 0."""
     result = []
     for rule in rules:
         backend = _backend_of(rule, service, namespace)
-        result.append(rule if backend is None else _with_weights(
-            rule, backend, {service: _weight(backend), pair.old: 0, pair.new: 0}))
+        named = services_of([rule], namespace)
+        added = [{**backend, "name": name, "weight": 0} for name in pair.names
+                 if name not in named] if backend else []
+        result.append({**rule, "backendRefs": [
+            *({**item, "weight": _weight(item)} for item in objects(rule, "backendRefs")),
+            *added]} if added else rule)
     return result
+
+
+def is_backend(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
+    """Return whether one of the Services is a backend with a weight above 0."""
+    return any(_weight(backend) for rule in rules for backend in objects(rule, "backendRefs")
+               if service_of(backend, namespace) in names)
 
 
 def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
     """Return whether the rules send requests, or copies of requests, to one of the Services."""
-    return (any(_weight(backend) for rule in rules for backend in objects(rule, "backendRefs")
-                if service_of(backend, namespace) in names)
+    return (is_backend(rules, names, namespace)
             or any(name in names for name in mirrored_services(rules, namespace)))
 
 

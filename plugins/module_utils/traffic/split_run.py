@@ -136,14 +136,18 @@ class RealObjects:
             raise refused.as_error(f"namespace {self.request.namespace}") from refused
 
 
-def versions(flow: Flow, request: Request, gateway: KubernetesGateway,
-             status: RolloutStatus) -> Versions:
-    """Return the versions of the update in progress. Raises RolloutError without an update."""
-    if status.phase == "complete":
+def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: RolloutStatus,
+             needs_new: bool = True) -> Versions:
+    """Return the versions of the pods; without an update in progress, all pods are old.
+
+    Raises RolloutError if needs_new, and there are no new pods.
+    """
+    is_updating = status.phase != "complete"
+    if needs_new and not is_updating:
         raise RolloutError("no update is in progress, so that there are no old and new pods",
                            where=request.where,
                            next_command="begin an update with pause_at, then run the same task "
-                                        "again")
+                                        "again; before an update, give only weight=0%")
     pods: list[tuple[Pod, bool]] = []
     fallback = ""
     for holder in status.holders:
@@ -152,11 +156,14 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway,
                                "ControllerRevisions", where=request.where,
                                next_command="see docs/reference/permissions.md")
         controller = holder.controller
-        if holder.new_labels is None and flow.creates_successor:
+        is_old = holder.new_labels is None or not is_updating
+        if is_old and flow.creates_successor:
             # The pods of a controller that was never updated have no label of their version.
             fallback = digest([controller.uid, controller.template])
-        pods += [(pod, holder.is_new(pod.labels)) for pod in own_live_pods(gateway, controller)]
-    return find_versions(request.label_key, pods, fallback, request.where)
+        pods += [(pod, is_updating and holder.is_new(pod.labels))
+                 for pod in own_live_pods(gateway, controller)]
+    result = find_versions(request.label_key, pods, fallback, request.where, needs_new)
+    return dataclasses.replace(result, is_updating=is_updating)
 
 
 @dataclasses.dataclass

@@ -32,7 +32,7 @@ class Split(t.NamedTuple):
     route: Route
     service: Service
     #: The names of the Services of the split.
-    names: tuple[str, str]
+    names: tuple[str, ...]
     related: Related
 
     @property
@@ -59,8 +59,9 @@ def warnings(request: TrafficRequest, observed: Observed, related: Related) -> l
     if observed.versions is None:
         return []
     service = service_of_split(request, observed, observed.versions)
-    old, new = pair_of(observed.route, service, observed.versions)
-    split = Split(request, observed.route, service, (old.name, new.name), related)
+    names = tuple(creation.name
+                  for creation in pair_of(observed.route, service, observed.versions))
+    split = Split(request, observed.route, service, names, related)
     common = {"service": service.name, "route": f"{observed.route.kind} {observed.route.name}"}
     return [display_text(row.sentence.format(**{**common, **values}))
             for row in ROWS for values in row.find(split)]
@@ -84,9 +85,10 @@ def _meshes(split: Split) -> Values:
 
 def _policies(split: Split) -> Values:
     namespace = split.route.namespace
-    old, new = ({resource.kind for resource, _item in split.related.naming(
+    kinds = ({resource.kind for resource, _item in split.related.naming(
         name, namespace, Role.POLICY)} for name in split.names)
-    return [values for values in _naming(split, Role.POLICY) if values["kind"] not in old & new]
+    common = set.intersection(*kinds)
+    return [values for values in _naming(split, Role.POLICY) if values["kind"] not in common]
 
 
 def _naming(split: Split, role: Role) -> t.Iterator[dict[str, str]]:

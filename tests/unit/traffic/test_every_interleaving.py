@@ -13,7 +13,19 @@ import dataclasses
 import typing as t
 
 import pytest
-from traffic_objects import MATCHING, MIRRORING, RESTORED, SPLIT, World, backend, rule, run
+from traffic_objects import (
+    BEFORE,
+    HOLD,
+    MATCHING,
+    MIRRORING,
+    RESTORED,
+    SPLIT,
+    VERSIONS,
+    World,
+    backend,
+    rule,
+    run,
+)
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
@@ -100,7 +112,7 @@ class Explorer:
             for number, task in enumerate(tasks):
                 for changed, moved in task.moves(world):
                     stack.append((changed, (*tasks[:number], moved, *tasks[number + 1:]), edits))
-            for act in (World.become_ready, World.observe_route):
+            for act in (World.become_ready, World.observe_route, begin_update):
                 settled = world.copy()
                 act(settled)
                 stack.append((settled, tasks, edits))
@@ -109,6 +121,11 @@ class Explorer:
                 edited.put_rules([{**entry, **EDIT} for entry in edited.rules])
                 stack.append((edited, tasks, edits - 1))
         return len(self._states)
+
+
+def begin_update(world):
+    """Create new pods."""
+    world.versions = VERSIONS
 
 
 def check_ends(world, is_edited):
@@ -120,6 +137,7 @@ def check_ends(world, is_edited):
     assert world.annotation or set(world.named()) <= {"foo", "bar"}
     assert all(entry == {**entry, **edit} for entry in world.rules)
     world = world.copy()
+    begin_update(world)
     run(world, SPLIT)
     (divided,) = [entry for entry in world.rules if len(entry["backendRefs"]) == 3]
     assert [item["weight"] for item in divided["backendRefs"]] == [0, 99, 1]
@@ -153,8 +171,28 @@ def test_route_never_names_a_service_without_ready_pods(requests, deaths, edits,
     assert explorer.explore(World(*START)) >= states
 
 
-@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, RESTORED],
-                         ids=["split", "match", "mirror", "restored"])
+@pytest.mark.parametrize("requests, deaths, edits, max_writes, states", [
+    ((HOLD,), 2, 1, MAX_WRITES, 100),
+    ((HOLD, RESTORED), 0, 0, 9, 500),
+    ((HOLD, HOLD), 1, 0, MAX_WRITES, 100),
+], ids=["killed", "hold and restore", "two holds"])
+def test_requests_are_held_while_an_update_begins(requests, deaths, edits, max_writes, states):
+    explorer = Explorer(*requests, deaths=deaths, edits=edits, max_writes=max_writes)
+
+    assert explorer.explore(World(*START, versions=BEFORE)) >= states
+
+
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, HOLD, RESTORED],
+                         ids=["split", "match", "mirror", "hold", "restored"])
+def test_another_share_after_held_requests(request_):
+    world = World(*START, versions=BEFORE)
+    run(world, HOLD)
+    begin_update(world)
+    Explorer(request_, deaths=2).explore(world)
+
+
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, HOLD, RESTORED],
+                         ids=["split", "match", "mirror", "hold", "restored"])
 @pytest.mark.parametrize("first", [SPLIT, MATCHING, MIRRORING],
                          ids=["from split", "from match", "from mirror"])
 def test_restoration_and_another_share_after_a_split(first, request_):

@@ -9,7 +9,19 @@ import dataclasses
 
 import pytest
 from builders import UPDATE, rc
-from traffic_objects import KEY, LABELS, MATCHING, RESTORED, SPLIT, VERSIONS, World, parent, run
+from traffic_objects import (
+    BEFORE,
+    HOLD,
+    KEY,
+    LABELS,
+    MATCHING,
+    RESTORED,
+    SPLIT,
+    VERSIONS,
+    World,
+    parent,
+    run,
+)
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import (
     RolloutStatus,
@@ -49,7 +61,13 @@ def status(phase="paused", new=1, **fields):
 
 @pytest.mark.parametrize("request_, state, decision, goal", [
     (UPDATE, status("complete"), Done(""), Goal.RESTORED),
-    (PAUSE, status("complete"), STEP, Goal.RESTORED),
+    (PAUSE, status("complete"), STEP, Goal.ANY),
+    (PAUSE, status("complete", new=4), WAIT, Goal.ANY),
+    (PAUSE, status("complete"), None, Goal.ANY),
+    (PAUSE, status("complete"), Done(""), Goal.RESTORED),
+    (dataclasses.replace(PAUSE, pause_at=Size(4)), status("complete"), STEP, Goal.RESTORED),
+    (UPDATE, status("complete"), STEP, Goal.RESTORED),
+    (PAUSE, status("complete", is_past_return=True), Done(""), Goal.RESTORED),
     (BACK, status("complete"), STEP, Goal.RESTORED),
     (BACK, status("taking_over", is_past_return=True), STEP, Goal.RESTORED),
     (BACK, status(), STEP, Goal.OLD_ONLY),
@@ -93,6 +111,17 @@ def test_rollback_sets_weight_0_and_removes_the_matches(request_):
     assert followed(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
     run(world, RESTORED)
     assert world.rules == World().rules, "the record still has the weights"
+
+
+@pytest.mark.parametrize("versions", [VERSIONS, dataclasses.replace(BEFORE, is_updating=True)],
+                         ids=["new pods", "no new pods"])
+def test_rollback_keeps_held_requests(versions):
+    world = World(versions=BEFORE)
+    run(world, HOLD)
+    world.versions = versions
+    assert followed(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
+    assert share_of(world.observed(SPLIT)) == "0%"
+    assert followed(world, Goal.RESTORED).after.startswith("foo 1")
 
 
 def test_rollback_does_not_wait_for_the_new_pods():

@@ -11,6 +11,8 @@ import json
 import pytest
 from forged import HOSTILE, KEYS
 from traffic_objects import (
+    BEFORE,
+    HOLD,
     KEY,
     LABELS,
     MATCH,
@@ -109,6 +111,64 @@ def test_steps_of_a_split_and_of_its_restoration():
         ("restore", "ReplicationController")]
     assert world.rules == [rule(backend("foo", 3))] and world.annotation is None
     assert planned(world, RESTORED) == Done("edge has no traffic split")
+
+
+def test_steps_of_held_requests_and_of_the_next_share():
+    world = World(rule(backend("foo", 3)), versions=BEFORE)
+    steps = actions(world, HOLD)
+    (old,) = names_of(world)
+
+    assert steps == [
+        ("annotate", "ReplicationController"), ("annotate", "HTTPRoute"), ("create", "Service"),
+        f"the Service {old} of the old pods has a ready endpoint",
+        ("update", "HTTPRoute"), "each Gateway has observed the route", KNOWN.until,
+        ("update", "HTTPRoute"), "each Gateway has observed the route"]
+    assert weights(world) == {"foo": 0, old: 100}
+    assert planned(world, HOLD) == Done("0% of the requests for foo go to the new pods of foo")
+
+    world.versions = VERSIONS
+    assert isinstance(planned(world, HOLD), Done), "the new pods need no Service"
+    assert actions(world, SPLIT) == [
+        ("create", "Service"), f"the Service {names_of(world)[1]} of the new pods has a ready "
+        "endpoint", ("update", "HTTPRoute"), "each Gateway has observed the route", KNOWN.until,
+        ("update", "HTTPRoute"), "each Gateway has observed the route"]
+    assert actions(world, HOLD) == [("update", "HTTPRoute"), "each Gateway has observed the route"]
+    assert list(weights(world).values()) == [0, 100, 0]
+    assert actions(world, SPLIT)[0] == KNOWN.until, "the Gateways may not know the Service"
+    run(world, RESTORED)
+    assert world.rules == [rule(backend("foo", 3))] and names_of(world) == []
+
+
+def weights(world):
+    return {item["name"]: item["weight"] for item in world.rules[0]["backendRefs"]}
+
+
+def test_share_of_0_percent_does_not_wait_for_the_new_pods():
+    world = World()
+    run(world, SPLIT)
+    new = names_of(world)[1]
+    world.ready.discard(world.services[new]["metadata"]["uid"])
+    assert isinstance(planned(world, HOLD), Step)
+
+
+def test_hold_before_an_update_changes_nothing_during_an_update():
+    for first in ([], [SPLIT]):
+        world = World()
+        for request in first:
+            run(world, request)
+        decision = planned(world, dataclasses.replace(HOLD, is_before_update=True))
+        assert decision == Done("an update of foo is in progress, so that its requests are not "
+                                "held")
+
+
+def test_held_requests_of_an_earlier_version_are_restored_first():
+    world = World(versions=BEFORE)
+    run(world, HOLD)
+    world.versions = dataclasses.replace(BEFORE, old="bbb", labels=LABELS[1:])
+    assert actions(world.copy(), HOLD)[3] == ("restore", "HTTPRoute")
+    run(world, HOLD)
+    (old,) = names_of(world)
+    assert world.services[old]["spec"]["selector"][KEY] == "bbb"
 
 
 def test_mirror_is_added_changed_and_removed():
@@ -401,6 +461,17 @@ OLD, NEW = pod("a"), pod("b", is_new=True)
 def test_two_versions_are_required(pods, error):
     with pytest.raises(RolloutError, match=error):
         find_versions(KEY, pods, "", "the controller")
+
+
+@pytest.mark.parametrize("pods, error", [
+    ([], "there are no old pods"),
+    ([(OLD, False), (pod("c", labels={KEY: "ccc"}), False)], "does not distinguish"),
+])
+def test_one_version_is_required_before_an_update(pods, error):
+    assert find_versions(KEY, [(OLD, False)], "", "x", needs_new=False) == dataclasses.replace(
+        BEFORE, is_updating=True)
+    with pytest.raises(RolloutError, match=error):
+        find_versions(KEY, pods, "", "the controller", needs_new=False)
 
 
 def test_versions_of_pods_with_and_without_the_label():

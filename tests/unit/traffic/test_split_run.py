@@ -293,6 +293,18 @@ def test_versions_come_from_the_pods_of_the_controllers():
                            gateway(old, new), status(*holders))
 
 
+def test_all_pods_are_old_before_an_update():
+    primary = Controller.from_api(rc("foo"))
+    owned = pod("a", labels={"app": "foo"})._replace(owner=primary.uid)
+    before = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
+                                gateway(owned), status(Holder(primary, {}), phase="complete"),
+                                needs_new=False)
+    assert (before.new, before.unlabeled, before.is_updating) == ("", (owned,), False)
+    later = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
+                               gateway(owned), status(Holder(primary, None)), needs_new=False)
+    assert (later.old, later.is_updating) == (before.old, True)
+
+
 def test_update_and_readable_revisions_are_required():
     flow = types.SimpleNamespace(creates_successor=False)
     with pytest.raises(RolloutError, match="no update is in progress"):

@@ -78,6 +78,8 @@ class SplitCluster(CheckedCluster):
         #: Whether the Gateway observes changes of the route.
         self.is_observing = True
         self.requests = []
+        #: The only Service that may get requests, or "".
+        self.only = ""
 
     def copy(self):
         """Return an independent cluster in the same state."""
@@ -176,6 +178,7 @@ class SplitCluster(CheckedCluster):
             for item in entry["backendRefs"]:
                 if item["weight"]:
                     assert item["name"] in self.world.services, f"{item['name']} does not exist"
+                    assert self.only in ("", item["name"]), f"{item['name']} gets requests"
                     ready = self.endpoints(self.world.services[item["name"]])
                     assert any(ready), f"{item['name']} has a weight and no ready pod"
 
@@ -204,7 +207,8 @@ class SplitCluster(CheckedCluster):
 
         def subject():
             primary, observed, status = read_status(flow, request, self)
-            versions = None if restores else split_run.versions(flow, primary, self, status)
+            versions = None if restores else split_run.versions(
+                flow, primary, self, status, needs_new=not target.holds)
             return split_run.Subject(observed.primary, versions)
 
         split = split_run.SplitRun(target, split_run.RealObjects(target, self, subject), self.clock,
@@ -263,6 +267,23 @@ def paused(kind, splits=True):
     cluster = first(kind, splits).copy()
     assert cluster.weights == ([99, 1] if splits else None)
     assert cluster.annotation == ("HTTPRoute/edge" if splits else None)
+    return cluster
+
+
+@functools.cache
+def first_held(kind):
+    """Return a cluster whose requests are held; copy before use."""
+    cluster = SplitCluster(kind)
+    result = cluster.split("0%")
+    assert isinstance(result, dict), result
+    return cluster
+
+
+def held(kind):
+    """Return a cluster before an update, with requests for the Service of the old pods alone."""
+    cluster = first_held(kind).copy()
+    assert cluster.weights == [100] and cluster.annotation == "HTTPRoute/edge"
+    cluster.only = cluster.world.rules[0]["backendRefs"][1]["name"]
     return cluster
 
 
@@ -508,4 +529,79 @@ def test_task_that_does_not_wait_leaves_the_new_pods_without_requests():
     assert isinstance(result, dict) and cluster.weights == [100, 0]
     cluster.settle()
     assert isinstance(cluster.roll(**BACK), dict)
+    cluster.assert_plain()
+
+
+# Requests that are held before the update
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_held_requests_reach_no_new_pod_before_the_first_share(kind):
+    cluster = held(kind)
+    result = cluster.roll(**PAUSE)
+    assert isinstance(result, dict), result
+    assert result["msg"].endswith("; 0% of the requests of HTTPRoute/edge go to its new pods")
+    assert cluster.weights == [100] and not cluster.split("0%")["changed"]
+    cluster.only = ""
+    assert isinstance(cluster.split(), dict) and cluster.weights == [99, 1]
+    assert isinstance(cluster.roll(**RESUME), dict)
+    cluster.assert_plain()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_to_the_end_or_without_a_change_restores_held_requests(kind):
+    for params in (RESUME, {"image": "myimage:v1", "pause_at": "1"},
+                   {"image": "myimage:v2", "pause_at": "100%"}):
+        cluster = held(kind)
+        cluster.only = ""
+        assert isinstance(cluster.roll(**params), dict)
+        assert cluster.weights is None and cluster.annotation is None
+        if "v1" in params["image"]:
+            cluster.assert_plain()
+
+
+@pytest.mark.parametrize("after", MOMENTS)
+@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_that_was_killed_with_held_requests(kind, then, after):
+    """The new pods get no requests until another task restores the route."""
+    for number in range(1, MAX_WRITES):
+        cluster = held(kind)
+        if cluster.roll(death=(number, after), **PAUSE) is not None:
+            break
+        if then is BACK:
+            result = cluster.roll(**PAUSE)
+            assert isinstance(result, dict) and cluster.weights == [100]
+        cluster.only = ""
+        result = cluster.roll(**then)
+        assert isinstance(result, dict), result
+        cluster.assert_plain()
+    assert number > 1
+
+
+@pytest.mark.parametrize("after", MOMENTS)
+@pytest.mark.parametrize("then", [PAUSE, RESUME], ids=["pause", "resume"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_follows_a_hold_that_was_killed_at_any_write(kind, then, after):
+    for number in range(1, MAX_WRITES):
+        cluster = SplitCluster(kind)
+        if cluster.split("0%", death=(number, after)) is not None:
+            break
+        assert isinstance(cluster.roll(**then), dict)
+        if then is PAUSE:
+            assert isinstance(cluster.split(), dict) and cluster.weights == [99, 1]
+            assert isinstance(cluster.roll(**RESUME), dict)
+        cluster.assert_plain()
+    assert number > 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_failed_update_is_rolled_back_with_held_requests(kind):
+    cluster = held(kind)
+    settle, cluster.on_wait = cluster.on_wait, cluster.stall
+    error = cluster.roll(**PAUSE, progress_deadline="5")
+    assert isinstance(error, RolloutError) and cluster.weights == [100]
+    cluster.on_wait, cluster.only = settle, ""
+    result = cluster.roll(**BACK)
+    assert isinstance(result, dict) and result["steps"][0]["kind"] != "HTTPRoute"
     cluster.assert_plain()

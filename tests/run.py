@@ -75,6 +75,10 @@ GATEWAY_FILES = ("tests/gateway", "tests/cluster/contour", "plugins/module_utils
 EVENT_FILES = ("tests/events", "extensions/eda", "examples/rulebooks", "examples/monitoring",
                "playbooks/rollback.yml")
 
+#: Files that decide what happens next to Helm and Flux: the tests and programs, and the warnings.
+NEIGHBOUR_FILES = ("tests/neighbours", "tests/cluster/helm", "tests/cluster/kustomize-controller",
+                   "plugins/module_utils/explain/gitops.py")
+
 #: Pages of the documentation, and files that antsibull-docs reads.
 DOCS_FILES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "roles",
               "plugins/modules", "plugins/filter", "plugins/lookup", "plugins/doc_fragments",
@@ -230,6 +234,8 @@ TIERS = {
                             takes_one_processor=True),
     "versions": Tier([BUILD, "python tests/versions"], minutes=60),
     "events": Tier([BUILD, f"{PYTEST} -s tests/events"], missing=no_events, files=EVENT_FILES),
+    # The tests build the programs of other projects, and are SKIPPED if a build fails.
+    "neighbours": Tier([BUILD, f"{LONG} -s -rs tests/neighbours"], files=NEIGHBOUR_FILES),
     "node-sample": Tier(
         [BUILD_NODE, f"{LONG} tests/node"], missing=no_real_node, in_ci=False,
         files=NODE_FILES,
@@ -254,7 +260,7 @@ TIERS = {
 CHANGE = ("sanity-sample", "versions-sample", "lint", "workflows", "docs", "packaging",
           "molecule", "unit-sample", "browser", "integration-sample", "cluster", "demo",
           "faults-sample", "manifests-sample", "histories-sample", "releases-sample", "events",
-          "node-sample", "kind")
+          "neighbours", "node-sample", "kind")
 #: The tiers of `make test-all`: the full tier instead of each sample, requests through a Gateway,
 #: and mutants of the latest changes.
 ALL = (*(name.removesuffix("-sample") for name in CHANGE), "gateway", "mutation")

@@ -32,6 +32,8 @@ PACKAGES = {
     "kubectl-1.17": ("kubectl-1.17", "k8s.io/kubernetes/cmd/kubectl"),
     "k6": ("k6", "go.k6.io/k6"),
     "contour": ("contour", "github.com/projectcontour/contour/cmd/contour"),
+    "helm": ("helm", "helm.sh/helm/v4/cmd/helm"),
+    "kustomize-controller": ("kustomize-controller", "github.com/fluxcd/kustomize-controller"),
     "kind": ("kind", "sigs.k8s.io/kind"),
     "kubeadm": ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
 }
@@ -42,6 +44,8 @@ OPTIONAL = (
     "kubectl-1.17",
     "k6",
     "contour",
+    "helm",
+    "kustomize-controller",
     "kubelet",
     "kube-proxy",
     "web",
@@ -62,7 +66,7 @@ those of the newest version.
 
 OLDER = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
 
-MODULES = ("kubernetes", *OLDER, "kubectl-1.17", "web", "k6", "contour", "kind", "kubeadm")
+MODULES = tuple(dict.fromkeys(("kubernetes", *OLDER, *(module for module, _ in PACKAGES.values()))))
 """Go modules. The programs of a module share a folder, and a change of the module rebuilds all."""
 
 

@@ -1,0 +1,48 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Fixtures: a cluster for the session, a namespace for each test, and the neighbours' programs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import embedded
+import programs
+import pytest
+from external import external_kubeconfig
+from namespace import Namespace
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Provide the embedded cluster of this checkout.
+
+    With BATON_KEEP_CLUSTER=1, the cluster keeps running after the tests.
+    """
+    if external_kubeconfig():
+        pytest.skip("KUBECONFIG names the cluster, where the tests must not install definitions")
+    cluster = embedded.up(embedded.checkout_cluster_name("neighbours"))
+    with contextlib.nullcontext() if os.environ.get("BATON_KEEP_CLUSTER") else cluster:
+        yield cluster
+
+
+@pytest.fixture
+def namespace(cluster, request):
+    """Provide a namespace, and delete the namespace after the test."""
+    namespace = Namespace(cluster.kubeconfig, request.node.originalname)
+    yield namespace
+    namespace.delete()
+
+
+@pytest.fixture(scope="session")
+def helm_program():
+    """Provide the path of Helm."""
+    return programs.provide("helm")
+
+
+@pytest.fixture(scope="session")
+def flux_program():
+    """Provide the path of Flux's kustomize-controller."""
+    return programs.provide("kustomize-controller")

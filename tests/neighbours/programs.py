@@ -1,0 +1,79 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Programs of other projects, built from the Go modules in tests/cluster, and run by the tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import typing as t
+from pathlib import Path
+
+import binaries
+import go_toolchain
+from objects import cannot_run, eventually
+from workspace import HERE, ClusterError
+
+
+def provide(name: str) -> Path:
+    """Return the path of a program in binaries.PACKAGES, built if missing; skip the test with the
+    reason if the build fails.
+    """
+    try:
+        return binaries.provide([name])[name]
+    except ClusterError as error:
+        cannot_run(f"NEEDS {name}: {error}")
+
+
+def version(program: str) -> str:
+    """Return the version of a program's module in its go.mod, such as "v4.3.1"."""
+    folder, package = binaries.PACKAGES[program]
+    modules = re.findall(r"^\s*(\S+) (v\S+)", (HERE / folder / "go.mod").read_text("utf-8"),
+                         re.MULTILINE)
+    (required,) = (number for module, number in modules
+                   if package == module or package.startswith(f"{module}/"))
+    return required
+
+
+def module_folder(module: str) -> Path:
+    """Return the folder of MODULE@VERSION in Go's module cache, downloaded if missing; skip the
+    test with the reason if the download fails.
+    """
+    command = [str(go_toolchain.find_go()), "mod", "download", "-json", module]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600,
+                          env=binaries.environment())
+    if done.returncode:
+        cannot_run(f"NEEDS {module}: {json.loads(done.stdout or '{}').get('Error', done.stderr)}")
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def free_port() -> int:
+    """Return a port of this machine that no program listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(command: t.Sequence[str], log: Path, environment: t.Mapping[str, str],
+            is_ready: t.Callable[[], bool]) -> t.Iterator[subprocess.Popen[bytes]]:
+    """Run a program until the end of the block, and wait until it is ready; its output goes to the
+    log, which a failing test shows.
+    """
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=dict(environment))
+
+    def is_up() -> bool:
+        assert process.poll() is None, log.read_text(errors="replace")
+        return is_ready()
+
+    try:
+        eventually(is_up, Path(command[0]).name, seconds=120)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+        print(log.read_text(errors="replace")[-20000:])

@@ -65,6 +65,9 @@ SITES: dict[str, str] = {
     "explain/preflight_warnings.py::_quotas": WARNS,
     "explain/preflight_warnings.py::_services": WARNS,
     "flows/autoscaler.py::_cannot_restore": WARNS,
+    "flows/argo_rollouts.py::argo": PART,
+    "flows/argo_rollouts.py::": "not executed here: needs Argo Rollouts; "
+                                "tests/neighbours/test_argo_rollouts.py executes the commands",
     "flows/server_driven/planner.py::_another_update": "test_another_update_is_rolled_back",
     "flows/commands.py::finish": "test_update_of_another_client_is_completed",
     "flows/commands.py::resume_and_rollback": "test_another_update_is_rolled_back",
@@ -159,12 +162,13 @@ SITES: dict[str, str] = {
 }
 #: First words of commands. A line with such words must be one of the error's commands, so that a
 #: result has each command as data.
-FIRST_WORDS = ("ansible localhost", "kubectl -n", "oc -n", "kubectl --context")
+FIRST_WORDS = ("ansible localhost", "kubectl -n", "oc -n", "kubectl --context", "kubectl argo")
 #: Verbs of each program, which follow the flags for the connection and the namespace.
 VERBS = {
     "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch",
                 "rollout", "scale", "set",
                 "taint", "uncordon"},
+    "argo rollouts": {"restart", "set", "undo"},  # a plugin of kubectl
     "oc": {"rollout"},
 }
 
@@ -215,6 +219,8 @@ def check(line: str) -> None:
         for kind in fleet.kinds if fleet else (options.get("kind"),):
             parse_request({**options, "name": options.get("name") or "any", "kind": kind})
     elif program:
+        if words[:2] == ["argo", "rollouts"]:
+            program, words = " ".join(words[:2]), words[2:]
         flags = ("--context=", "--kubeconfig=", "--server=")
         words = [word for word in words if not word.startswith(flags)]
         verb = words[2] if words[0] == "-n" else words[0]

@@ -135,6 +135,26 @@ def autoscaler_scenario(namespace) -> Use:
     return use
 
 
+def argo_rollouts_scenario(namespace) -> Use:
+    """Return the scenario of a Deployment whose template a Rollout uses."""
+    make(namespace, "Deployment")
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    with contextlib.suppress(ApiException):  # already exists
+        namespace.call("POST", gateway_api.DEFINITIONS, {
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "rollouts.argoproj.io"},
+            "spec": {"group": "argoproj.io", "scope": "Namespaced",
+                     "names": {"plural": "rollouts", "kind": "Rollout", "singular": "rollout"},
+                     "versions": [{"name": "v1alpha1", "served": True, "storage": True,
+                                   "schema": schema}]}})
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
+    eventually(lambda: create_if_served(
+        namespace, f"/apis/argoproj.io/v1alpha1/namespaces/{namespace.name}/rollouts",
+        {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web"},
+         "spec": {"workloadRef": reference}}), "the kind Rollout")
+    return lambda user: summary(user.update("Deployment"))
+
+
 def soak_scenario(namespace) -> Use:
     make(namespace, "Deployment")
     return lambda user: summary(user.update("Deployment", soak="1"))
@@ -315,11 +335,16 @@ def traffic_warnings_scenario(namespace) -> Use:
 def create_naming(namespace, resource: Resource) -> bool:
     """Create an object that names the Service; return False if the kind is not served yet."""
     version = f"{resource.group}/{gateway_api.served_version(resource)}"
-    path = f"/apis/{version}/namespaces/{namespace.name}/{resource.resource}"
+    return create_if_served(
+        namespace, f"/apis/{version}/namespaces/{namespace.name}/{resource.resource}",
+        {"apiVersion": version, "kind": resource.kind, "metadata": {"name": "other"},
+         "spec": NAMING[resource.kind]})
+
+
+def create_if_served(namespace, path: str, body: Json) -> bool:
+    """Create an object; return False if the kind is not served yet."""
     try:
-        namespace.call("POST", path, {"apiVersion": version, "kind": resource.kind,
-                                      "metadata": {"name": "other"},
-                                      "spec": NAMING[resource.kind]})
+        namespace.call("POST", path, body)
     except ApiException as error:
         if error.status != 404:
             raise
@@ -336,6 +361,7 @@ SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
     "fleet": ("history", fleet_scenario),
     "history": ("update-replicationcontroller", history_scenario),
     "autoscaler": ("update-deployment", autoscaler_scenario),
+    "argo-rollouts": ("update-deployment", argo_rollouts_scenario),
     "soak": ("update-deployment", soak_scenario),
     "roll-on": ("update-deployment", roll_on_scenario),
     "causes": ("update-deployment", causes_scenario),

@@ -13,7 +13,11 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import permissions
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows import roll_on, soak
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import (
+    argo_rollouts,
+    roll_on,
+    soak,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Rule
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import (
@@ -165,6 +169,9 @@ def features() -> list[Feature]:
         Feature("autoscaler", "Freeze a HorizontalPodAutoscaler during the update.",
                 (("autoscaling", "horizontalpodautoscalers", ("list", "patch")),),
                 is_whole=False),
+        Feature("argo-rollouts",
+                "Refuse an object whose template a Rollout of Argo Rollouts uses.",
+                (argo_rollouts.RULE,), is_whole=False),
         Feature("soak", "Watch the new pods (soak).",
                 (*soak.NEEDS, *soak.OPTIONAL_PERMISSIONS), is_whole=False),
         Feature("roll-on", "Replace the pods when the data that they read has changed (roll_on).",

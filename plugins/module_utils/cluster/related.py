@@ -27,6 +27,7 @@ GROUPS = {
     "httproutes": "/apis/gateway.networking.k8s.io/v1",
     "grpcroutes": "/apis/gateway.networking.k8s.io/v1",
     "endpointslices": "/apis/discovery.k8s.io/v1",
+    "rollouts": "/apis/argoproj.io/v1alpha1",
     **{kind.resource: f"/apis/{kind.api_version}" if kind.group else "/api/v1" for kind in Kind},
 }
 

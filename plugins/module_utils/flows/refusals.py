@@ -10,12 +10,13 @@ import shlex
 import typing as t
 
 from ..model.errors import RolloutError, list_alternatives
-from ..model.fields import pairs
+from ..model.fields import Json, pairs
 from ..model.kinds import State
 from ..model.object_meta import MAX_ANNOTATIONS_SIZE, Revision
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.template import image_names, images_of
+from . import argo_rollouts
 from .commands import advise_rerun
 
 #: Finalizers of a deletion with --cascade=foreground or --cascade=orphan
@@ -23,11 +24,13 @@ from .commands import advise_rerun
 GARBAGE_COLLECTOR = {"foregroundDeletion", "orphan"}
 
 
-def refuse_owned(request: Request, primary: Controller) -> None:
+def refuse_owned(request: Request, primary: Controller, desired: Json | None) -> None:
     """Raise RolloutError if another object controls the primary."""
     if primary.owner:
         raise RolloutError(f"it is controlled by {primary.owner}, which would undo every step",
-                           where=request.where, next_command=f"update {primary.owner} instead")
+                           where=request.where,
+                           next_command=argo_rollouts.owner_commands(request, primary, desired)
+                           or f"update {primary.owner} instead")
 
 
 def refuse_deleting(request: Request, controller: Controller, then: str = "") -> None:

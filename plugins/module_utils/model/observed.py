@@ -39,6 +39,8 @@ class Controller:
     managers: frozenset[str]
     #: The controller of this object, such as "Deployment/foo", which would undo every step; or "".
     owner: str
+    #: The API group of the controller of this object, or "".
+    owner_group: str
     #: The uid of the controller of this object, or "".
     owner_uid: str
     #: Whether the object has a deletionTimestamp.
@@ -48,11 +50,8 @@ class Controller:
     selector: Json
     #: Whether the selector has matchExpressions.
     has_expressions: bool
-    #: spec.replicas.
     replicas: int
-    #: spec.minReadySeconds.
     min_ready_seconds: int
-    #: metadata.generation.
     generation: int
     #: Whether the status is up to date (status.observedGeneration).
     is_observed: bool
@@ -81,6 +80,7 @@ class Controller:
             managers=frozenset(
                 text(entry, "manager") for entry in objects(metadata, "managedFields")),
             owner=display_text(f"{owners[0]['kind']}/{owners[0]['name']}") if owners else "",
+            owner_group=owners[0].get("apiVersion", "").rpartition("/")[0] if owners else "",
             owner_uid=owners[0].get("uid", "") if owners else "",
             is_deleting=bool(metadata.get("deletionTimestamp")),
             finalizers=tuple(display_text(finalizer) for finalizer in values(metadata, "finalizers")

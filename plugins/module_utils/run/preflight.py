@@ -14,7 +14,7 @@ import functools
 import typing as t
 
 from ..cluster.gateway import Gateway, prefetch
-from ..flows import roll_on, soak
+from ..flows import argo_rollouts, roll_on, soak
 from ..flows.flow import Flow, Memory
 from ..model.fields import Json
 from ..model.observed import Observed
@@ -25,6 +25,7 @@ from . import image_drift
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "autoscalers": "horizontalpodautoscalers", "quotas": "resourcequotas",
              "nodes": "nodes"}
+ROLLOUTS = "rollouts"
 #: Fields with objects that the planner uses. A previous holder of the Lease may have written these
 #: objects, so they are read only after the Lease is acquired.
 REQUIRED_BY_STEPS = ("budgets", "autoscalers")
@@ -48,6 +49,8 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
         responses["refusal"] = prefetch(
             gateway, functools.partial(gateway.refuse_hand_over, source))
     rules = gateway.rules()
+    if _may_find_rollouts(request, observed, rules):
+        responses[ROLLOUTS] = prefetch(gateway, functools.partial(gateway.objects, ROLLOUTS))
     if rules is None:
         return responses
     has_soak = soak.is_requested(request)
@@ -60,6 +63,15 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
         memory.warnings.append("the soak does not compare warnings of new and old pods, which are "
                                f"Events: not allowed: {missing}")
     return responses
+
+
+def _may_find_rollouts(request: Request, observed: Observed,
+                       rules: t.Sequence[Json] | None) -> bool:
+    """Return whether to list the Rollouts of Argo Rollouts; rules is None if unknown."""
+    from ..explain import permissions
+
+    return (argo_rollouts.may_be_referenced(request) and not observed.in_progress
+            and not (rules is not None and permissions.missing(rules, [argo_rollouts.RULE])))
 
 
 def request_related(
@@ -107,6 +119,7 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
         field: response() for field, response in responses.items()}
     memory.budgets, memory.autoscalers = values["budgets"], values["autoscalers"]
     values.pop("refusal", None)
+    argo_rollouts.refuse_referenced(request, observed, values.pop(ROLLOUTS, None))
     if "revisions" in values:
         memory.revisions = values.pop("revisions")
     related = RelatedObjects(**values) if "services" in values else None

@@ -42,7 +42,8 @@ def test_controller_with_minimal_fields():
     assert Controller.from_api(item) == Controller(
         kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="", resource_version="", created="",
         labels={}, annotations={},
-        managers=frozenset(), owner="", owner_uid="", is_deleting=False, finalizers=(),
+        managers=frozenset(), owner="", owner_group="", owner_uid="", is_deleting=False,
+        finalizers=(),
         template={"spec": {"containers": []}}, selector={}, has_expressions=False,
         replicas=1, min_ready_seconds=0, generation=1, is_observed=False, current=0,
         ready=0, available=0, failure="")
@@ -60,7 +61,7 @@ def test_controller_with_all_fields():
         created="2026-11-21T10:00:00Z",
         labels={"app": "foo"}, annotations={"note": "x"},
         managers=frozenset({"helm", "kubectl", ""}), owner="",
-        owner_uid="", is_deleting=False, finalizers=(),
+        owner_group="", owner_uid="", is_deleting=False, finalizers=(),
         template=rc()["spec"]["template"], selector={"app": "foo"}, has_expressions=False,
         replicas=4, min_ready_seconds=5, generation=1, is_observed=True, current=3, ready=2,
         available=2, failure="")

@@ -61,7 +61,7 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
     """
     primary, successor = observed.primary, observed.successor
     if primary:
-        refuse_owned(request, primary)
+        refuse_owned(request, primary, observed.desired)
         if primary.is_deleting and successor and successor.partner_uid == primary.uid:
             if request.undoes:
                 refuse_deleting(request, primary, refusals.finish_command(request, successor))

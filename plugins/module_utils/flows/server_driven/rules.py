@@ -147,7 +147,7 @@ class Rules(t.Generic[ObservedT]):
 
     def refuse(self) -> None:
         """Raise RolloutError for a terminating controller, or a controller with an owner."""
-        refusals.refuse_owned(self.request, self.primary)
+        refusals.refuse_owned(self.request, self.primary, self.observed.desired)
         refusals.refuse_deleting(self.request, self.primary)
 
     def refuse_paused(self) -> None:

@@ -1,0 +1,124 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Refuse a controller that a Rollout of Argo Rollouts owns, or uses as its template. No I/O.
+
+A Rollout owns ReplicaSets, and undoes a change of their size. With spec.workloadRef, a Rollout has
+the template of a Deployment or ReplicaSet, and updates pods of its own after each change of the
+template; with scaleDown, Argo Rollouts also scales the Deployment to 0.
+"""
+
+from __future__ import annotations
+
+import shlex
+import typing as t
+
+from ..model.errors import RolloutError
+from ..model.fields import Json, mapping, text
+from ..model.identity import is_name
+from ..model.kinds import Kind
+from ..model.observed import Controller, Observed
+from ..model.request import Request
+from ..model.template import images_of
+from .flow import Rule
+
+#: API group of Rollouts.
+GROUP = "argoproj.io"
+#: Permission to find the Rollouts that use a template.
+RULE: Rule = (GROUP, "rollouts", ("list",))
+#: The kinds that an update may change, and that spec.workloadRef may name (infoByGroupKind in
+#: rollout/templateref.go).
+_REFERENCED = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
+
+
+class _Update(t.NamedTuple):
+    """A refused update."""
+
+    request: Request
+    #: The name of the Rollout.
+    rollout: str
+    #: The requested images that differ from those of the controller, by container.
+    images: t.Mapping[str, str]
+    #: The object whose template the Rollout has: "rollouts.argoproj.io NAME" or "deployment NAME".
+    template: str
+
+    @property
+    def argo(self) -> str:
+        """The beginning of a command of the plugin kubectl-argo-rollouts."""
+        return f"kubectl argo rollouts{self.request.kubectl.removeprefix('kubectl')}"
+
+
+class Row(t.NamedTuple):
+    """A row of the table: the next command after a refusal."""
+
+    #: The condition, as in the documentation.
+    condition: str
+    #: The command, as in the documentation.
+    example: str
+    applies: t.Callable[[_Update], bool]
+    commands: t.Callable[[_Update], list[str]]
+
+
+#: The next command; the first row that applies decides.
+ROWS = (
+    Row("`state: restarted`", "`kubectl argo rollouts restart ROLLOUT`",
+        lambda update: update.request.state.restarts,
+        lambda update: [f"{update.argo} restart {update.rollout}"]),
+    Row("`state: rolled_back`", "`kubectl argo rollouts undo ROLLOUT`",
+        lambda update: update.request.state.undoes,
+        lambda update: [f"{update.argo} undo {update.rollout}"]),
+    Row("another image", "`kubectl argo rollouts set image ROLLOUT CONTAINER=IMAGE`",
+        lambda update: bool(update.images),
+        lambda update: [f"{update.argo} set image {update.rollout} "
+                        f"{shlex.quote(f'{container}={image}')}"
+                        for container, image in sorted(update.images.items())]),
+    Row("another change of the template",
+        "`kubectl edit rollouts.argoproj.io ROLLOUT`; with `workloadRef`, "
+        "`kubectl edit deployment NAME`",
+        lambda _update: True,
+        lambda update: [f"{update.request.kubectl} edit {update.template}"]),
+)
+
+
+def owner_commands(request: Request, primary: Controller, desired: Json | None) -> tuple[str, ...]:
+    """Return the next commands for a controller that a Rollout owns; () for another owner."""
+    kind, _, name = primary.owner.partition("/")
+    if primary.owner_group != GROUP or kind != "Rollout" or not is_name(name):
+        return ()
+    return _commands(request, primary, name, desired, f"rollouts.{GROUP} {name}")
+
+
+def may_be_referenced(request: Request) -> bool:
+    """Return whether a Rollout may use the template of the controller."""
+    return request.kind in _REFERENCED
+
+
+def refuse_referenced(request: Request, observed: Observed,
+                      rollouts: t.Iterable[Json] | None) -> None:
+    """Raise RolloutError if a Rollout uses the template of the primary."""
+    primary = observed.primary
+    if primary is None or observed.in_progress:
+        return
+    names = [text(mapping(rollout, "metadata"), "name") for rollout in rollouts or ()
+             if _uses_template(rollout, primary)]
+    for name in filter(is_name, names):
+        raise RolloutError(
+            f"Rollout/{name} of Argo Rollouts uses its template (spec.workloadRef), and would "
+            "start an update of its own", where=request.where,
+            next_command=_commands(request, primary, name, observed.desired,
+                                   f"{primary.kind.short} {primary.name}"))
+
+
+def _uses_template(rollout: Json, primary: Controller) -> bool:
+    reference = mapping(rollout, "spec", "workloadRef")
+    return (text(reference, "kind") == primary.kind and text(reference, "name") == primary.name
+            and text(reference, "apiVersion").rpartition("/")[0] == primary.kind.group)
+
+
+def _commands(request: Request, primary: Controller, rollout: str, desired: Json | None,
+              template: str) -> tuple[str, ...]:
+    images = {container: image for container, image in images_of(desired).items()
+              if primary.images.get(container) != image} if desired else {}
+    update = _Update(request, rollout, images, template)
+    return tuple(next(row.commands(update) for row in ROWS if row.applies(update)))

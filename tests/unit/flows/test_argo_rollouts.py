@@ -1,0 +1,156 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Refuse controllers that a Rollout of Argo Rollouts owns, or uses as its template."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from every_kind import Cluster, update_request
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import argo_rollouts
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import shell
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "compared.md"
+KINDS = ("Deployment", "ReplicaSet")
+#: Options of a task, with the command of Argo Rollouts.
+TASKS = [
+    ({"image": "myimage:v2"}, "kubectl argo rollouts -n shop set image web web=myimage:v2"),
+    ({"state": "restarted", "image": None}, "kubectl argo rollouts -n shop restart web"),
+    ({"state": "rolled_back", "image": None}, "kubectl argo rollouts -n shop undo web"),
+]
+
+
+class ClusterWithRollouts(Cluster):
+    """Cluster where the user may list Rollouts, or not."""
+
+    def __init__(self, kind, *rollouts, verbs=("list",), reference=None):
+        super().__init__(kind)
+        reference = {"apiVersion": "apps/v1", "kind": kind, "name": "foo", **(reference or {})}
+        self.rollouts = list(rollouts) or [
+            {"metadata": {"name": "web", "uid": "1"}, "spec": {"workloadRef": reference}}]
+        self.granted, self.lists = verbs, 0
+
+    def rules(self):
+        return [{"apiGroups": ["", "apps", "coordination.k8s.io"], "resources": ["*"],
+                 "verbs": ["*"]},
+                {"apiGroups": ["argoproj.io"], "resources": ["rollouts"], "verbs": self.granted}]
+
+    def objects(self, resource):
+        if resource != "rollouts":
+            return super().objects(resource)
+        self.lists += 1
+        return self.rollouts
+
+    def own(self, group="argoproj.io", name="web"):
+        """Set the owner of foo."""
+        self.cluster.items["foo"]["metadata"]["ownerReferences"] = [
+            {"apiVersion": f"{group}/v1alpha1", "kind": "Rollout", "name": name, "uid": "1",
+             "controller": True}]
+
+
+def request_of(kind, **options):
+    return update_request(kind, namespace="shop", **{"image": "myimage:v2", **options})
+
+
+@pytest.mark.parametrize("options, command", TASKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_referenced_template_is_refused_before_the_first_change(kind, options, command):
+    cluster = ClusterWithRollouts(kind)
+    if options.get("state") == "rolled_back":
+        options = {**options, "to_revision": 1}
+        cluster = ClusterWithRollouts(kind, {"metadata": {"name": "other"}, "spec": {}})
+        cluster.run(request_of(kind))
+        cluster.rollouts = ClusterWithRollouts(kind).rollouts
+
+    with pytest.raises(RolloutError) as refused:
+        cluster.run(request_of(kind, **options))
+
+    assert refused.value.what == ("Rollout/web of Argo Rollouts uses its template "
+                                  "(spec.workloadRef), and would start an update of its own")
+    assert refused.value.next_command == command and shell.is_command(command)
+    assert not refused.value.progress["changed"]
+
+
+@pytest.mark.parametrize("options, command", TASKS)
+def test_owner_is_named_with_the_command(options, command):
+    cluster = ClusterWithRollouts("ReplicaSet")
+    cluster.own()
+
+    with pytest.raises(RolloutError) as refused:
+        cluster.run(request_of("ReplicaSet", **options))
+
+    assert refused.value.what == "it is controlled by Rollout/web, which would undo every step"
+    assert refused.value.next_command == command
+
+
+@pytest.mark.parametrize("group, name", [("rollouts.kruise.io", "web"),
+                                         ("argoproj.io", "web; touch x")])
+def test_no_command_for_a_rollout_of_another_group_or_an_invalid_name(group, name):
+    cluster = ClusterWithRollouts("ReplicaSet")
+    cluster.own(group, name)
+
+    with pytest.raises(RolloutError) as refused:
+        cluster.run(request_of("ReplicaSet"))
+
+    assert refused.value.next_command.startswith("update Rollout/web")
+
+
+@pytest.mark.parametrize("kind, template", [("Deployment", "deployment foo"),
+                                            ("ReplicaSet", "rs foo")])
+def test_a_change_without_another_image_is_an_edit(kind, template):
+    request = request_of(kind, roll_on=["configmap/shop"], image=None)
+    cluster = ClusterWithRollouts(kind)
+    cluster.config_object = lambda kind, name: {
+        "kind": kind, "metadata": {"name": name, "uid": "1"}, "data": {}}
+    cluster.cluster.items["foo"]["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [
+        {"configMapRef": {"name": "shop"}}]
+
+    with pytest.raises(RolloutError) as refused:
+        cluster.run(request)
+
+    assert refused.value.next_command == f"kubectl -n shop edit {template}"
+
+
+@pytest.mark.parametrize("kind, reference", [
+    ("Deployment", {"name": "bar"}), ("Deployment", {"kind": "ReplicaSet"}),
+    ("Deployment", {"apiVersion": "example.com/v1"}), ("StatefulSet", {}),
+    ("ReplicationController", {"apiVersion": "v1"})])
+def test_other_objects_are_updated(kind, reference):
+    cluster = ClusterWithRollouts(kind, reference=reference)
+
+    assert cluster.run(request_of(kind))["changed"]
+    assert cluster.lists == (kind == "Deployment")
+
+
+def test_without_permission_the_object_is_updated_without_a_request():
+    cluster = ClusterWithRollouts("Deployment", verbs=("get",))
+
+    assert cluster.run(request_of("Deployment"))["changed"] and cluster.lists == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"state": "rolled_back", "image": None}])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_update_in_progress_is_finished_or_rolled_back(kind, options):
+    cluster = ClusterWithRollouts(kind, {"metadata": {"name": "other"}, "spec": {}})
+    cluster.run(request_of(kind, pause_at=1))
+    cluster.rollouts = ClusterWithRollouts(kind).rollouts
+
+    assert cluster.run(request_of(kind, **options))["rollout"]["phase"] == "complete"
+
+
+def test_check_mode_refuses_too():
+    with pytest.raises(RolloutError, match="Rollout/web of Argo Rollouts"):
+        ClusterWithRollouts("Deployment").check_mode(request_of("Deployment"))
+
+
+def test_documentation_has_the_table():
+    section = PAGE.read_text("utf-8").partition("## Objects of Argo Rollouts\n")[2]
+    lines = re.findall(r"^\|(.*)\|$", section.partition("\n## ")[0], re.MULTILINE)
+    documented = [tuple(cell.strip() for cell in line.split(" | ")) for line in lines]
+
+    assert documented[2:] == [(row.condition, row.example) for row in argo_rollouts.ROWS]

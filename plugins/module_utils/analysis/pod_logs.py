@@ -19,7 +19,8 @@ import time
 import typing as t
 from urllib.parse import urlencode
 
-from ..cluster.http import RETRIED, Http, Refused, ResponseTooLarge, Unreachable, quoted
+from ..cluster.http import Http, ResponseTooLarge, Unreachable, quoted
+from ..cluster.refused import RETRIED, Refused
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from .log_lines import Log, LogLines, log_readings, parse_lines, readable_logs

@@ -20,7 +20,8 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 from ..cluster import secrets as masking
 from ..cluster.connection import USER_AGENT
-from ..cluster.http import CONNECT_TIMEOUT, RETRIED, innermost_reason, read_body
+from ..cluster.http import CONNECT_TIMEOUT, innermost_reason, read_body
+from ..cluster.refused import RETRIED
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, pairs, text, values
 from ..model.options import duration

@@ -14,8 +14,9 @@ from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.observed import Controller
 from ..model.server_driven import parse
-from .http import Http, Refused
+from .http import Http
 from .informer import Informer
+from .refused import Refused
 
 
 class _Stored(t.NamedTuple):

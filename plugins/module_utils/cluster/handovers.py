@@ -20,13 +20,12 @@ from .http import (
     JSON_PATCH,
     METADATA,
     OBJECT_METADATA,
-    RETRIED,
     Namespaced,
     OutcomeUnknown,
-    Refused,
     label_selector,
     quoted,
 )
+from .refused import RETRIED, Refused
 
 #: Maximum number of connections of a handover, and the number of pods for which another connection
 #: saves more time than its handshake costs.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Send requests to the API server, retry them if a retry is safe, and interpret its refusals.
+"""Send requests to the API server, and retry them if a retry is safe.
 
 The exceptions of this file stay inside the package: a write with a failed precondition returns
 False, so that the driver observes and plans again, and any other refusal becomes a RolloutError.
@@ -22,11 +22,10 @@ import time
 import typing as t
 from urllib.parse import quote, urlencode
 
-from ..flows.handover import CLOSED, PRIORITY
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, text
-from ..model.steps import Create, Delete, Patch, Write
 from .connection import Connection
+from .refused import RETRIED, Refused
 
 #: Timeouts in seconds: for a connection, and between two reads of a response.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
@@ -61,67 +60,8 @@ METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 OBJECT_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 #: Media type for the columns of kubectl get.
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
-#: HTTP statuses of temporary problems.
-RETRIED = {408, 429, 500, 502, 503, 504}
 
 Result = t.TypeVar("Result")
-
-
-class Refused(Exception):
-    """A refusal of the API server: the HTTP status and the Status object."""
-
-    def __init__(self, server: str, method: str, path: str, status: int, body: bytes) -> None:
-        try:
-            content = json.loads(body)
-            is_status = isinstance(content, dict) and content.get("kind") == "Status"
-            self.details = content if is_status else {}
-        except ValueError:
-            self.details = {}
-        self.server, self.status = server, status
-        self.request = f"{method} {path.partition('?')[0]}"
-        message = text(self.details, "message") or body[:256].decode(errors="replace")
-        self.reason = display_text(message) or f"status {status}"
-        super().__init__(self.reason)
-
-    def is_stale(self, write: Write) -> bool:
-        """Return whether a precondition of the write failed: the object was changed or deleted.
-
-        Status 422 has three meanings: a "test" operation of a JSON patch failed, the manifest is
-        invalid, or a webhook denied the request. Only an invalid manifest has causes, and only the
-        message of a denial contains "denied the request".
-        """
-        if self.status == 422:
-            causes = (self.details.get("details") or {}).get("causes")
-            is_permanent = causes or "denied the request" in self.reason
-            return isinstance(write, Patch) and not is_permanent
-        return self.status == 409 or (self.status == 404 and not isinstance(write, Create))
-
-    def as_error(self, where: str, what: str = "", next_command: str | t.Iterable[str] = "",
-                 write: Write | None = None) -> RolloutError:
-        """Return the error for the user.
-
-        what or write describe the failure; by default, the error shows method and path.
-        """
-        if self.status == 401:
-            return RolloutError("the API server does not accept the credentials (401)",
-                                where=self.server, why=self.reason,
-                                next_command="renew the token, or check api_key and kubeconfig")
-        # Status 403 is not only RBAC: admission (a policy, a webhook, a quota) may deny a write.
-        goes_through_admission = write or what
-        is_rbac = 'User "' in self.reason and '" cannot ' in self.reason
-        if self.status == 403 and (not goes_through_admission or is_rbac):
-            hint = ("ask for that verb and resource in a Role in this namespace "
-                    "(see docs/reference/permissions.md)")
-            return RolloutError("permission denied (403)", where=where, why=self.reason,
-                                next_command=next_command or hint)
-        if self.status in RETRIED:
-            next_command = (next_command
-                            or "run the same task again when the API server is healthy")
-        elif write:
-            what = f"{_action(write)} was refused ({self.status})"
-            next_command = "fix the cause of the refusal, then run the same task again"
-        return RolloutError(what or f"the API server refused {self.request} ({self.status})",
-                            where=where, why=self.reason, next_command=next_command)
 
 
 class OutcomeUnknown(Exception):
@@ -388,26 +328,6 @@ def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | No
 def backoff(failures: int) -> float:
     """Return the seconds to wait after a number of consecutive failures."""
     return BACKOFF[min(failures, len(BACKOFF)) - 1] * random.uniform(0.5, 1.0)
-
-
-def _action(write: Write) -> str:
-    """Return the subject of the error "... was refused" for a write."""
-    if isinstance(write, Create):
-        return "its creation"
-    if isinstance(write, Delete):
-        return "its deletion"
-    operations = write.operations if isinstance(write, Patch) else ()
-    paths = {operation["path"]: operation.get("value") for operation in operations
-             if operation["op"] != "test"}
-    blocking = "blocking" if paths.get(PRIORITY) == CLOSED else "unblocking"
-    actions = {"/spec/template": "the change of its template",
-               "/spec/selector": "the change of its selector",
-               "/spec/replicas": "the change of its size",
-               PRIORITY: f"{blocking} the creation of pods from its template (for the handover)",
-               "/spec/strategy": "the change of its strategy",
-               "/spec/paused": "pausing or resuming it"}
-    return next((action for path, action in actions.items() if path in paths),
-                "the change of its annotations")
 
 
 def _encode(body: t.Any) -> bytes:

@@ -14,7 +14,8 @@ import time
 import typing as t
 
 from ..model.fields import Json
-from .http import PAGE_SIZE, Http, Refused
+from .http import PAGE_SIZE, Http
+from .refused import Refused
 from .watch import Watch
 
 #: Seconds without an event after which the objects are listed again: a connection through a proxy

@@ -19,9 +19,10 @@ from ..model.steps import AUTOSCALER, Create, Delete, Merge, Patch, Write, keys
 from .connection import Connection
 from .controllers import Controllers
 from .handovers import Handovers
-from .http import JSON_PATCH, METADATA, Http, OutcomeUnknown, Refused, Unreachable, quoted
+from .http import JSON_PATCH, METADATA, Http, OutcomeUnknown, Unreachable, quoted
 from .leases import Leases
 from .pods import Pods
+from .refused import Refused
 from .related import RelatedObjects
 
 #: Strict validation, as in kubectl: an unknown field is an error.

@@ -10,7 +10,8 @@ import time
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from .http import Namespaced, OutcomeUnknown, Refused, Unreachable, quoted
+from .http import Namespaced, OutcomeUnknown, Unreachable, quoted
+from .refused import Refused
 
 _WITHOUT_LOCK = ("see docs/reference/permissions.md, or add lock=false to the task if no other "
                  "task can work on this controller at the same time")

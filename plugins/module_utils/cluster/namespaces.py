@@ -11,7 +11,8 @@ import typing as t
 
 from ..model.errors import RolloutError
 from .connection import Connection
-from .http import METADATA, Http, Refused
+from .http import METADATA, Http
+from .refused import Refused
 
 
 def selected_namespaces(connection: Connection, label_selectors: t.Sequence[str]) -> list[str]:

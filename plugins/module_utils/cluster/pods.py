@@ -17,8 +17,9 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, map_texts, mapping, objects, text, values
 from ..model.object_meta import POD_REVISION
 from ..model.observed import Controller, Pod, TerminatingPod, own_pods
-from .http import METADATA, TABLE, Http, Namespaced, Refused, Unreachable, label_selector, quoted
+from .http import METADATA, TABLE, Http, Namespaced, Unreachable, label_selector, quoted
 from .informer import Informer
+from .refused import Refused
 
 #: Seconds between two tables of starting pods, and the maximum number of pages of a table.
 TABLE_PERIOD, MAX_TABLE_PAGES = 3.0, 20

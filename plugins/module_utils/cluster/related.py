@@ -15,7 +15,8 @@ import typing as t
 from ..model import identity, object_meta
 from ..model.fields import Json, text
 from ..model.kinds import KINDS, Kind
-from .http import METADATA, RETRIED, Namespaced, Refused, quoted
+from .http import METADATA, Namespaced, quoted
+from .refused import RETRIED, Refused
 
 #: API paths by resource.
 GROUPS = {

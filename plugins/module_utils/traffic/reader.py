@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ..cluster.http import Refused, label_selector, quoted
+from ..cluster.http import label_selector, quoted
 from ..cluster.kubernetes import KubernetesGateway
+from ..cluster.refused import Refused
 from ..explain import permissions
 from ..flows.flow import Rule
 from ..model.fields import Json, mapping, objects, text

@@ -10,8 +10,9 @@ import collections
 import dataclasses
 import typing as t
 
-from ..cluster.http import JSON_PATCH, Refused, quoted
+from ..cluster.http import JSON_PATCH, quoted
 from ..cluster.kubernetes import KubernetesGateway
+from ..cluster.refused import Refused
 from ..explain import report
 from ..flows.flow import Flow, RolloutStatus, Rule, own_live_pods
 from ..model.errors import RolloutError

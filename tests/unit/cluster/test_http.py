@@ -215,6 +215,24 @@ def test_error_after_the_last_retry_quotes_the_last_response(gateway, api, pause
                for pause, limit in zip(pauses, http.BACKOFF, strict=True))
 
 
+@pytest.mark.parametrize("write, what", [
+    (SCALE_TO_2, "the change of its size was refused (500)"),
+    (CREATE, "its creation was refused (500)")])
+def test_unreachable_webhook_is_named_after_the_last_retry(gateway, api, pauses, write, what):
+    reason = ('Internal error occurred: failed calling webhook "mutate.example.com": failed to '
+              'call webhook: Post "https://127.0.0.1:1/?timeout=2s": context deadline exceeded')
+    api.answers += [status(500, reason) for _attempt in range(20)]
+
+    with pytest.raises(RolloutError) as error:
+        gateway.write(write)
+
+    assert (error.value.what, error.value.why) == (what, reason)
+    assert error.value.next_command == (
+        "check that the service behind the webhook mutate.example.com is running: it does not "
+        "respond\nthen run the same task again")
+    assert len(api.sent) == len(http.BACKOFF) + 1
+
+
 @pytest.mark.parametrize("header, expected",
                          [("3", 3.0), ("5", 5.0), ("999", 30.0), ("0", 0.1), ("soon", 0.1)])
 def test_retry_after_is_honored_up_to_a_limit(

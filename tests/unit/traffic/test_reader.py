@@ -10,7 +10,7 @@ import types
 import pytest
 from traffic_objects import SPLIT, World
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.http import Refused
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.refused import Refused
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.reader import (
     ClusterReader,
     NoReader,

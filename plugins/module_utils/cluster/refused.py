@@ -1,0 +1,104 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Interpret the refusals of the API server, and turn them into errors for the user. No I/O."""
+
+from __future__ import annotations
+
+import json
+import re
+import typing as t
+
+from ..flows.handover import CLOSED, PRIORITY
+from ..model.errors import RolloutError
+from ..model.fields import display_text, text
+from ..model.steps import Create, Delete, Patch, Write
+
+#: HTTP statuses of temporary problems.
+RETRIED = {408, 429, 500, 502, 503, 504}
+#: The message of an admission webhook with failurePolicy Fail that does not respond. The status is
+#: 500, so that the write is retried.
+_UNREACHABLE_WEBHOOK = re.compile(r'failed calling webhook "([^"]{1,253})"')
+
+
+class Refused(Exception):
+    """A refusal of the API server: the HTTP status and the Status object."""
+
+    def __init__(self, server: str, method: str, path: str, status: int, body: bytes) -> None:
+        try:
+            content = json.loads(body)
+            is_status = isinstance(content, dict) and content.get("kind") == "Status"
+            self.details = content if is_status else {}
+        except ValueError:
+            self.details = {}
+        self.server, self.status = server, status
+        self.request = f"{method} {path.partition('?')[0]}"
+        message = text(self.details, "message") or body[:256].decode(errors="replace")
+        self.reason = display_text(message) or f"status {status}"
+        super().__init__(self.reason)
+
+    def is_stale(self, write: Write) -> bool:
+        """Return whether a precondition of the write failed: the object was changed or deleted.
+
+        Status 422 has three meanings: a "test" operation of a JSON patch failed, the manifest is
+        invalid, or a webhook denied the request. Only an invalid manifest has causes, and only the
+        message of a denial contains "denied the request".
+        """
+        if self.status == 422:
+            causes = (self.details.get("details") or {}).get("causes")
+            is_permanent = causes or "denied the request" in self.reason
+            return isinstance(write, Patch) and not is_permanent
+        return self.status == 409 or (self.status == 404 and not isinstance(write, Create))
+
+    def as_error(self, where: str, what: str = "", next_command: str | t.Iterable[str] = "",
+                 write: Write | None = None) -> RolloutError:
+        """Return the error for the user.
+
+        what or write describe the failure; by default, the error shows method and path.
+        """
+        if self.status == 401:
+            return RolloutError("the API server does not accept the credentials (401)",
+                                where=self.server, why=self.reason,
+                                next_command="renew the token, or check api_key and kubeconfig")
+        # Status 403 is not only RBAC: admission (a policy, a webhook, a quota) may deny a write.
+        goes_through_admission = write or what
+        is_rbac = 'User "' in self.reason and '" cannot ' in self.reason
+        if self.status == 403 and (not goes_through_admission or is_rbac):
+            hint = ("ask for that verb and resource in a Role in this namespace "
+                    "(see docs/reference/permissions.md)")
+            return RolloutError("permission denied (403)", where=where, why=self.reason,
+                                next_command=next_command or hint)
+        webhook = _UNREACHABLE_WEBHOOK.search(self.reason)
+        if webhook:
+            next_command = (f"check that the service behind the webhook {webhook[1]} is running: "
+                            "it does not respond", "then run the same task again")
+        elif self.status in RETRIED:
+            next_command = (next_command
+                            or "run the same task again when the API server is healthy")
+        elif write:
+            next_command = "fix the cause of the refusal, then run the same task again"
+        if write and (webhook or self.status not in RETRIED):
+            what = f"{_action(write)} was refused ({self.status})"
+        return RolloutError(what or f"the API server refused {self.request} ({self.status})",
+                            where=where, why=self.reason, next_command=next_command)
+
+
+def _action(write: Write) -> str:
+    """Return the subject of the error "... was refused" for a write."""
+    if isinstance(write, Create):
+        return "its creation"
+    if isinstance(write, Delete):
+        return "its deletion"
+    operations = write.operations if isinstance(write, Patch) else ()
+    paths = {operation["path"]: operation.get("value") for operation in operations
+             if operation["op"] != "test"}
+    blocking = "blocking" if paths.get(PRIORITY) == CLOSED else "unblocking"
+    actions = {"/spec/template": "the change of its template",
+               "/spec/selector": "the change of its selector",
+               "/spec/replicas": "the change of its size",
+               PRIORITY: f"{blocking} the creation of pods from its template (for the handover)",
+               "/spec/strategy": "the change of its strategy",
+               "/spec/paused": "pausing or resuming it"}
+    return next((action for path, action in actions.items() if path in paths),
+                "the change of its annotations")

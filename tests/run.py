@@ -224,7 +224,8 @@ TIERS = {
                        "python tests/histories --kinds StatefulSet DaemonSet --seeds 1-48",
                        "python tests/histories --kinds ReplicationController ReplicaSet Deployment "
                        "--seeds 1-32",
-                       "python tests/histories --kinds Fleet --seeds 1-10"],
+                       "python tests/histories --kinds Fleet --seeds 1-10",
+                       "python tests/histories --acts 1"],
                       minutes=120),
     "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-6"]),
     "releases": Tier([BUILD, "python tests/releases --seeds 1-160",

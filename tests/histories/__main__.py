@@ -4,7 +4,8 @@
 """Run `make test-histories`: random histories of every kind on a real API server with an observer.
 
 A history is a random sequence of moves: tasks, kills and actions of other clients. A seed
-determines a few histories. A failed history is printed with its moves and results.
+determines a few histories. A failed history is printed with its moves and results. With --acts, the
+histories are those of a table (acts.py) instead: each task killed at each write.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ sys.path[:0] = [str(ROOT / folder)
                 for folder in (".venv/collections", "tests/cluster", "tests/integration",
                                "tests/unit")]
 
+import acts  # noqa: E402
 import embedded  # noqa: E402
 import hypothesis  # noqa: E402
 from fleets import Fleets, FleetWorld  # noqa: E402
@@ -115,6 +117,20 @@ def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str
                 FLEET_HISTORIES if is_fleet else HISTORIES, kinds, machine)
 
 
+def play_acts(number: int, kind: str, row: acts.Row, step: int) -> tuple[str, Counts, str]:
+    """Play a row of the table of acts on the real cluster; return its title, the counts, and the
+    failure.
+    """
+    title, done = f"{kind}: {row.title}", Counts()
+    try:
+        done["histories"] = done["killed"] = acts.play(
+            kind, row, tuple(acts.REAL_ACTIONS), lambda: RealWorld(CLUSTER, f"acts-{number}"),
+            number % step, step)
+    except Exception:
+        return title, done, traceback.format_exc()
+    return title, done, ""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/histories", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -128,6 +144,8 @@ def main() -> int:
                              "(default: all)")
     parser.add_argument("--simulated", type=int, metavar="N",
                         help="play N histories per seed in the simulated cluster instead")
+    parser.add_argument("--acts", type=int, metavar="N",
+                        help="play each Nth kill of the table of acts instead")
     parser.add_argument("--record", action="store_true",
                         help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
@@ -141,11 +159,16 @@ def main() -> int:
                                   for seed in seeds)
         else:
             with embedded.up(CLUSTER):
-                done, failed = gather(pool.submit(play_on_cluster, seed, options.kinds)
-                                      for seed in seeds)
+                done, failed = gather(
+                    [pool.submit(play_acts, number, kind, row, options.acts)
+                     for number, (kind, row) in enumerate(acts.series(has_all_actions=True))
+                     if kind in options.kinds]
+                    if options.acts else
+                    [pool.submit(play_on_cluster, seed, options.kinds) for seed in seeds])
     minutes = (time.monotonic() - began) / 60
     print("\n".join(f"{count:6} {action}" for action, count in sorted(done.items())))
-    print(f"{done['histories']} histories of {len(seeds)} seeds in {minutes:.1f} minutes; failed: "
+    source = "the table" if options.acts else f"{len(seeds)} seeds"
+    print(f"{done['histories']} histories of {source} in {minutes:.1f} minutes; failed: "
           f"{', '.join(failed) or 'none'}")
     if options.record:
         record(options, done, failed)
@@ -153,8 +176,8 @@ def main() -> int:
 
 
 def gather(futures: t.Iterable[
-        concurrent.futures.Future[tuple[int, Counts, str]]]) -> tuple[Counts, list[str]]:
-    """Return the sum of all counts and the failed seeds; print each result."""
+        concurrent.futures.Future[tuple[int | str, Counts, str]]]) -> tuple[Counts, list[str]]:
+    """Return the sum of all counts and the failed seeds or rows; print each result."""
     done: Counts = collections.Counter()
     failed: list[str] = []
     for future in concurrent.futures.as_completed(list(futures)):
@@ -162,10 +185,14 @@ def gather(futures: t.Iterable[
         done += counts
         if failure:
             failed.append(str(seed))
-            print(f"seed {seed}:\n{failure}", flush=True)
-        print(f"seed {seed} {'FAILED' if failure else 'passed'}, {done['histories']} histories",
+            print(f"{title(seed)}:\n{failure}", flush=True)
+        print(f"{title(seed)} {'FAILED' if failure else 'passed'}, {done['histories']} histories",
               file=sys.stderr, flush=True)
     return done, sorted(failed)
+
+
+def title(seed: int | str) -> str:
+    return f"seed {seed}" if isinstance(seed, int) else seed
 
 
 def record(options: argparse.Namespace, done: Counts, failed: list[str]) -> None:

@@ -18,7 +18,8 @@ import re
 import typing as t
 
 import typed_commands
-from hypothesis import note
+from hypothesis import currently_in_test_context
+from hypothesis import note as note_in_test
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -66,7 +67,7 @@ WAYS = st.fixed_dictionaries({}, optional={
 #: Options that end a task before the update is complete.
 HALTS = st.one_of(st.just({}), st.just({}), st.just({}),
                   st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}))
-HALTING = ("pause_at",)
+HALTING = {"pause_at"}
 #: Number of the write at which the client is killed, and whether the kill follows the write.
 DEATHS = st.one_of(st.none(),
                    *[st.tuples(st.integers(1, number), st.booleans()) for number in (6, 14, 24)])
@@ -170,6 +171,12 @@ class World(t.Protocol):
         """Return the Leases that remain after a task."""
 
 
+def note(text: str) -> None:
+    """Add a line to the report of a failed random history."""
+    if currently_in_test_context():
+        note_in_test(text)
+
+
 class History(RuleBasedStateMachine):
     """A random history; a subclass selects the world."""
 
@@ -187,7 +194,14 @@ class History(RuleBasedStateMachine):
                 ends_slowly=st.sampled_from([False] * 4 + [True]))
     def begin(self, data: st.DataObject, replicas: int, choice: int, is_broken: bool,
               pastes: int | None, clock_ahead: float, ends_slowly: bool) -> None:
-        kind = data.draw(st.sampled_from(self.kinds))
+        specs = USER_SPECS.get(kind := data.draw(st.sampled_from(self.kinds)), ({},))
+        self.world.clock_ahead, self.world.ends_slowly = clock_ahead, ends_slowly
+        self.start(kind, replicas, specs[choice % len(specs)],
+                   is_broken and self._can_be_broken_of(kind), pastes)
+
+    def start(self, kind: str, replicas: int, fields: Json | None = None, is_broken: bool = False,
+              pastes: int | None = 0) -> None:
+        """Create the controller foo of a new history."""
         self.kind, self.name, self.first_kind = kind, "foo", kind
         #: Index of the command of an error to execute, or None.
         self.pastes = pastes
@@ -199,7 +213,6 @@ class History(RuleBasedStateMachine):
         self.has_broken = False
         #: Whether a killed task may have changed fields of the user without a record.
         self.are_user_fields_lost = False
-        self.world.clock_ahead, self.world.ends_slowly = clock_ahead, ends_slowly
         #: The spec of the PodDisruptionBudget, if any.
         self.budget: Json | None = None
         #: Acceptable sizes; several if another client has scaled during an update.
@@ -220,10 +233,7 @@ class History(RuleBasedStateMachine):
         #: settings in the record are outdated.
         self.is_contradicted = False
         self.has_failed = False
-        specs = USER_SPECS.get(kind, ({},))
-        is_broken = is_broken and self._can_be_broken
-        self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1",
-                          specs[choice % len(specs)])
+        self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1", fields or {})
         self.user_fields = self._current_user_fields()
         self.has_broken = self.was_broken = self.never_worked = is_broken
 
@@ -525,7 +535,10 @@ class History(RuleBasedStateMachine):
     @property
     def _can_be_broken(self) -> bool:
         """Return whether this world has broken pods of this kind."""
-        return self.world.has_all_actions or self.kind in ("StatefulSet", "DaemonSet")
+        return self._can_be_broken_of(self.kind)
+
+    def _can_be_broken_of(self, kind: str) -> bool:
+        return self.world.has_all_actions or kind in ("StatefulSet", "DaemonSet")
 
     def _current_user_fields(self) -> Json:
         """Return the user's fields of the current spec."""
@@ -574,6 +587,7 @@ class History(RuleBasedStateMachine):
                                              or (self.pending or {}).get("state") == "migrated"))
         if ended.outcome == "done":
             phase = ended.result["rollout"]["phase"]
+            assert phase == "complete" or params.keys() & HALTING, f"{phase}: {ended.message}"
             self.pending = None if phase == "complete" else params
             if not self.pending:
                 self.starting_tasks = []
@@ -641,7 +655,10 @@ class History(RuleBasedStateMachine):
         ignored = set(self.world.names(self.kind)) - {self.name} if self.has_lost_record else set()
         return [pod for pod in pods if pod[0] not in ignored]
 
-    def _assert_requested_state(self, image: str) -> None:
+    def _assert_requested_state(self, image: str | None = None) -> None:
+        """Assert that only the controller, its template and its pods exist; an image of None stands
+        for that of the template.
+        """
         controllers = {kind: names for kind in KINDS if (names := self.world.names(kind))}
         if self.has_abandoned_migration and self.kind == "ReplicationController":
             controllers.pop("ReplicaSet", None)
@@ -654,6 +671,7 @@ class History(RuleBasedStateMachine):
         size = (item["status"]["desiredNumberScheduled"] if self.kind == "DaemonSet"
                 else item["spec"]["replicas"])
         assert size in self.sizes, f"{size} replicas instead of {self.sizes}"
+        image = image or _image(item)
         assert _image(item) == image
         if not (self.has_lost_record or self.is_contradicted):
             assert self._restored() == (self._restored(self.user_fields)), (

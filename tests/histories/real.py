@@ -17,8 +17,7 @@ from unittest import mock
 import embedded
 import typed_commands
 import writes
-from history import BROKEN, Ended, Json
-from hypothesis import note
+from history import BROKEN, Ended, Json, note
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import as_kind, eventually, is_ready, manifest, owner, role
@@ -68,6 +67,8 @@ class RealWorld:
         #: Kinds of existing objects.
         self._kinds: tuple[str, ...] = ()
         self._remover: FinalizerRemover | None = None
+        #: Whether a task may have replaced foo with another controller.
+        self._may_delete_foo = False
 
     def close(self) -> None:
         if self._remover:
@@ -107,6 +108,8 @@ class RealWorld:
                 self._print_server_state(error)
             else:
                 ended = Ended("done", result, result["msg"])
+        self._may_delete_foo |= bool(params.get("next_name")) or params.get("state") == "migrated"
+        assert self._may_delete_foo or "foo" not in observer.controllers_deleted, "foo was deleted"
         assert observer.min_ready >= floor, (
             f"{observer.min_ready} pods ready instead of {floor}")
         assert ceiling is None or observer.max_pods <= ceiling, (

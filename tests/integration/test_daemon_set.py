@@ -292,26 +292,6 @@ def test_max_surge_applies_to_one_update(namespace, nodes):
 # Killed tasks, and changes of other clients
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_rerun_reaches_the_same_pause_after_a_kill_at_a_write(namespace, nodes, number, after):
-    before = namespace.make_daemon_set(SIZE)
-    old_uids = uids(namespace.pods())
-    with pytest.raises(Killed):
-        update(namespace, pause_at="2", fault=kill_at_write(number, after))
-    update(namespace, pause_at="2")
-    assert (
-        versions(namespace) == ["v2"] * 2 + ["v1"] * 3
-        and len(old_uids & uids(namespace.pods())) == 3
-    )
-    with pytest.raises(Killed):
-        roll_back(namespace, fault=kill_at_write(1 + number % 2, after))
-    roll_back(namespace)
-    assert (versions(namespace) == ["v1"] * SIZE
-            and strategy(namespace) == before["spec"]["updateStrategy"])
-
-
 @pytest.mark.full
 def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespace, nodes):
     namespace.make_daemon_set(SIZE)

@@ -10,7 +10,6 @@ import time
 
 import pytest
 from objects import eventually, uids, versions
-from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -112,44 +111,6 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     assert to_pause["msg"].startswith("foo would be paused at 2 of 4 replicas of myimage:v2")
     assert (sum(step["to"] - step["from"] for step in result["steps"] if step["action"] == "scale")
             == 0)
-
-
-@pytest.mark.long  # tests/faults runs a sample in `make test`
-def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace):
-    """After each kill, rerun the task to the pause, to the next pause, and roll back."""
-    before = namespace.make_deployment(3)
-    for number in range(1, 100):
-        kills = 0
-        for after in (False, True):
-            for pause, expected_versions in (("34%", (1, 2)), ("100%", (0, 3))):
-                kills += _is_killed(namespace, number, after, pause_at=pause, max_surge="1")
-                update(namespace, pause_at=pause, max_surge="1")
-                assert versions(namespace) == expected_versions, (
-                    f"killed {'after' if after else 'before'} write {number}"
-                )
-            kills += _is_rollback_killed(namespace, number, after)
-            roll_back(namespace)
-            assert (versions(namespace) == (3, 0)
-                    and settings(namespace.deployment()) == settings(before))
-        if not kills:
-            return
-    raise AssertionError("each task was killed: the number of writes is not limited")
-
-
-def _is_killed(namespace, number, after, **params):
-    try:
-        update(namespace, fault=kill_at_write(number, after), **params)
-    except Killed:
-        return 1
-    return 0
-
-
-def _is_rollback_killed(namespace, number, after):
-    try:
-        roll_back(namespace, fault=kill_at_write(number, after))
-    except Killed:
-        return 1
-    return 0
 
 
 @pytest.mark.full

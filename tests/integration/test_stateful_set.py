@@ -327,38 +327,6 @@ def test_on_delete_replaced_pod_below_the_partition_keeps_the_old_template(names
 
 
 @pytest.mark.sample(1)
-@pytest.mark.long  # tests/faults runs a sample in `make test`
-@pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
-def test_rerun_reaches_the_same_pause_after_a_kill_at_any_write(namespace, spec):
-    """After each kill, rerun the task to the pause, to the next pause, and roll back."""
-    before = namespace.make_stateful_set(3, **spec)
-    for number in range(1, 100):
-        kills = 0
-        for after in (False, True):
-            for pause, expected_versions in (("34%", ["v1", "v2", "v2"]), ("100%", ["v2"] * 3)):
-                kills += _is_killed(update, namespace, number, after, pause_at=pause)
-                update(namespace, pause_at=pause)
-                assert versions(namespace) == expected_versions, (
-                    f"killed {'after' if after else 'before'} write {number}"
-                )
-            kills += _is_killed(roll_back, namespace, number, after)
-            roll_back(namespace)
-            assert (versions(namespace) == ["v1"] * 3
-                    and strategy(namespace) == before["spec"]["updateStrategy"])
-        if not kills:
-            return
-    raise AssertionError("each task was killed: the number of writes is not limited")
-
-
-def _is_killed(run_task, namespace, number, after, **params):
-    try:
-        run_task(namespace, fault=kill_at_write(number, after), **params)
-    except Killed:
-        return 1
-    return 0
-
-
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_rerun_completes_a_killed_rollback(namespace, number, after):

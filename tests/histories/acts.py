@@ -1,0 +1,129 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Kill each task of a table at each write, let another client act, and run the next task.
+
+The same table is played on the simulated cluster at each change (tests/unit/test_acts.py), and on a
+real API server by `make test-histories`. The guarantees are those of history.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from history import KINDS, SERVER_DRIVEN, History, Json, World
+
+#: Size of the controller, and the number of writes after which a task must have ended.
+REPLICAS, MAX_WRITES = 3, 60
+V2: Json = {"image": "myimage:v2"}
+PAUSE: Json = {**V2, "pause_at": 1}
+ROLL_BACK: Json = {"state": "rolled_back"}
+CLIENT_DRIVEN = tuple(kind for kind in KINDS if kind not in SERVER_DRIVEN)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A task that is killed at each write, and the tasks before and after."""
+
+    title: str
+    task: Json
+    #: The task after the kill; None repeats the killed task.
+    after: Json | None = None
+    before: tuple[Json, ...] = ()
+    kinds: tuple[str, ...] = KINDS
+    #: Whether only a real API server has the kinds of the task.
+    needs_api_server: bool = False
+
+
+ROWS = (
+    Row("an update", V2),
+    Row("an update to a pause", PAUSE),
+    Row("an update from a pause to the end", V2, before=(PAUSE,)),
+    Row("an update, then a rollback", V2, after=ROLL_BACK),
+    Row("an update with a surge of two", {**V2, "max_surge": 2},
+        kinds=tuple(kind for kind in KINDS if kind != "StatefulSet")),
+    Row("an update without a surge", {**V2, "max_surge": 0, "max_unavailable": 1},
+        kinds=(*CLIENT_DRIVEN, "Deployment")),
+    Row("an update to a pause with two unavailable pods", {**PAUSE, "max_unavailable": 2}),
+    Row("a rollback from a pause", ROLL_BACK, before=(PAUSE,)),
+    Row("a rollback from a pause, then the update", ROLL_BACK, before=(PAUSE,), after=V2),
+    Row("a rollback to a revision", {**ROLL_BACK, "to_revision": 1}, before=(V2,)),
+    Row("a restart", {"state": "restarted"}),
+    Row("an update to another name", {**V2, "next_name": "two"}, kinds=CLIENT_DRIVEN),
+    Row("a migration", {"module": "migrate_to_deployment", "state": "migrated"},
+        kinds=("ReplicationController",), needs_api_server=True),
+)
+
+#: Actions of another client between the kill and the next task.
+ACTIONS: dict[str, t.Callable[[History], None]] = {
+    "nothing": lambda history: None,
+    "scale up": lambda history: history.scale(5),
+    "scale down": lambda history: history.scale(2),
+    "delete a pod": lambda history: history.delete_pod(0),
+    "edit the template": lambda history: history.edit("a"),
+    "remove the annotations": lambda history: history.unmark(),
+}
+#: More actions, on a real API server.
+REAL_ACTIONS = {
+    **ACTIONS,
+    "apply the first manifest": lambda history: history.apply(REPLICAS),
+    "recreate the controller": lambda history: history.recreate(REPLICAS, "myimage:v1", True),
+    "add a finalizer": lambda history: history.hold(),
+    "allow one disruption": lambda history: history.limit_disruptions({"maxUnavailable": 1}),
+    "restart the controller manager": lambda history: history.restart_controller_manager(),
+}
+
+
+def series(has_all_actions: bool) -> list[tuple[str, Row]]:
+    """Return the kinds and rows that a world has."""
+    return [(kind, row) for row in ROWS for kind in row.kinds
+            if has_all_actions or not row.needs_api_server]
+
+
+class Acts(History):
+    """A history of one kill; the caller selects the world."""
+
+    def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
+        """Play a row, with a kill before or after the nth write; return False if the task ended
+        before the kill.
+        """
+        self.start(kind, REPLICAS)
+        for task in row.before:
+            assert self._run(task, None).outcome == "done", task
+        if self._run(row.task, moment).outcome != "killed":
+            return False
+        REAL_ACTIONS[action](self)
+        task = row.task if row.after is None else row.after
+        self._run_and_paste(task, None)
+        if action == "nothing" and not self.pending:
+            self._assert_requested_state()
+        elif action == "nothing":
+            new = [image == V2["image"] for _name, image, _is_ready in self.world.pods()]
+            assert (sum(new), len(new)) == (PAUSE["pause_at"], REPLICAS), (
+                f"{sum(new)} of {len(new)} pods are new at the pause")
+        self.teardown()
+        return True
+
+
+def play(kind: str, row: Row, actions: t.Sequence[str], world: t.Callable[[], World],
+         first: int = 0, step: int = 1) -> int:
+    """Play a point of a row in `step`, with each action in turn, and assert the guarantees; return
+    the number of kills.
+    """
+    for kills, index in enumerate(range(first, 2 * MAX_WRITES, step)):
+        moment = index // 2 + 1, index % 2 == 1
+        action = actions[(index + 1) // 2 % len(actions)]
+        history = Acts()
+        history.world = world()
+        try:
+            is_killed = history.play(kind, row, moment, action)
+        except Exception as error:
+            error.add_note(f"{kind}: {row.title}, killed {'after' if moment[1] else 'before'} "
+                           f"write {moment[0]}; then: {action}")
+            raise
+        finally:
+            history.world.close()
+        if not is_killed:
+            return kills
+    raise AssertionError(f"{kind}: {row.title} has more than {MAX_WRITES} writes")

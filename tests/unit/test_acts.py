@@ -1,0 +1,28 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Kill each task of a table at each write on the simulated cluster; `tests/histories --acts` plays
+the same table on a real API server.
+"""
+
+from __future__ import annotations
+
+import pytest
+from acts import ACTIONS, play, series
+from simulated import SimulatedWorld
+
+#: Of each row, `make test` plays one of these parts.
+PARTS = 5
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.full)
+                                       for part in range(1, PARTS))])
+@pytest.mark.parametrize("kind, row", [pytest.param(kind, row, id=f"{kind}: {row.title}")
+                                       for kind, row in series(has_all_actions=False)])
+def test_next_task_completes_after_a_kill_at_each_write(kind, row, part):
+    # the first part of each row begins before or after its first or second write
+    first = (part + len(f"{kind}{row.title}") % 4) % PARTS
+
+    kills = play(kind, row, tuple(ACTIONS), SimulatedWorld, first, PARTS)
+
+    assert kills or part

@@ -346,12 +346,9 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
 
         def subject() -> split_run.Subject:
             gateway.look_up(primary_name(gateway.controllers(), request.name))
-            if split.restores:
+            if split.restores and not split.is_before_update:
                 return split_run.Subject(_primary(request, gateway))
-            primary, observed, status = read_status(flow, request, gateway)
-            versions = split_run.versions(flow, primary, gateway, status,
-                                          needs_new=not split.holds)
-            return split_run.Subject(observed.primary, versions)
+            return _subject_of_split(split, flow, request, gateway)
 
         result = split_run.run(split, split_run.RealObjects(split, gateway, subject), check_mode,
                                lambda line: parent.print_line(f"{request.namespace} | {line}"),
@@ -359,6 +356,22 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     if not diff:
         del result["diff"]
     return result
+
+
+def _subject_of_split(split: traffic_request.TrafficRequest, flow: Flow, request: Request,
+                      gateway: KubernetesGateway) -> split_run.Subject:
+    """Return the controller, with the versions of its pods if the task needs them."""
+    try:
+        primary, observed, status = read_status(flow, request, gateway)
+    except NoSuchController:
+        if split.restores:
+            return split_run.Subject(None)
+        raise
+    is_updating = status.phase != "complete"
+    versions = (None if split.restores or (split.is_before_update and is_updating)
+                else split_run.versions(flow, primary, gateway, status,
+                                        needs_new=not split.holds))
+    return split_run.Subject(observed.primary, versions, is_updating)
 
 
 def _kind_to_restore(params: Json) -> Json:

@@ -1,10 +1,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test how many requests a bad version answers at a share of 1%, until an analysis ends it."""
+"""Test how many requests a bad version answers at a share of 1%, until an analysis ends it.
+
+The requests are held before the update, so that the new pod gets none before its share.
+"""
 
 from __future__ import annotations
 
+import calendar
 import dataclasses
 import math
 import time
@@ -37,6 +41,14 @@ def binary():
         "prometheus is missing, and its Debian package cannot be installed")
 
 
+def ready_time(shop):
+    """Return the time at which the new pod became ready, in whole seconds since 1970."""
+    ((condition,),) = (
+        [condition for condition in pod["status"]["conditions"] if condition["type"] == "Ready"]
+        for pod in shop.namespace.pods() if pod["spec"]["containers"][0]["image"] == BAD)
+    return calendar.timegm(time.strptime(condition["lastTransitionTime"], "%Y-%m-%dT%H:%M:%SZ"))
+
+
 def test_bad_version_answers_the_requested_share(gateway, cluster, namespace, binary, request,
                                                  tmp_path):
     with (RoutedShop(gateway, cluster, namespace, KIND, CONTAINER) as shop,
@@ -45,7 +57,10 @@ def test_bad_version_answers_the_requested_share(gateway, cluster, namespace, bi
         shop.open(GOOD)
         with shop.traffic(RATES) as traffic:
             time.sleep(2)
+            shop.split(weight="0%")
             shop.pause(BAD)
+            ready = ready_time(shop)
+            before = time.time()
             shop.split(weight="1%")
             split = time.time()
             failed = shop.run(module="rollout_analysis", prometheus_url=prometheus, **ANALYSIS)
@@ -57,17 +72,18 @@ def test_bad_version_answers_the_requested_share(gateway, cluster, namespace, bi
     answers = traffic.between(split, ended)
     met = count_of("errors", answers)
     all_met = count_of("errors", traffic.answers)
-    first = next(answer.sent for answer in traffic.answers if answer.version == "errors")
-    everything = traffic.between(first, ended)
+    everything = traffic.between(ready, ended)
     for title, count, total, seconds in (
             ("with 5% errors, from the split", met, len(answers), ended - split),
-            ("with 5% errors, from the first ready pod", all_met, len(everything), ended - first)):
+            ("with 5% errors, from the first ready pod", all_met, len(everything), ended - ready)):
         request.config.stash[measured.ROWS].append(measured.Row("bad version", (
             title, "1%", total, count, 100 * count / total, float(seconds))))
     lost = [answer for answer in traffic.failures if answer.version not in ("errors", "good-1")]
     print(failed.last_output, reasons(traffic.answers), *lost[:10], *gateway.log()[-10:], sep="\n")
     assert not failed.is_well and "success_rate" in failed.last_output
     assert lost == []
+    assert before > ready and count_of("errors", traffic.between(0, before)) == 0
+    assert all_met / len(everything) <= LIMIT
     deviation = math.sqrt(0.01 * 0.99 / len(answers))
     assert met / len(answers) <= min(LIMIT, 0.01 + 4 * deviation)
     assert count_of("errors", traffic.since(ended)) == 0

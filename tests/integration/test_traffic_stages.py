@@ -78,7 +78,22 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
         ([testers, [100, 0]], 9, 1), ([testers, [99, 1]], 9, 1), ([testers, [90, 10]], 8, 2),
         ([[3]], 5, 5), ([[3]], 0, 10)]
     assert is_plain(shop.edge) and versions(namespace) == (0, 10)
-    assert "Send 1% of the requests for foo to the new pods" in output
+    titles = ["Hold the requests for foo before the update to 10%", "Update foo to 10%",
+              "Send 0% of the requests for foo to the new pods",
+              "Send 1% of the requests for foo to the new pods"]
+    places = [output.index(f" : {title}]") for title in titles]
+    assert places == sorted(places)
+
+
+def test_update_that_cannot_begin_leaves_the_route_as_it_was(shop, namespace):
+    shop.create("Deployment", 4)
+
+    output = shop.release(succeeds=False, stages="25%/1%,100%", container="absent")
+
+    assert "Hold the requests for foo before the update to 25%" in output
+    assert "Restore the route of foo" in output
+    assert is_plain(shop.edge) and versions(namespace) == (4, 0)
+    assert shop.playbooks.report_data["outcome"] == "failed"
 
 
 @pytest.mark.sample(1)
@@ -129,12 +144,12 @@ def test_update_paused_at_a_share_is_completed_by_another_run(shop, namespace):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("variables, message, is_unchanged", [
-    ({"route": ""}, "stages: 25%/1% is a share of the requests: give route", True),
-    ({"controller": "", "names": ["foo"]}, "of one controller: give controller", True),
-    ({"route": "absent"}, "The requests could not be split at stage 25% of foo: ", False),
+@pytest.mark.parametrize("variables, message", [
+    ({"route": ""}, "stages: 25%/1% is a share of the requests: give route"),
+    ({"controller": "", "names": ["foo"]}, "of one controller: give controller"),
+    ({"route": "absent"}, "The requests could not be held before stage 25% of foo: "),
 ], ids=["no route", "names", "missing route"])
-def test_release_without_a_usable_route(shop, namespace, variables, message, is_unchanged):
+def test_release_without_a_usable_route_changes_nothing(shop, namespace, variables, message):
     shop.create("Deployment", 4)
     before = {pod["metadata"]["uid"] for pod in namespace.pods()}
 
@@ -142,4 +157,4 @@ def test_release_without_a_usable_route(shop, namespace, variables, message, is_
 
     assert message in " ".join(output.split())
     assert versions(namespace) == (4, 0) and is_plain(shop.edge)
-    assert (before == {pod["metadata"]["uid"] for pod in namespace.pods()}) is is_unchanged
+    assert before == {pod["metadata"]["uid"] for pod in namespace.pods()}

@@ -99,7 +99,9 @@ class Cluster:
         where = f"{options['route_kind']} {options['route']}"
         if controller.is_deleted or controller.has_no_route:
             return self._failed(where, "there is no such route")
-        if share and not controller.new_image:
+        if "_before_update" in options and controller.new_image:
+            return {"changed": False, "msg": "an update is in progress", "weight": None}
+        if share and (share != "0%" or options.get("match")) and not controller.new_image:
             return self._failed(where, "there are no new pods")
         is_changed, controller.share = controller.share != share, share
         return {"changed": is_changed, "msg": f"{share or 'no share'} of the requests for "
@@ -145,6 +147,7 @@ class Cluster:
         if controller.new_image and controller.new_image != image:
             return self._failed(name, "another update is in progress", rollout=self.rollout(name))
         if controller.image == image and not controller.new_image:
+            controller.share = ""
             return {"changed": False, "msg": f"{name} is updated", "rollout": self.rollout(name)}
         new_percent = int(str(options.get("pause_at", 100)).rstrip("%"))
         if new_percent >= controller.breaks_at and image == "myimage:v2":

@@ -46,7 +46,7 @@ KEY = "pod-template-hash"
 LABELS = ({"app": "foo", KEY: "aaa"}, {"app": "foo", KEY: "bbb"})
 VERSIONS = Versions(KEY, "aaa", "bbb", (), LABELS)
 #: The versions before an update: all pods are old.
-BEFORE = Versions(KEY, "aaa", "", (), LABELS[:1], is_updating=False)
+BEFORE = Versions(KEY, "aaa", "", (), LABELS[:1])
 MATCH = ({"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]},)
 OPTIONS = {"name": "foo", "route": "edge"}
 SPLIT = TrafficRequest("foo", NAMESPACE, "edge", share=Share(1, 100), options=OPTIONS)

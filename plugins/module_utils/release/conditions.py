@@ -103,10 +103,40 @@ class Release:
         """
         if not (self.is_paused_for_checks and self.history.updates[-1].turn.traffic):
             return False
+        return self._has_pods_of_stage and not any(event.turn.do == "split"
+                                                   for event in self.history.at_stage)
+
+    @property
+    def needs_held_requests(self) -> bool:
+        """Return whether the next stage has a share, and the requests follow the pods.
+
+        The update begins after the requests are held for the old pods. A repeated run with more
+        new pods than the stage leaves the requests as they are.
+        """
+        stage = self.next_stage
+        if not (stage and stage.traffic) or self.history.traffic:
+            return False
+        if not self.history.updates:
+            return not self.history.may_hold_requests
+        return self._has_pods_of_stage
+
+    @property
+    def needs_restored_route_after_failure(self) -> bool:
+        """Return whether requests may be held, although the update has not begun."""
+        event = self.history.failed
+        may_hold = event and (event.turn.purpose == "update" or (
+            event.turn.purpose == "traffic" and event.result.get("changed")))
+        return bool(may_hold and self.history.may_hold_requests
+                    and not self.history.with_purpose("restore", "rollback")
+                    and not self.history.summary.in_progress_or_failed
+                    and self.ending.outcome != "rolled_back")
+
+    @property
+    def _has_pods_of_stage(self) -> bool:
+        """Return whether the number of new pods is at most that of the current stage."""
         sizes = self.history.summary.sizes
         goal = Stage(self.history.stage).size.resolve(sizes["desired"], round_up=True)
-        return sizes["new"] <= goal and not any(event.turn.do == "split"
-                                                for event in self.history.at_stage)
+        return sizes["new"] <= goal
 
     @property
     def needs_restored_route(self) -> bool:

@@ -12,7 +12,7 @@ import typing as t
 
 from ..model.fields import Json, mapping, objects, text
 from . import next_steps
-from .history import UPDATING, Event, History, measured_by
+from .history import UPDATING, Event, History, is_hold, measured_by
 from .request import Request
 from .rollback_scope import RollbackScope, remaining_updates
 from .summary import Summary
@@ -186,7 +186,9 @@ class Ending:
         if turn.purpose == "update" and self.request.role == "image_bump":
             return f"Stage {turn.stage}: {reason}" if turn.stage else reason
         place = f"at stage {turn.stage} of {self.request.title}"
-        what = {"traffic": f"The requests could not be split {place}: ",
+        split = "held before" if is_hold(turn) else "split at"
+        what = {"traffic": f"The requests could not be {split} stage {turn.stage} of "
+                           f"{self.request.title}: ",
                 "check": f"The check {turn.file} has failed {place}: ",
                 "approval": f"The check approval has failed {place}: ",
                 "before": f"{turn.file} has failed before the update of {self.request.title}, "
@@ -224,9 +226,10 @@ class Ending:
 
     @property
     def _failed_hooks(self) -> list[str]:
-        """Return a message line for each failed file of the failure hook."""
+        """Return a message line for each failed file of the failure hook, and for the route."""
         return [f"Then {event.turn.file} has failed too: {text(event.failure, 'reason')}"
-                for event in self.history.with_purpose("failure") if event.has_failed]
+                for event in self.history.with_purpose("restore", "failure")
+                if event.has_failed]
 
 
 def next_commands(ending: Ending) -> list[str]:

@@ -16,6 +16,10 @@ from .summary import Summary
 
 #: Purposes of turns after whose failure the controllers are rolled back (on_failure).
 UPDATING = ("update", "traffic", "check", "approval")
+#: The beginning of the title of a turn that holds the requests.
+HOLD = "Hold the requests for"
+#: Option of traffic_split: change nothing if an update is in progress.
+BEFORE_UPDATE = "_before_update"
 #: Keys of an analysis result that the report shows.
 MEASURED = ("name", "kind", "metrics", "measurements")
 
@@ -29,8 +33,8 @@ class Turn:
     do: str
     #: The name of the Ansible task.
     title: str
-    #: before, update, traffic, check, ask, approval, after, failure, rollback, look, plan, report,
-    #: warning, artifacts or end.
+    #: before, update, traffic, check, ask, approval, after, failure, rollback, restore, look, plan,
+    #: report, warning, artifacts or end.
     purpose: str
     #: The stage, such as 10%; "" before the first stage.
     stage: str = ""
@@ -142,8 +146,16 @@ class History:
     def traffic(self) -> str:
         """Return the share of the requests that this run has set for the new pods, or ""."""
         event = self.last("traffic")
-        is_set = event and not event.has_failed and self.summary.in_progress
-        return event.turn.traffic if event and is_set else ""
+        if event is None or event.has_failed or not self.summary.in_progress:
+            return ""
+        # During an update, a task for the time before the update sets no share.
+        is_set = event.result.get("weight", event.turn.traffic) is not None
+        return event.turn.traffic if is_set else ""
+
+    @property
+    def may_hold_requests(self) -> bool:
+        """Return whether a task of the run has held the requests before the update."""
+        return any(BEFORE_UPDATE in event.turn.step for event in self.with_purpose("traffic"))
 
     @property
     def has_changed(self) -> bool:
@@ -192,6 +204,11 @@ class History:
             stages[-1] |= {"ended": event.ended,
                            **({"outcome": "failed"} if event.has_failed else {})}
         return stages
+
+
+def is_hold(turn: Turn) -> bool:
+    """Return whether the turn holds the requests before the update to its stage."""
+    return turn.do == "split" and turn.title.startswith(HOLD)
 
 
 def _checks(event: Event) -> list[Json]:

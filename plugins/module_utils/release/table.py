@@ -11,13 +11,14 @@ that no stage begins after a failure. docs/concepts/release.md has the same tabl
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import typing as t
 
 from ..model.fields import Json, objects, rfc3339, seconds, text
 from .approval import deadline
 from .conditions import Release
-from .history import Turn
+from .history import BEFORE_UPDATE, HOLD, Turn
 from .request import File, Request
 from .stage import COMPLETE, Stage
 
@@ -42,6 +43,19 @@ def _split(release: Release) -> Turn:
     title = f"Send {share} of the requests for {release.request.title} to the new pods"
     return Turn("split", title, "traffic", release.history.stage, "traffic_split",
                 step={"weight": share}, traffic=share)
+
+
+def _hold(release: Release) -> Turn:
+    stage = release.request.pauses[len(release.history.updates)]
+    is_first = not release.history.updates
+    return Turn("split", f"{HOLD} {release.request.title} before the update to "
+                f"{stage.pods}", "traffic", stage.pods, "traffic_split", traffic="0%",
+                step={"weight": "0%", "match": [], **({BEFORE_UPDATE: True} if is_first else {})})
+
+
+def _restore_before_update(release: Release) -> Turn:
+    return dataclasses.replace(_restore_route(release), purpose="restore",
+                               step={"state": "restored", BEFORE_UPDATE: True})
 
 
 def _restore_route(release: Release) -> Turn:
@@ -109,9 +123,11 @@ def _planned_stage(request: Request, before: Stage | None, stage: Stage,
                    checks: list[str]) -> list[str]:
     """Return the lines of the plan for a stage and the stage before."""
     is_restored = before and before.traffic and not stage.traffic
+    is_held = stage.traffic and not (before and before.traffic)
     share = [f"send {stage.traffic} of the requests to the new pods"] if stage.traffic else []
     follows = ", ".join([*share, *checks])
     return [*([f"Restore the route of {request.title}"] if is_restored else []),
+            *([f"{HOLD} {request.title} before the update to {stage.pods}"] if is_held else []),
             f"Update {request.title} to {stage.pods}" + (f", then {follows}" if follows else "")]
 
 
@@ -198,6 +214,9 @@ IMAGE_BUMP = [
         lambda release: _look("look", "Check whether another client has resumed the update",
                               release, names=release.turn_names(
                                   release.ending.rollback_scope.names_to_roll_back))),
+    Row("an update or split has failed, no update is in progress, and the requests may be held",
+        "restore the route",
+        lambda release: release.needs_restored_route_after_failure, _restore_before_update),
     *FAILED,
     *_unless_failed(
         Row("check mode, and the stages are not shown",
@@ -227,6 +246,9 @@ IMAGE_BUMP = [
             "update ends",
             "restore the route, before further pods are updated",
             lambda release: release.needs_restored_route, _restore_route),
+        Row("the next stage has a share of the requests, and the requests follow the pods",
+            "hold the requests for the old pods, unless a repeated run has more new pods",
+            lambda release: release.needs_held_requests, _hold),
         Row("a stage remains, and no update has begun or the stage before has passed",
             "update to the stage, and pause there",
             lambda release: release.next_stage, _update_to_stage),

@@ -163,8 +163,8 @@ class _SimulatedObjects(t.NamedTuple):
     subject: t.Callable[[], split_run.Subject]
 
     def read(self) -> Objects:
-        controller, versions = self.subject()
-        return self.objects.read()._replace(controller=controller, versions=versions)
+        subject = self.subject()
+        return self.objects.read()._replace(**subject._asdict())
 
     def write(self, write: Write) -> bool:
         controller = self.subject().controller

@@ -31,6 +31,8 @@ class Objects(t.NamedTuple):
     stores_mirror: bool = True
     #: The controller of the pods; None if it does not exist.
     controller: Controller | None = None
+    #: Whether an update is in progress.
+    is_updating: bool = False
 
     def observed(self, is_drained: bool) -> Observed:
         services = {service.name: service for service in map(Service.from_api, self.services)}
@@ -38,7 +40,7 @@ class Objects(t.NamedTuple):
             name for name in services
             if any(is_ready_for(services[name], endpoint_slice) for endpoint_slice in self.slices))
         return Observed(Route.from_api(self.route), services, ready, self.versions, is_drained,
-                        self.stores_mirror, self.controller)
+                        self.stores_mirror, self.controller, self.is_updating)
 
 
 def is_ready_for(service: Service, endpoint_slice: Json) -> bool:
@@ -56,13 +58,14 @@ class SimulatedObjects:
     def __init__(self, start: Objects) -> None:
         self._route = start.route
         self._versions, self._controller = start.versions, start.controller
-        self._stores_mirror = start.stores_mirror
+        self._stores_mirror, self._is_updating = start.stores_mirror, start.is_updating
         self._services = {item["metadata"]["name"]: item for item in start.services}
         self._slices = list(start.slices)
 
     def read(self) -> Objects:
         return Objects(self._route, tuple(self._services.values()), tuple(self._slices),
-                       self._versions, self._stores_mirror, self._controller)
+                       self._versions, self._stores_mirror, self._controller,
+                       self._is_updating)
 
     def write(self, write: Write) -> bool:
         """Apply a write; return False if a precondition fails."""

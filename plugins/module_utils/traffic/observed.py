@@ -189,8 +189,6 @@ class Versions:
     unlabeled: tuple[Pod, ...] = ()
     #: The labels of an old and of a new pod, with the label.
     labels: tuple[Json, ...] = ()
-    #: Whether an update is in progress.
-    is_updating: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,6 +209,8 @@ class Observed:
     stores_mirror: bool = True
     #: The controller of the pods; None if it does not exist.
     controller: Controller | None = None
+    #: Whether an update is in progress; unknown for a restoration, unless a role restores.
+    is_updating: bool = False
 
     @property
     def is_named_by_controller(self) -> bool:

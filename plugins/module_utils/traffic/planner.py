@@ -56,9 +56,18 @@ DRAIN = Wait("requests in progress have ended", is_condition=True)
 
 def plan(request: TrafficRequest, observed: Observed) -> Decision:
     """Return the next step, a wait or the end. Raises RolloutError."""
+    # | any | a role acts before an update, and an update is in progress | done |
+    if stays(request, observed):
+        return Done(f"an update of {request.name} is in progress, so that the requests for "
+                    f"{observed.route.name} stay as they are")
     if observed.versions is None:
         return restore(observed)
     return _split(request, observed, observed.versions)
+
+
+def stays(request: TrafficRequest, observed: Observed) -> bool:
+    """Return whether the task is for the time before an update, and an update is in progress."""
+    return request.is_before_update and observed.is_updating
 
 
 # A split
@@ -67,10 +76,6 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     route = observed.route
     if route.is_deleting:
         raise RolloutError("the route is being deleted", where=route.where)
-    # | any | a role holds the requests, and an update is in progress | done |
-    if request.is_before_update and versions.is_updating:
-        return Done(f"an update of {request.name} is in progress, so that its requests are not "
-                    "held")
     service = service_of_split(request, observed, versions)
     creations = pair_of(route, service, versions)
     record = route.record

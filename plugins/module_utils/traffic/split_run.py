@@ -26,7 +26,7 @@ from ..run.clock import Clock, SimulatedClock
 from . import rules
 from .objects import SERVICE_NAME, Objects, SimulatedObjects
 from .observed import Observed, Route, Versions, find_versions
-from .planner import DRAIN, KNOWN, plan
+from .planner import DRAIN, KNOWN, plan, stays
 from .reader import NoReader, Reader
 from .record import GATEWAY_API
 from .request import TrafficRequest
@@ -68,6 +68,8 @@ class Subject(t.NamedTuple):
     controller: Controller | None
     #: None for a restoration.
     versions: Versions | None = None
+    #: Whether an update is in progress.
+    is_updating: bool = False
 
 
 class RealObjects:
@@ -87,7 +89,7 @@ class RealObjects:
         slices = self._pages("endpointslices", SERVICE_NAME)
         subject = self._subject()
         return Objects(route, services, slices, subject.versions, self._has_mirror(route),
-                       subject.controller)
+                       subject.controller, subject.is_updating)
 
     def absent_route(self) -> Json:
         """Return the object in place of a route that does not exist, or raise RolloutError."""
@@ -163,8 +165,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
             fallback = digest([controller.uid, controller.template])
         pods += [(pod, is_updating and holder.is_new(pod.labels))
                  for pod in own_live_pods(gateway, controller)]
-    result = find_versions(request.label_key, pods, fallback, request.where, needs_new)
-    return dataclasses.replace(result, is_updating=is_updating)
+    return find_versions(request.label_key, pods, fallback, request.where, needs_new)
 
 
 @dataclasses.dataclass
@@ -294,11 +295,12 @@ class SplitRun:
 
     def _result(self, observed: Observed, done: Done) -> Json:
         route, request = observed.route, self.request
+        is_unchanged = request.restores or stays(request, observed)
         causes = self._causes(observed) if self.steps else []
         return {"changed": bool(self.steps), "steps": self.steps, "msg": done.message,
                 "namespace": route.namespace, "route": route.name, "route_kind": route.kind,
                 "services": sorted(observed.own),
-                "weight": None if request.restores else str(request.share),
+                "weight": None if is_unchanged else str(request.share),
                 "mirror": str(request.mirror) if request.mirror else None,
                 "diff": {"before": {"rules": list(self.rules[0])},
                          "after": {"rules": list(route.rules)}},

@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from releases import Cluster, Controller, Killed, Run, variables
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import is_hold
+
 EXAMPLES = settings(max_examples=int(os.environ.get("RELEASES", "50")), deadline=None,
                     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 NAMES = ["a", "b", "c", "d", "e", "f"]
@@ -150,12 +152,35 @@ def test_share_is_set_before_the_checks_of_its_stage(history):
             checks = [later.turn for later in run.history.events[number + 1:]
                       if later.turn.purpose in ("traffic", "check", "ask", "update")]
             assert not checks or checks[0].step == {"weight": event.turn.traffic}
-    splits = [event.turn.step for event in run.history.events if event.turn.do == "split"]
+    splits = [event.turn.step for event in run.history.events
+              if event.turn.do == "split" and not is_hold(event.turn)]
     weights = [stage.traffic for stage in run.request.pauses if stage.traffic]
     set_ = [step["weight"] for step in splits if "weight" in step]
     assert set_ == weights[:len(set_)]
-    if not events and run.ending.outcome in ("updated", "rolled_back"):
-        assert not any(controller.share for controller in cluster.controllers.values())
+    if not events and run.ending.outcome != "paused":
+        assert not any(controller.share for controller in cluster.controllers.values()
+                       if not controller.new_image)
+
+
+@EXAMPLES
+@given(histories())
+def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
+    """The requests are held, or have the share of the stage before."""
+    request, cluster, _events = history
+    for controller in cluster.controllers.values():
+        controller.new_image, controller.new_percent, controller.share = "", 0, ""
+    shares = []
+
+    class Recorded(Run):
+        def _do(self, turn):
+            if turn.purpose == "update" and turn.traffic:
+                name = self.request.name
+                shares.append((self.cluster.controllers[name].share, turn.traffic))
+            return super()._do(turn)
+
+    run_release(request, cluster, [], run_class=Recorded)
+    assert all(share for share, _requested in shares)
+    assert not shares or shares[0][0] == "0%"
 
 
 def load(cluster):

@@ -181,6 +181,7 @@ def test_check_mode_shows_the_stages_and_plans_the_update():
 
 
 TRAFFIC = {"route": "edge", "route_kind": "HTTPRoute"}
+HOLD = "Hold the requests for a before the update to 10%"
 
 
 def test_share_is_set_before_the_checks_and_the_route_is_restored_before_the_next_stage():
@@ -192,7 +193,7 @@ def test_share_is_set_before_the_checks_and_the_route_is_restored_before_the_nex
 
     checks = ["List the pods of a", "Run smoke.yml"]
     assert turns == [
-        "Update a to 10%", "Send 1% of the requests for a to the new pods", *checks,
+        HOLD, "Update a to 10%", "Send 1% of the requests for a to the new pods", *checks,
         "Update a to 10%", "Send 20% of the requests for a to the new pods", *checks,
         "Restore the route of a", "Update a to 50%", *checks, "Update a to 100%", *checks,
         "Update a"]
@@ -207,8 +208,49 @@ def test_share_is_set_before_the_checks_and_the_route_is_restored_before_the_nex
 def test_route_is_restored_before_the_end_of_the_update():
     turns, *_more = run_image_bump(stages=["10%/1%", "100%"], traffic=TRAFFIC)
 
-    assert turns == ["Update a to 10%", "Send 1% of the requests for a to the new pods",
+    assert turns == [HOLD, "Update a to 10%", "Send 1% of the requests for a to the new pods",
                      "Restore the route of a", "Update a"]
+
+
+def test_requests_are_held_before_a_later_stage_with_a_share():
+    turns, *_more = run_image_bump(stages=["10%", "20%/1%", "100%"], traffic=TRAFFIC)
+
+    assert turns == ["Update a to 10%", "Hold the requests for a before the update to 20%",
+                     "Update a to 20%", "Send 1% of the requests for a to the new pods",
+                     "Restore the route of a", "Update a"]
+    ahead = {"a": Controller(new_image="myimage:v2", new_percent=50)}
+    turns, *_more = run_image_bump(controllers=ahead, stages=["10%", "20%/1%", "60%/50%"],
+                                   traffic=TRAFFIC)
+    assert turns == ["Update a to 10%", "Update a to 20%", "Update a to 60%",
+                     "Send 50% of the requests for a to the new pods"]
+
+
+@pytest.mark.parametrize("controller, error, share, turns", [
+    (Controller(is_locked=True), "Stage 10%: another task works on it", "",
+     [HOLD, "Update a to 10%", "Restore the route of a"]),
+    (Controller(is_locked=True, new_image="myimage:v3", new_percent=20, share="5%"),
+     "Stage 10%: another task works on it", "5%", [HOLD, "Update a to 10%"]),
+    (Controller(has_no_route=True), "The requests could not be held before stage 10% of a: ", "",
+     [HOLD]),
+], ids=["no update", "another update", "no route"])
+def test_failure_before_the_update_begins_leaves_no_held_requests(controller, error, share, turns):
+    done, run, cluster = run_image_bump(controllers={"a": controller}, stages=["10%/1%", "100%"],
+                                        traffic=TRAFFIC)
+
+    assert done == turns and cluster.controllers["a"].share == share
+    assert run.ending.error.startswith(error) and run.ending.outcome == "failed"
+    assert not cluster.changed_names
+
+
+def test_failed_restoration_is_part_of_the_message():
+    class NoRoute(Cluster):
+        def split(self, options):
+            self.controllers["a"].has_no_route = options.get("state") == "restored"
+            return super().split(options)
+
+    run = Run(variables(stages=["10%/1%", "100%"], traffic=TRAFFIC),
+              NoRoute(a=Controller(is_locked=True))).run()
+    assert "Then traffic_split has failed too: there is no such route" in run.ending.message
 
 
 @pytest.mark.parametrize("on_failure, outcome, share",
@@ -224,9 +266,14 @@ def test_failed_check_at_a_share(on_failure, outcome, share):
 
 @pytest.mark.parametrize("on_failure, outcome", [("rollback", "rolled_back"), ("stop", "stopped")])
 def test_failed_split(on_failure, outcome):
-    turns, run, cluster = run_image_bump(controllers={"a": Controller(has_no_route=True)},
-                                         stages=["10%/1%", "100%"], verify=["smoke.yml"],
+    """Another client deletes the route after the requests are held."""
+    def delete_route(cluster):
+        cluster.controllers["a"].has_no_route = True
+
+    turns, run, cluster = run_image_bump({"smoke.yml": delete_route},
+                                         stages=["5%/1%", "10%/1%", "100%"], verify=["smoke.yml"],
                                          traffic=TRAFFIC, options={"on_failure": on_failure})
+    turns = turns[5:]
 
     assert turns[:2] == ["Update a to 10%", "Send 1% of the requests for a to the new pods"]
     assert "Run smoke.yml" not in turns and run.ending.outcome == outcome
@@ -248,7 +295,7 @@ def test_approval_at_a_share():
         answer=lambda cluster: set_(cluster, image="myimage:v2", new_image=""),
         stages=["10%/1%"], approve_within="0s", traffic=TRAFFIC)
 
-    assert turns == ["Update a to 10%", "Send 1% of the requests for a to the new pods",
+    assert turns == [HOLD, "Update a to 10%", "Send 1% of the requests for a to the new pods",
                      "Show how to approve", "Wait for approval", "Update a"]
     assert [stage["traffic"] for stage in run.facts["history"]["stages"]] == ["1%", "1%", ""]
 
@@ -259,7 +306,7 @@ def test_repeated_run_keeps_the_share_of_a_later_stage():
     turns, *_more = run_image_bump(controllers=controllers, stages=["10%/1%", "50%/50%"],
                                    traffic=TRAFFIC)
 
-    assert turns == ["Update a to 10%", "Update a to 50%",
+    assert turns == [HOLD, "Update a to 10%", "Update a to 50%",
                      "Send 50% of the requests for a to the new pods"]
 
 
@@ -278,7 +325,8 @@ def test_options_of_a_split():
 
     common = {"name": "a", "namespace": "shop", "kind": "Deployment", "progress": False,
               **TRAFFIC, "match": match}
-    assert calls == [{**common, "weight": "1%"}, {**common, "state": "restored"}]
+    assert calls == [{**common, "match": [], "weight": "0%", "_before_update": True},
+                     {**common, "weight": "1%"}, {**common, "state": "restored"}]
 
 
 def test_check_mode_shows_the_shares():
@@ -286,7 +334,7 @@ def test_check_mode_shows_the_shares():
                                            verify=["smoke.yml"], traffic=TRAFFIC)
 
     assert run.history.events[0].turn.lines == [
-        "Update a to 10%, then send 1% of the requests to the new pods, smoke.yml",
+        HOLD, "Update a to 10%, then send 1% of the requests to the new pods, smoke.yml",
         "Restore the route of a", "Update a to 50%, then smoke.yml",
         "Update a to 100%, then smoke.yml", "Update a to the end"]
 

@@ -151,14 +151,16 @@ def test_share_of_0_percent_does_not_wait_for_the_new_pods():
     assert isinstance(planned(world, HOLD), Step)
 
 
-def test_hold_before_an_update_changes_nothing_during_an_update():
-    for first in ([], [SPLIT]):
-        world = World()
-        for request in first:
-            run(world, request)
-        decision = planned(world, dataclasses.replace(HOLD, is_before_update=True))
-        assert decision == Done("an update of foo is in progress, so that its requests are not "
-                                "held")
+@pytest.mark.parametrize("request_", [HOLD, RESTORED], ids=["hold", "restored"])
+def test_task_for_the_time_before_an_update_changes_nothing_during_an_update(request_):
+    """A role holds the requests before an update, and restores them if the update cannot begin."""
+    world = World()
+    run(world, SPLIT)
+    early = dataclasses.replace(request_, is_before_update=True)
+    observed = world.observed(early)
+    assert isinstance(plan(early, observed), Step)
+    assert plan(early, dataclasses.replace(observed, is_updating=True)) == Done(
+        "an update of foo is in progress, so that the requests for edge stay as they are")
 
 
 def test_held_requests_of_an_earlier_version_are_restored_first():
@@ -468,8 +470,7 @@ def test_two_versions_are_required(pods, error):
     ([(OLD, False), (pod("c", labels={KEY: "ccc"}), False)], "does not distinguish"),
 ])
 def test_one_version_is_required_before_an_update(pods, error):
-    assert find_versions(KEY, [(OLD, False)], "", "x", needs_new=False) == dataclasses.replace(
-        BEFORE, is_updating=True)
+    assert find_versions(KEY, [(OLD, False)], "", "x", needs_new=False) == BEFORE
     with pytest.raises(RolloutError, match=error):
         find_versions(KEY, pods, "", "the controller", needs_new=False)
 

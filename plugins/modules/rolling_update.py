@@ -201,6 +201,19 @@ options:
       - Nothing limits how long the update stays paused. For a deadline with a rollback, see the
         role P(baton.kubernetes.image_bump#role).
     type: str
+  keep_old:
+    description:
+      - Whether to keep all old pods at the pause of O(pause_at), for blue/green. With
+        O(pause_at=100%), all new pods exist beside all old pods, and the module
+        M(baton.kubernetes.traffic_split) sends the requests to the ones or to the others.
+      - The same task without O(pause_at) and O(keep_old) removes the old pods, and
+        O(state=rolled_back) the new ones.
+      - Needs room for twice the number of pods. If a ResourceQuota has less, the task fails before
+        its first change. O(max_surge) and O(max_unavailable) are not used. Old pods that an update
+        without this option has removed are not created again.
+      - For a ReplicationController, a ReplicaSet or a Deployment.
+    type: bool
+    default: false
   soak:
     description:
       - How long to watch the new pods at the pause of O(pause_at), or without it, once all pods are

@@ -19,6 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.s
     SimulatedDaemonSets,
     label_of,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.observed import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import (
     SimulatedDeployments,
 )
@@ -34,6 +35,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta, observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import Deployment
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Patch, Write, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 Json = dict[str, t.Any]
 
@@ -256,6 +260,28 @@ class DeploymentModel(Moves, SimulatedDeployments):
     def moves(self) -> list[Move]:
         """Return all possible next moves; none when the cluster is stable."""
         return self.sets.moves() + [Move("roll", name) for name in self._unsynced()]
+
+    def _change(self, name: str) -> Write | None:
+        """Return the next change, also the scaling of a paused Deployment.
+
+        Source: scale (pkg/controller/deployment/sync.go). The largest ReplicaSet gets the whole
+        difference, instead of its proportion.
+        """
+        primary = Deployment.from_api(self.items[name])
+        if not primary.settings["paused"]:
+            return super()._change(name)
+        active = [replica_set for replica_set in find(primary, self.sets.controllers()).sets
+                  if replica_set.replicas]
+        numbers = primary.settings["strategy"].get("rollingUpdate")
+        if len(active) < 2 or numbers is None:
+            return super()._change(name)
+        limit = primary.replicas + Size.from_api(numbers["maxSurge"]).resolve(
+            primary.replicas, round_up=True)
+        missing = limit - sum(replica_set.replicas for replica_set in active)
+        largest = max(active, key=lambda replica_set: replica_set.replicas)
+        if not missing:
+            return super()._change(name)
+        return Patch(largest.name, (put("/spec/replicas", max(0, largest.replicas + missing)),))
 
     def make(self, move: Move) -> None:
         """Make a move from the list."""

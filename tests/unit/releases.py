@@ -54,6 +54,8 @@ class Controller:
     is_deleted: bool = False
     #: Whether another client holds the Lease.
     is_locked: bool = False
+    #: Whether all old pods exist beside the new pods.
+    keeps_old: bool = False
     #: The percentage of new pods at which the new pods become unavailable.
     breaks_at: int = 101
     #: Whether the last update was rolled back.
@@ -122,7 +124,8 @@ class Cluster:
         outcome = "rolled_back" if controller.was_rolled_back else "updated"
         return {"phase": "paused" if new_image else "complete",
                 "direction": "forward" if new_image else None, "since": NOW, "desired": 100,
-                "controller": {"images": {"web": image}, "replicas": 100 - new_percent},
+                "controller": {"images": {"web": image},
+                               "replicas": 100 if controller.keeps_old else 100 - new_percent},
                 "successor": {"images": {"web": new_image}, "replicas": new_percent} if new_image
                 else None,
                 "images": {"before": {"web": before or image},
@@ -149,6 +152,7 @@ class Cluster:
         if controller.image == image and not controller.new_image:
             controller.share = ""
             return {"changed": False, "msg": f"{name} is updated", "rollout": self.rollout(name)}
+        controller.keeps_old = options.get("keep_old", False)
         new_percent = int(str(options.get("pause_at", 100)).rstrip("%"))
         if new_percent >= controller.breaks_at and image == "myimage:v2":
             self.changed_names.add(name)

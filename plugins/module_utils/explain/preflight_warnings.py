@@ -59,11 +59,19 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
              related: RelatedObjects) -> list[str]:
     """Return warnings of failures and lost requests during an update of the primary.
 
-    template is the desired pod template, without the deployment label.
+    template is the desired pod template, without the deployment label. Raises RolloutError.
     """
     update = _Update(flow, request, primary, template, related)
+    _refuse_small_quotas(update)
     checks = (_services, _template, _quotas, _nodes, _daemon_nodes, _budgets, _autoscalers)
     return [sentence for check in checks for sentence in check(update)]
+
+
+def _refuse_small_quotas(update: _Update) -> None:
+    """Raise RolloutError if a quota does not admit all new pods beside the old pods."""
+    for name, _quota, shortage in _shortages(update) if update.request.keeps_old else ():
+        if not update.request.undoes:
+            raise quotas.too_small(update.request, name, shortage)
 
 
 class _Update(t.NamedTuple):
@@ -166,23 +174,18 @@ def _quotas(update: _Update) -> t.Iterator[str]:
     There is no warning for an update in progress, because the usage already includes a part of the
     surge.
     """
-    for quota in update.related.quotas or ():
-        # The scope NotTerminating matches each pod of a controller. Other scopes depend on more
-        # than the template.
-        scopes = set(map(str, _list(_map(quota, "spec"), "scopes"))) - {"NotTerminating"}
-        is_scoped = bool(_map(quota, "spec", "scopeSelector") or scopes)
-        missing = ({} if is_scoped or update.primary.is_updating
-                   else quotas.missing(quota, _needed(update, update.surge)))
-        if missing:
-            used, hard = _map(quota, "status", "used"), _map(quota, "status", "hard")
-            shortages = ", ".join(
-                f"{resource} ({used[resource]} of {hard[resource]} used, "
-                f"{quotas.format_quantity(amount)} more needed)"
-                for resource, amount in missing.items())
-            alternative = ("" if quotas.missing(quota, _needed(update, 0))
-                           else ", or remove old pods first: max_surge=0 max_unavailable=1")
-            yield (f"ResourceQuota {_name(quota)} is too small for this update: {shortages}. "
-                   f"Raise it: {update.kubectl} edit quota {_name(quota)}{alternative}")
+    for name, quota, shortage in _shortages(update):
+        alternative = ("" if quotas.missing(quota, _needed(update, 0))
+                       else ", or remove old pods first: max_surge=0 max_unavailable=1")
+        yield (f"ResourceQuota {name} is too small for this update: {shortage}. "
+               f"Raise it: {update.kubectl} edit quota {name}{alternative}")
+
+
+def _shortages(update: _Update) -> t.Iterator[tuple[str, Json, str]]:
+    """Iterate over the quotas that are too small: the name, and the missing resources."""
+    for quota in () if update.primary.is_updating else update.related.quotas or ():
+        if shortage := quotas.shortage(quota, _needed(update, update.surge)):
+            yield _name(quota), quota, shortage
 
 
 def _needed(update: _Update, surge: int) -> quotas.Amounts:

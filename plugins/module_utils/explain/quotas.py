@@ -12,10 +12,12 @@ import math
 import re
 import typing as t
 
+from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.fields import mapping as _map
 from ..model.fields import text as _text
 from ..model.fields import values as _list
+from ..model.request import Request
 
 #: Quantities by resource, such as "cpu". The operator + adds two of them, and | takes the maximum
 #: for each resource.
@@ -45,6 +47,29 @@ def missing(quota: Json, needed: Amounts) -> Amounts:
     return Amounts({resource: amount for resource, amount in needed.items()
                     if amount > 0 and resource in hard and resource in used
                     and used[resource] + amount > hard[resource]})
+
+
+def shortage(quota: Json, needed: Amounts) -> str:
+    """Return the missing resources of a quota with its usage and limits, for messages, or "".
+
+    The scope NotTerminating matches each pod of a controller. Other scopes depend on more than the
+    template, and are not checked.
+    """
+    scopes = set(map(str, _list(_map(quota, "spec"), "scopes"))) - {"NotTerminating"}
+    if scopes or _map(quota, "spec", "scopeSelector"):
+        return ""
+    used, hard = _map(quota, "status", "used"), _map(quota, "status", "hard")
+    return ", ".join(f"{resource} ({used[resource]} of {hard[resource]} used, "
+                     f"{format_quantity(amount)} more needed)"
+                     for resource, amount in missing(quota, needed).items())
+
+
+def too_small(request: Request, name: str, shortage: str) -> RolloutError:
+    """Return the error for a quota that does not admit all new pods beside the old pods."""
+    return RolloutError(
+        f"the ResourceQuota {name} does not admit all new pods beside the old pods, which "
+        f"keep_old keeps: {shortage}", where=request.where,
+        next_command=(f"{request.kubectl} edit quota {name}", "or leave keep_old out"))
 
 
 def _usage(template: Json) -> Amounts:

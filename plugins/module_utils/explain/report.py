@@ -149,6 +149,8 @@ def pause_commands(request: Request, status: RolloutStatus) -> Json:
     if status.phase != "paused" and (request.waits or status.phase == "complete"):
         return {}
     changes: Json = {"pause_at": None, "nodes": None} if request.waits else {"wait": None}
+    if request.keeps_old:
+        changes["keep_old"] = None
     return {"resume_command": request.command(**changes),
             "rollback_command": request.command(State.ROLLED_BACK)}
 

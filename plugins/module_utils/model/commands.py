@@ -82,6 +82,7 @@ OPTIONS: dict[str, Option] = {
                                   "direction"),
     "on_failure": Option(_FORWARD, "a failed rollback cannot be rolled back"),
     "pause_at": Option(_FORWARD, _CANARY),
+    "keep_old": Option(_FORWARD, _CANARY),
     "soak": Option(_FORWARD, _CANARY),
     "nodes": Option(_FORWARD, _CANARY),
     "image_drift": Option(_FORWARD, "a rollback does not compare the images of the new pods"),

@@ -25,6 +25,7 @@ PAGES = (
     ("cluster.namespaces", "fleet"),
     ("cluster.", "connection"),
     ("explain.permissions", "connection"),
+    ("explain.quotas", "controller"),
     ("run.fleet_result", "fleet"),
     ("run.fleet", "options"),
     ("run.places", "fleet"),

@@ -17,6 +17,8 @@ TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationCo
 def refuse_impossible(request: Request) -> None:
     """Refuse a request that cannot be fulfilled. Raises RolloutError."""
     _refuse_unsupported_limits(request)
+    if request.keeps_old and (request.is_unresolved or not request.undoes):
+        _refuse_to_keep_old_pods(request)
     if not request.waits:
         _refuse_options_that_wait(request)
     if request.nodes and not request.kind.has_pods_by_node:
@@ -64,6 +66,19 @@ def _refuse_unsupported_limits(request: Request) -> None:
                            "out, and where the cluster has the feature gate "
                            "DeploymentPodReplacementPolicy, set spec.podReplacementPolicy of the "
                            "Deployment")
+
+
+def _refuse_to_keep_old_pods(request: Request) -> None:
+    """Refuse keep_old if old pods have to be removed."""
+    if request.kind.uses_controller_revisions:
+        raise RolloutError(f"keep_old cannot be used with kind={request.kind}, because an old pod "
+                           "is deleted before its replacement is created: leave it out")
+    if request.pause_at is None:
+        raise RolloutError("keep_old keeps the old pods until a pause: set pause_at as well, for "
+                           "example pause_at=100%")
+    if request.overrides_strategy:
+        raise RolloutError("max_surge and max_unavailable cannot be used with keep_old, which "
+                           "removes no old pod and therefore adds all new pods: leave them out")
 
 
 def _refuse_options_that_wait(request: Request) -> None:

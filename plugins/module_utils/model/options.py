@@ -59,6 +59,7 @@ ARGUMENT_SPEC: Json = dict(
     failure_grace=dict(type="str", default=f"{Request.failure_grace:g}"),
     on_failure=dict(type="str", choices=["stop", "rollback"], default="stop"),
     pause_at=dict(type="str"),
+    keep_old=dict(type="bool", default=Request.keeps_old),
     soak=dict(type="str"),
     nodes=dict(type="str"),
     image_drift=dict(type="str", choices=["warn", "fail", "ignore"], default=Request.image_drift),
@@ -148,6 +149,7 @@ def parse_request(params: Json) -> Request:
         label_key=kind.server_label or _label_key(params.get("deployment_label_key")),
         overrides_strategy=bool({"max_surge", "max_unavailable"} & provided.keys()),
         rolls_back=provided.get("on_failure") == "rollback",
+        keeps_old=provided.get("keep_old", Request.keeps_old),
         waits=provided.get("wait", Request.waits),
         waits_for_termination=provided.get("pod_replacement_policy") == TERMINATION_COMPLETE,
         job_template=params.get("job_template"),
@@ -187,9 +189,10 @@ def _provided(params: Json, options: Json) -> Json:
 
 
 def _fenceposts(kind: Kind, provided: Json) -> dict[str, Size]:
-    """Return the defaults of max_surge and max_unavailable for kinds that cannot surge freely."""
+    """Return the defaults of max_surge and max_unavailable that depend on the other options."""
     if not (kind.replaces_in_place or kind.has_exclusive_surge):
-        return {}
+        return ({"max_surge": Size(100, percent=True), "max_unavailable": Size(0)}
+                if provided.get("keep_old") else {})
     surges = kind.has_exclusive_surge and size("max_surge", provided.get("max_surge", 0)).value > 0
     return {"max_surge": Size(0), "max_unavailable": Size(0 if surges else 1)}
 

@@ -76,6 +76,8 @@ class Request:
     rolls_back: bool = False
     #: The number or percentage (rounded up) of new pods at which to pause; None for no pause.
     pause_at: Size | None = None
+    #: Whether no old pod is removed before the pause.
+    keeps_old: bool = False
     #: Seconds for which the new pods are watched at a pause and at the end.
     soak: float = 0
     #: Label selector of the nodes on which pods are replaced before a pause; "" for any node.

@@ -99,7 +99,8 @@ class Release:
         """Return whether the share of the requests at the current stage is not set.
 
         A repeated run that finds more new pods than the stage keeps the share: with a smaller
-        share, the remaining old pods would be overloaded.
+        share, the remaining old pods would be overloaded. With keep_old, the stage has passed once
+        old pods are gone.
         """
         if not (self.is_paused_for_checks and self.history.updates[-1].turn.traffic):
             return False
@@ -133,16 +134,26 @@ class Release:
 
     @property
     def _has_pods_of_stage(self) -> bool:
-        """Return whether the number of new pods is at most that of the current stage."""
+        """Return whether the number of new pods is at most that of the current stage.
+
+        With keep_old, all new pods may exist before the last stage, but no old pod is gone.
+        """
         sizes = self.history.summary.sizes
         goal = Stage(self.history.stage).size.resolve(sizes["desired"], round_up=True)
+        if self.request.keeps_old:
+            return sizes["old"] >= sizes["desired"]
         return sizes["new"] <= goal
 
     @property
     def needs_restored_route(self) -> bool:
-        """Return whether the requests are split, and the next pods are updated without a share."""
+        """Return whether the requests are split, and the next pods are updated without a share.
+
+        With keep_old, the update to the end restores the route itself: after a switch, not before
+        the old pods are gone.
+        """
         stage = self.next_stage
-        return bool(self.history.traffic) and (not stage.traffic if stage else self.is_finishing)
+        is_last = self.is_finishing and not self.request.keeps_old
+        return bool(self.history.traffic) and (not stage.traffic if stage else is_last)
 
     @property
     def approval(self) -> Event | None:

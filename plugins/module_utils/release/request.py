@@ -98,7 +98,6 @@ class Request:
                           f"{' and '.join(map(name_of, selection)) or 'none'})")
         traffic = mapping(variables, "traffic")
         stages = _stages(variables, f"{name_of('stages')}:", errors)
-        errors += refuse_shares(stages, selection, traffic, name_of)
         analyses = variables.get("analyses") or []
         if not (isinstance(analyses, list)
                 and all(isinstance(analysis, dict) for analysis in analyses)):
@@ -107,6 +106,8 @@ class Request:
         within = variables.get("approve_within") or ""
         errors += _error(duration, name_of("approve_within"), within) if within else []
         options = mapping(variables, "options")
+        errors += refuse_shares(stages, selection, traffic, name_of,
+                                keeps_old=bool(options.get("keep_old")))
         for option, value in options.items():
             errors += _error(functools.partial(refuse_invalid, option), name_of(option), value)
         files = {hook: [File(text(file, "typed"), text(file, "path"))
@@ -138,17 +139,23 @@ class Request:
     def pauses(self) -> list[Stage]:
         """Return the stages at which the update pauses, in order.
 
-        At 100%, an update pauses only for checks. In check mode there are no pods to check.
+        At 100%, an update pauses only for checks and with keep_old. In check mode there are no pods
+        to check.
         """
         if self.check_mode:
             return []
-        has_checks = bool(self.verify or self.analyses)
-        return [stage for stage in self.stages if has_checks or not stage.is_complete]
+        pauses_at_end = bool(self.verify or self.analyses or self.keeps_old)
+        return [stage for stage in self.stages if pauses_at_end or not stage.is_complete]
 
     @property
     def finishes(self) -> bool:
         """Return whether the last stage completes the update, without an approval."""
         return self.check_mode or self.stages[-1].is_complete
+
+    @property
+    def keeps_old(self) -> bool:
+        """Return whether the stages keep all old pods."""
+        return bool(self.options.get("keep_old"))
 
     @property
     def rolls_back(self) -> bool:

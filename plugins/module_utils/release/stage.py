@@ -73,14 +73,15 @@ def parse_stage(option: str, value: t.Any) -> Stage:
 
 
 def refuse_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
-                  name_of: t.Callable[[str], str]) -> list[str]:
+                  name_of: t.Callable[[str], str], *, keeps_old: bool) -> list[str]:
     """Return the errors of stages with shares, with the variables of the user's layer."""
     shares = [stage for stage in stages if stage.traffic]
     if not shares:
         return []
     first, option = shares[0], f"{name_of('stages')}: "
     errors = [f"{option}{stage} leaves no old pods for the other requests: a share needs fewer "
-              "than 100% of the pods" for stage in shares if stage.size == Size(100, percent=True)]
+              f"than 100% of the pods, or {name_of('keep_old')}" for stage in shares
+              if stage.size == Size(100, percent=True) and not keeps_old]
     if not traffic.get("route"):
         errors.append(f"{option}{first} is a share of the requests: give {name_of('route')}, the "
                       "route of the requests")

@@ -227,7 +227,8 @@ IMAGE_BUMP = [
             lambda release: release.next_before_file,
             lambda release: _run("before", release.next_before_file, release)),
         Row("paused at a stage with a share of the requests, and the share is not set",
-            "set the share, unless a repeated run has more new pods than the stage",
+            "set the share, unless a repeated run has more new pods than the stage, or has removed "
+            "old pods that `keep_old` keeps",
             lambda release: release.needs_share, _split),
         Row("paused at a stage, and analyses are requested",
             "analyze each controller in progress, until one fails",
@@ -243,7 +244,7 @@ IMAGE_BUMP = [
             lambda release: release.is_paused_for_checks and release.next_check_file,
             lambda release: _run("check", release.next_check_file, release)),
         Row("the requests are split, the stage has passed, and the next stage has no share or the "
-            "update ends",
+            "update ends without `keep_old`",
             "restore the route, before further pods are updated",
             lambda release: release.needs_restored_route, _restore_route),
         Row("the next stage has a share of the requests, and the requests follow the pods",

@@ -38,7 +38,8 @@ def module_options(request: Request, turn: Turn) -> Json:
         excluded = ("to_revision", "next_name", *(IMAGES if "images" in turn.step else ()))
         options = {option: value for option, value in options.items() if option not in excluded}
     if "pause_at" not in turn.step:
-        options.pop("nodes", None)
+        options = {option: value for option, value in options.items()
+                   if option not in ("nodes", "keep_old")}
     return options | selection | ({"_return_sizes": True} if request.report else {}) | turn.step
 
 

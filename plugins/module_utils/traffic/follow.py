@@ -6,8 +6,8 @@
 
 An update to the end removes all pods of the Service of the old pods, and a rollback all pods of the
 Service of the new pods. The route therefore changes first: before an update to the end, the route
-names its own Service again; before a rollback, the new pods get no requests, so that a defective
-version answers none while its pods are replaced.
+names its own Service again, unless all requests go to the new pods already; before a rollback, the
+new pods get no requests, so that a defective version answers none while its pods are replaced.
 
 Any user with annotate permission can name any route in the annotation of the controller. A split
 is changed only if its Services select pods of the controller.
@@ -41,6 +41,7 @@ class Goal(StrEnum):
     ANY = "any"
     OLD_ONLY = "no requests for the new pods"
     RESTORED = "restored"
+    SWITCHED = "restored, or all requests for the new pods"
 
 
 def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) -> Goal:
@@ -51,16 +52,17 @@ def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) 
     # | no update is in progress, or its pods are reparented | restored |
     if status.phase == "complete" or status.is_past_return:
         return Goal.RESTORED
+    is_end = isinstance(decision, Step) and (decision.is_end or decision.is_last)
     if request.undoes:
         # | a rollback, before its last step | no requests for the new pods |
         # | a rollback, at its last step | restored |
-        is_end = isinstance(decision, Step) and (decision.is_end or decision.is_last)
         return Goal.RESTORED if is_end else Goal.OLD_ONLY
     # | an update to a pause with old pods | any |
     if keeps_old_pods(request, status):
         return Goal.ANY
-    # | an update to the end | restored |
-    return Goal.RESTORED
+    # | an update to the end, before its last step | restored, or all requests for the new pods |
+    # | an update to the end, at its last step | restored |
+    return Goal.RESTORED if is_end else Goal.SWITCHED
 
 
 def begins_to_pause(request: Request, status: RolloutStatus, decision: Decision | None) -> bool:
@@ -76,6 +78,8 @@ def keeps_old_pods(request: Request, status: RolloutStatus) -> bool:
     """
     if request.pause_at is None or status.goal is None:
         return False
+    if request.keeps_old:
+        return True
     # Before an update, and until the controller manager has observed its begin, no pod is new.
     is_counted = status.phase != "complete" and status.is_observed
     new_pods = status.new.replicas if status.new and is_counted else 0
@@ -93,8 +97,18 @@ def plan(goal: Goal, name: str, observed: Observed) -> Decision:
         if observed.is_named_by_controller:
             return forget(controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {name}")
+    # | restored, or all requests for the new pods | all requests go to them | done |
+    if goal is Goal.SWITCHED and is_switched(observed):
+        return Done(f"all requests of {observed.route.name} go to the new pods of {name}")
     # | restored | else | the rows of a restoration |
+    # | restored, or all requests for the new pods | else | the rows of a restoration |
     return _old_only(name, observed) if goal is Goal.OLD_ONLY else restore(observed)
+
+
+def is_switched(observed: Observed) -> bool:
+    """Return whether all requests go to the new pods, so that the old pods can be removed."""
+    record = observed.route.record
+    return share_of(observed) == "100%" and not (record and record.is_restoring)
 
 
 def is_of_controller(observed: Observed) -> bool:

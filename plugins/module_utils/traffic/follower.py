@@ -81,13 +81,14 @@ class Follower:
             try:
                 self._run(goal, route, turn, tools)
             except RolloutError as error:
-                if tools.stop() or (goal is Goal.RESTORED and not tools.is_after_failure):
+                is_forward = goal in (Goal.RESTORED, Goal.SWITCHED)
+                if tools.stop() or (is_forward and not tools.is_after_failure):
                     raise
                 has_failed = True
                 reason = "; ".join(filter(None, (error.what, error.why)))
                 tools.warn(f"{route} could not be changed, and the rollback of the pods continues: "
                            f"{reason}. Next: {_split_request(turn.request, route).restore_command}")
-        if has_failed or goal is Goal.OLD_ONLY:
+        if has_failed or goal in (Goal.OLD_ONLY, Goal.SWITCHED):
             self._closed.add((goal, _text(turn)))
         self._changes += 1
         if self._changes > MAX_CHANGES:

@@ -20,6 +20,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.preflight
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import desired_healthy
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
     DEPLOYMENT_LABEL,
 )
@@ -354,6 +356,31 @@ def test_message_for_a_quota_that_is_too_small():
         "used, 2Gi more needed). Raise it: kubectl -n shop edit quota compute, or remove old "
         "pods first: max_surge=0 "
         "max_unavailable=1")
+
+
+@pytest.mark.parametrize("hard, is_refused", [("5", True), ("6", False)])
+def test_quota_without_room_for_all_new_pods_refuses_keep_old(hard, is_refused):
+    """A pause at one of three new pods needs room for all three as well."""
+    request = dataclasses.replace(SHOP, pause_at=Size(1), keeps_old=True,
+                                  max_surge=Size(100, percent=True))
+    quotas = [quota({"pods": hard}, {"pods": "3"})]
+
+    if not is_refused:
+        assert warnings_of(request, quotas=quotas) == []
+        return
+    with pytest.raises(RolloutError) as refused:
+        warnings_of(request, quotas=quotas)
+    assert refused.value.message.splitlines()[0].endswith(
+        "the ResourceQuota compute does not admit all new pods beside the old pods, which "
+        "keep_old keeps: pods (3 of 5 used, 3 more needed).")
+    assert refused.value.commands == ["kubectl -n shop edit quota compute"]
+    assert refused.value.page == "controller"
+
+
+def test_rollback_is_not_refused_for_a_quota():
+    request = dataclasses.replace(SHOP, state=State.ROLLED_BACK, keeps_old=True)
+
+    assert len(warnings_of(request, quotas=[quota({"pods": "3"}, {"pods": "3"})])) == 1
 
 
 def test_surge_is_limited_to_the_number_of_pods():

@@ -63,6 +63,22 @@ INVALID_OPTIONS = {
         (V2 | {"kind": "Deployment", "wait": False, "pause_at": 1},
          "wait=false cannot be used with pause_at, because the task itself pauses the update: "
          "leave it out"),
+    "keep_old without a pause":
+        (V2 | {"keep_old": True},
+         "keep_old keeps the old pods until a pause: set pause_at as well, for example "
+         "pause_at=100%"),
+    "keep_old with a surge":
+        (V2 | {"keep_old": True, "pause_at": "100%", "max_surge": "50%"},
+         "max_surge and max_unavailable cannot be used with keep_old, which removes no old pod "
+         "and therefore adds all new pods: leave them out"),
+    "keep_old of a StatefulSet":
+        (V2 | {"keep_old": True, "pause_at": "100%", "kind": "StatefulSet"},
+         "keep_old cannot be used with kind=StatefulSet, because an old pod is deleted before its "
+         "replacement is created: leave it out"),
+    "keep_old of a DaemonSet":
+        (V2 | {"keep_old": True, "pause_at": "100%", "kind": "DaemonSet"},
+         "keep_old cannot be used with kind=DaemonSet, because an old pod is deleted before its "
+         "replacement is created: leave it out"),
     "no wait for a soak":
         (V2 | {"kind": "Deployment", "wait": False, "soak": "1m"},
          "wait=false cannot be used with soak, because the task itself watches the pods: leave it "

@@ -310,6 +310,57 @@ def test_repeated_run_keeps_the_share_of_a_later_stage():
                      "Send 50% of the requests for a to the new pods"]
 
 
+BLUE_GREEN = {"stages": ["100%/0%", "100%/100%"], "traffic": TRAFFIC, "options": {"keep_old": True}}
+HOLD_ALL = "Hold the requests for a before the update to 100%"
+
+
+def test_blue_green_switches_after_the_checks_and_then_removes_the_old_pods():
+    sizes = []
+    turns, run, cluster = run_image_bump(
+        {"smoke.yml": lambda cluster: sizes.append(cluster.rollout("a")["controller"]["replicas"])},
+        verify=["smoke.yml"], **BLUE_GREEN)
+
+    checks = ["List the pods of a", "Run smoke.yml"]
+    assert turns == [HOLD_ALL, "Update a to 100%",
+                     "Send 0% of the requests for a to the new pods", *checks,
+                     "Update a to 100%", "Send 100% of the requests for a to the new pods",
+                     *checks, "Update a"]
+    assert sizes == [100, 100] and run.ending.outcome == "updated"
+    assert not cluster.controllers["a"].keeps_old
+
+
+def test_blue_green_without_checks_has_the_same_stages():
+    turns, *_more = run_image_bump(**BLUE_GREEN)
+
+    assert turns == [HOLD_ALL, "Update a to 100%",
+                     "Send 0% of the requests for a to the new pods", "Update a to 100%",
+                     "Send 100% of the requests for a to the new pods",
+                     "Update a"]
+
+
+def test_failed_check_after_the_switch_rolls_back():
+    checks = iter(["", "503"])
+    turns, run, cluster = run_image_bump({"smoke.yml": lambda cluster: next(checks)},
+                                         verify=["smoke.yml"], **BLUE_GREEN)
+
+    assert turns[-1] == "Roll back a" and run.ending.outcome == "rolled_back"
+    assert not cluster.controllers["a"].new_image and not cluster.controllers["a"].share
+
+
+def test_repeated_blue_green_sends_no_requests_back_to_the_remaining_old_pods():
+    """A run was killed while it removed the old pods."""
+    class Finishing(Cluster):
+        def rollout(self, name, before=""):
+            rollout = super().rollout(name, before)
+            rollout["controller"]["replicas"] = 40
+            return rollout
+
+    cluster = Finishing(a=Controller(new_image="myimage:v2", new_percent=100, share="100%"))
+    turns = Run(variables(**BLUE_GREEN), cluster).run().turns
+
+    assert turns == [HOLD_ALL, "Update a to 100%", "Update a to 100%", "Update a"]
+
+
 def test_options_of_a_split():
     calls = []
 
@@ -383,7 +434,9 @@ def test_fleet_is_rolled_back_or_named():
     ({"stages": ["10%/1%"]}, "image_bump_stages: 10%/1% is a share of the requests: give "
                              "image_bump_route, the route of the requests"),
     ({"stages": ["10%/1%"], "layer": "playbook"}, "give route, the route of the requests"),
-    ({"stages": ["100%/1%"], "traffic": TRAFFIC}, "100%/1% leaves no old pods"),
+    ({"stages": ["100%/1%"], "traffic": TRAFFIC},
+     "100%/1% leaves no old pods for the other requests: a share needs fewer than 100% of the "
+     "pods, or image_bump_keep_old"),
     ({"stages": ["10%/1%"], "traffic": TRAFFIC, "selection": {"names": ["a", "b"]}},
      "10%/1% is a share of the requests of one controller: give image_bump_name"),
     ({"selection": {}},

@@ -45,9 +45,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follow im
     share_of,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import GATEWAYS
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
 BACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
 PAUSE = dataclasses.replace(UPDATE, pause_at=Size(2))
+KEEP = dataclasses.replace(UPDATE, pause_at=Size(100, percent=True), keeps_old=True)
 STEP = scale(Controller.from_api(rc("foo")), 2)
 LAST = dataclasses.replace(STEP, is_last=True)
 END = dataclasses.replace(STEP, is_end=True)
@@ -79,11 +81,16 @@ def status(phase="paused", new=1, **fields):
     (PAUSE, status(), STEP, Goal.ANY),
     (PAUSE, status(), LAST, Goal.ANY),
     (PAUSE, status(new=3), STEP, Goal.ANY),
-    (PAUSE, status(new=4), STEP, Goal.RESTORED),
+    (PAUSE, status(new=4), STEP, Goal.SWITCHED),
     (dataclasses.replace(UPDATE, pause_at=Size(100, percent=True)), status(), STEP,
-     Goal.RESTORED),
-    (UPDATE, status(), STEP, Goal.RESTORED),
-    (UPDATE, status("progressing"), WAIT, Goal.RESTORED),
+     Goal.SWITCHED),
+    (KEEP, status(new=4), STEP, Goal.ANY),
+    (KEEP, status(new=4), LAST, Goal.ANY),
+    (dataclasses.replace(KEEP, state=State.ROLLED_BACK), status(new=4), STEP, Goal.OLD_ONLY),
+    (UPDATE, status(), STEP, Goal.SWITCHED),
+    (UPDATE, status("progressing"), WAIT, Goal.SWITCHED),
+    (UPDATE, status(), LAST, Goal.RESTORED),
+    (UPDATE, status(), END, Goal.RESTORED),
 ])
 def test_goal_of_a_decision(request_, state, decision, goal):
     assert goal_of(request_, state, decision) is goal
@@ -187,6 +194,13 @@ def test_split_without_its_services_is_recognized_by_the_service_of_the_record()
     world.services = {name: item for name, item in world.services.items() if name in ("foo", "bar")}
     assert is_of_controller(world.observed(SPLIT))
     assert "foo 1" in followed(world, Goal.RESTORED).after
+
+
+def test_update_to_the_end_keeps_a_switched_route():
+    world = split_world(dataclasses.replace(SPLIT, share=Share(100, 100)))
+    assert followed(world, Goal.SWITCHED) == Done("all requests of edge go to the new pods of foo")
+    assert "foo 1" in followed(world, Goal.RESTORED).after
+    assert "foo 1" in followed(split_world(), Goal.SWITCHED).after
 
 
 @pytest.mark.parametrize("request_, share", [(SPLIT, "1%"), (MATCHING, "10%")])

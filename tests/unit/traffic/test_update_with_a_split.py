@@ -48,6 +48,9 @@ RESUME = {"image": "myimage:v2"}
 PAUSE = {"image": "myimage:v2", "pause_at": "1"}
 FURTHER = {"image": "myimage:v2", "pause_at": "2"}
 BACK = {"state": "rolled_back"}
+KEEP = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
+#: The kinds of controllers with old and new pods side by side.
+KEEPING = ["ReplicationController", "ReplicaSet", "Deployment"]
 #: Whether the task dies after the API server has applied the write.
 MOMENTS = [pytest.param(False, id="before"),
            pytest.param(True, id="after", marks=pytest.mark.full)]
@@ -368,6 +371,82 @@ def test_killed_task_and_the_next_task_lose_no_request(kind, task, then, after):
     else:
         pytest.fail("the task does not end")
     assert number > 3 or task is FURTHER
+
+
+# Blue/green
+
+
+@functools.cache
+def first_switch(kind):
+    """Return a cluster with all old and all new pods, whose requests go to the new pods."""
+    cluster = SplitCluster(kind)
+    for result in (cluster.roll(**KEEP), cluster.split("0%"), cluster.split("100%")):
+        assert isinstance(result, dict), result
+    return cluster
+
+
+def switched(kind):
+    """Return a copy of the cluster after a switch, which checks that no request is answered by an
+    old pod as long as the weights or the pods are not those of a rollback.
+    """
+    cluster = first_switch(kind).copy()
+    assert cluster.weights == [0, 100] and len(cluster.pods) == 2 * SIZE
+    return cluster
+
+
+def refuse_requests_for_old_pods(cluster):
+    old = cluster.world.services[cluster.world.rules[0]["backendRefs"][1]["name"]]["spec"]
+    check = cluster.check_requests
+
+    def check_versions():
+        check()
+        answering = [cluster.world.services[item["name"]]["spec"]["selector"]
+                     for item in cluster.world.rules[0]["backendRefs"] if item["weight"]]
+        assert not [pod for pod, _ready in cluster.labeled_pods() for selector in answering
+                    if selector.items() | old["selector"].items() <= pod.labels.items()]
+
+    cluster.check_requests = check_versions
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+def test_switch_and_back_are_one_write_each(kind):
+    cluster = switched(kind)
+    for weight, weights in (("0%", [100, 0]), ("100%", [0, 100])):
+        assert isinstance(cluster.split(weight), dict) and cluster.weights == weights
+        assert [write.kind for write in cluster.attempts] == ["HTTPRoute"]
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+def test_old_pods_answer_no_request_after_the_switch(kind):
+    cluster = switched(kind)
+    refuse_requests_for_old_pods(cluster)
+    result = cluster.roll(**RESUME)
+    assert isinstance(result, dict), result
+    cluster.assert_plain()
+    assert cluster.images == {"web": "myimage:v2"} and len(cluster.pods) == SIZE
+
+
+@pytest.mark.parametrize("after", MOMENTS)
+@pytest.mark.parametrize("task, then", [(RESUME, RESUME), (RESUME, BACK), (BACK, BACK),
+                                        (BACK, RESUME), (RESUME, KEEP), (KEEP, RESUME)],
+                         ids=["finish", "finish then back", "back", "back then finish",
+                              "finish then keep", "keep then finish"])
+@pytest.mark.parametrize("kind", KEEPING)
+def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, task, then, after):
+    for number in range(1, MAX_WRITES):
+        cluster = switched(kind)
+        if task is then is RESUME:
+            refuse_requests_for_old_pods(cluster)
+        if cluster.roll(death=(number, after), **task) is not None:
+            break
+        result = cluster.roll(**then)
+        if isinstance(result, RolloutError) or then is KEEP:
+            assert then in (BACK, KEEP), result.message
+            cluster.roll(**RESUME)
+        cluster.assert_plain()
+    else:
+        pytest.fail("the task does not end")
+    assert number > 3 or task is KEEP
 
 
 @pytest.mark.parametrize("after", MOMENTS)

@@ -158,8 +158,9 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     if step := _annotate(observed, primary, successor, desired, forward=True, paused=paused):
         return step
     # | yes | yes | the sizes are not reached | scale one of them, or wait |
+    minimum = desired if request.keeps_old else desired - target
     if decision := _roll(request, observed, grows=successor, shrinks=primary, desired=desired,
-                         target=target):
+                         target=target, minimum=minimum):
         return decision
     # | yes | yes | `pause_at` is reached | annotate the primary: paused; done |
     if request.pause_at and desired:
@@ -199,7 +200,7 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
     desired = size.final_size(request, observed, primary, successor)
     return (_annotate(observed, primary, successor, desired, forward=False, paused=None)
             or _roll(request, observed, grows=primary, shrinks=successor, desired=desired,
-                     target=desired)
+                     target=desired, minimum=0)
             or _delete(successor))
 
 
@@ -277,8 +278,10 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
 
 
 def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller,
-          shrinks: Controller, desired: int, target: int) -> Decision | None:
+          shrinks: Controller, desired: int, target: int, minimum: int) -> Decision | None:
     """Return the next scale step, or a wait; None if both controllers have their size.
+
+    These are target for the growing controller, and at most minimum for the shrinking one.
 
     The numbers of pods are valid only after the controller manager has observed the size. With
     pod_replacement_policy=TerminationComplete, terminating pods count towards the ceiling, and the
@@ -299,11 +302,11 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
     if grows.is_observed:
         size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinks.replicas,
                          growing_available=min(grows.available, grows.replicas))
-        size = max(size, desired - target)
+        size = max(size, minimum)
         if size < shrinks.replicas:
             return scale(shrinks, size)
     is_complete = (grows.is_settled and grows.replicas == target
-                   and shrinks.has_at_most(desired - target))
+                   and shrinks.has_at_most(minimum))
     if is_complete and not observed.terminating.count:
         return None
     sizes = f"{grows.name} {grows.available}/{target} available, {shrinks.name} {shrinks.current}"

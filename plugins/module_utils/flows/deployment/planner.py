@@ -15,6 +15,11 @@ ready, until maxUnavailable is the number of new pods at the pause and maxSurge 
 exactly this number of new pods, even if the task is slow. Finally, spec.paused is set: `kubectl
 rollout status` then shows the pause, and a change of the template by another client is not rolled
 out.
+
+With keep_old, maxSurge is the number of new pods at the pause, and maxUnavailable is 0. Since no
+new pod counts as available, the Deployment controller then removes no old pod. Both stay until the
+pause ends: while spec.paused is set, the Deployment controller scales the ReplicaSets to desired +
+maxSurge pods in all (scale in pkg/controller/deployment/sync.go), which is the present number.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ import dataclasses
 
 from ...model import budgets, object_meta
 from ...model.errors import RolloutError
-from ...model.fields import Json
+from ...model.fields import Json, mapping
 from ...model.kinds import State
 from ...model.object_meta import Rollout
 from ...model.observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller
@@ -55,6 +60,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         desired = self.primary.replicas
         if self._recreates:
             return 0, desired
+        if self.pauses and self.request.keeps_old:
+            return self.size_of_pause(), 0
         surge, unavailable = (
             resolve_fenceposts(self.request.max_surge, self.request.max_unavailable, desired)
             if self.request.overrides_strategy
@@ -78,9 +85,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         budgets.refuse_blocking_budgets(
             request, self.observed.budgets, primary.replicas, surge, max_unavailable)
         new = self.observed.successor if desired is None else self.set_of(desired)
-        has_pause_settings = desired is None and (
-            primary.settings["minReadySeconds"] == NEVER_AVAILABLE
-            or bool(primary.settings["paused"]))
+        has_pause_settings = desired is None and self._has_pause_settings
         if not has_pause_settings and new and new.max_pods:
             raise RolloutError(f"it is too late for pause_at: {new.name} already has "
                                f"{new.replicas} pods, and the Deployment "
@@ -93,15 +98,48 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         current = new.replicas if new else 0
         target = max(self.size_of_pause(), current)
         is_reached = current == target
-        unavailable = current if is_reached else min(target, current + max_unavailable)
-        numbers = {"maxSurge": 0 if is_reached else min(surge, target - unavailable),
-                   "maxUnavailable": unavailable}
-        # `kubectl rollout resume` changes only spec.paused.
-        paused = primary.settings["paused"] if is_reached else None
+        if request.keeps_old:
+            numbers = self._numbers_that_keep_old_pods(target, self._old_size(new))
+        else:
+            unavailable = current if is_reached else min(target, current + max_unavailable)
+            numbers = {"maxSurge": 0 if is_reached else min(surge, target - unavailable),
+                       "maxUnavailable": unavailable}
+        # `kubectl rollout resume` changes only spec.paused. While it is set, the Deployment
+        # controller would scale all ReplicaSets to another total in proportion.
+        allowed = primary.replicas + _surge_and_unavailable(
+            {"strategy": {"rollingUpdate": numbers}}, primary.replicas)[0]
+        is_final = is_reached and allowed == current + self._old_size(new)
+        paused = primary.settings["paused"] if is_final else None
         return {**recorded.with_history(self.baseline), "paused": paused,
                 "minReadySeconds": NEVER_AVAILABLE,
                 "progressDeadlineSeconds": UPDATE_DEADLINE,
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
+
+    def _numbers_that_keep_old_pods(self, target: int, old: int) -> Json:
+        """Return maxSurge and maxUnavailable that keep all old pods beside target new pods.
+
+        Old pods that are gone already count as unavailable.
+        """
+        size, pause = self.primary.replicas, self.request.pause_at
+        gone = max(0, size - old)
+        present = self.primary.settings["strategy"].get("rollingUpdate")
+        if present and self._has_pause_settings and _surge_and_unavailable(
+                self.primary.settings, size) == (max(0, target - gone), gone):
+            return mapping(present)
+        if pause and not gone and target == self.size_of_pause():
+            # A percentage also applies to the size after the Deployment is scaled.
+            return {"maxSurge": pause.for_api if pause.percent else target, "maxUnavailable": 0}
+        return {"maxSurge": max(0, target - gone), "maxUnavailable": gone}
+
+    @property
+    def _has_pause_settings(self) -> bool:
+        settings = self.primary.settings
+        return settings["minReadySeconds"] == NEVER_AVAILABLE or bool(settings["paused"])
+
+    def _old_size(self, new: Controller | None) -> int:
+        """Return the requested number of old pods; new is the ReplicaSet of the new pods."""
+        return sum(replica_set.replicas for replica_set in self.observed.sets
+                   if replica_set is not new)
 
     def size_of_pause(self) -> int:
         """Return the number of new pods at the pause."""
@@ -119,7 +157,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         if not (primary.is_observed and new and new.is_settled
                 and all(replica_set.has_at_most(replica_set.replicas) for replica_set in old)):
             return False
-        size = new.replicas + sum(replica_set.replicas for replica_set in old)
+        size = new.replicas + self._old_size(new)
         if primary.settings["paused"]:
             return primary.replicas <= size <= primary.replicas + surge
         return new.replicas >= min(surge + unavailable,

@@ -148,11 +148,14 @@ def history_warnings(primary: ServerDriven) -> list[str]:
 
 def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
     """Return the fields that an update changes: with the baseline values, and with the new values.
+
+    A pause of another client is not restored.
     """
     fields = [field for field, value in baseline.items() if value != settings[field]
               and field != "paused"]
-    return {field: baseline[field] for field in fields}, {field: settings[field]
-                                                          for field in fields}
+    paused = {"paused": True} if settings.get("paused") and not baseline.get("paused") else {}
+    return ({field: baseline[field] for field in fields},
+            {**{field: settings[field] for field in fields}, **paused})
 
 
 def patch(primary: ServerDriven, record: str, settings: Json,

@@ -273,7 +273,7 @@ class Cluster(ClusterModel):
 
 def key_of(request: Request) -> str:
     """Return the key of a request within one exploration."""
-    return f"{request.state} pause_at={request.pause_at}"
+    return f"{request.state} pause_at={request.pause_at} keep_old={request.keeps_old}"
 
 
 class Explorer:
@@ -372,6 +372,8 @@ class Explorer:
                     write = self.first_pods.setdefault(
                         id(write), (dataclasses.replace(write, pods=write.pods[:1]), write))[0]
                 assert after.write(write), f"refused: {report.line(decision)}"
+                if request.keeps_old:
+                    self.check_old_pods_are_kept(cluster, after)
                 if decision.is_last:
                     self.check_fulfilled(request, after)
                     self.ends[key_of(request)].add(state)
@@ -440,11 +442,20 @@ class Explorer:
         # the model changes the first matching pod, so all pods must be equal
         is_undisturbed = (not died and cluster.deletions == self.deletions
                           and cluster.replacements == self.replacements)
+        # 3. with keep_old alone, all old pods stay ready
+        if all(request.keeps_old for request in self.requests):
+            old = sum(pod.ready and dict(pod.labels) == self.labels for pod in cluster.living)
+            assert old == self.size, f"{old} old pods ready with keep_old"
         assert (not is_undisturbed
                 or len({pod[:3] for pod in cluster.pods if pod.owner != pod.cached_owner}) <= 1)
         assert (not is_undisturbed
                 or len({pod.owner for pod in cluster.living})
                 == len({pod[:2] for pod in cluster.living}))
+
+    def check_old_pods_are_kept(self, cluster: Cluster, after: Cluster) -> None:
+        """Check that a step with keep_old removes no old pod up to the size."""
+        before, now = (model.items["foo"]["spec"]["replicas"] for model in (cluster, after))
+        assert now >= min(before, self.size), f"foo {before} -> {now} with keep_old"
 
     def check_handover(self, cluster: Cluster, after: Cluster, move: Move) -> None:
         """Check that the handover creates and deletes no pod, and changes only the owners."""
@@ -470,12 +481,13 @@ class Explorer:
         if not (request.pause_at and primary and primary.is_updating):
             self.check_end(cluster)
             return
-        # A pause has at least the requested number of new pods, and the full size in total.
+        # A pause has at least the requested number of new pods, and the full size in total. With
+        # keep_old, old pods of another request may be gone.
         (successor,) = (controller for controller in cluster.controllers().values()
                         if controller.name != "foo")
         assert primary.paused == successor.replicas >= min(self.size, request.pause_at.value)
-        assert (successor.available == successor.replicas
-                and primary.replicas <= self.size - successor.replicas)
+        old_pods = self.size if request.keeps_old else self.size - successor.replicas
+        assert successor.available == successor.replicas and primary.replicas <= old_pods
 
     def check_end(self, cluster: Cluster) -> None:
         """Check invariant 4: one controller, no annotations, and all pods in a settled cluster."""
@@ -544,6 +556,32 @@ def test_pause_then_update_or_rollback(size, pause, surge, unavailable):
     paused = dataclasses.replace(update, pause_at=Size(pause))
 
     Explorer(rc(replicas=size), paused, update,
+             dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("size, pauses", [(1, [1]), (2, [1, 2]), (3, [2, 3])])
+@pytest.mark.parametrize("waits_for_termination", [False, True])
+def test_keep_old_keeps_all_old_pods(make, size, pauses, waits_for_termination):
+    """Explore tasks with keep_old alone: no old pod ever goes."""
+    primary = make(replicas=size)
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), keeps_old=True,
+                                 waits_for_termination=waits_for_termination,
+                                 max_surge=Size(100, percent=True), max_unavailable=Size(0))
+
+    Explorer(primary, *(dataclasses.replace(update, pause_at=Size(pause)) for pause in pauses))
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("size, pause", [(1, 1), (2, 1), (2, 2), (3, 3)])
+def test_keep_old_then_update_or_rollback(make, size, pause):
+    """Explore three requests (keep_old, update, rollback), each from all reached states."""
+    primary = make(replicas=size)
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(1, 0))
+    pause_request = dataclasses.replace(update, pause_at=Size(pause), keeps_old=True,
+                                        max_surge=Size(100, percent=True))
+
+    Explorer(primary, pause_request, update,
              dataclasses.replace(update, state=State.ROLLED_BACK))
 
 

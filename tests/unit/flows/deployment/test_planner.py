@@ -42,6 +42,8 @@ def request_for(**params):
 
 UPDATE, V3 = request_for(image="myimage:v2"), request_for(image="myimage:v3")
 CANARY = request_for(image="myimage:v2", pause_at="1")
+KEEP = request_for(image="myimage:v2", pause_at="100%", keep_old=True)
+KEEP_ONE = request_for(image="myimage:v2", pause_at="1", keep_old=True)
 START = request_for(image="myimage:v2", wait=False)
 ROLLBACK, RESTART = request_for(state="rolled_back"), request_for(state="restarted")
 
@@ -254,7 +256,9 @@ def test_surge_edited_at_a_pause_does_not_end_it():
     model.items["foo"]["spec"]["strategy"] = PERCENT
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
-    assert go(CANARY, model, until="pace") == ["pace"] and primary(model).settings["paused"]
+    assert sizes(model) == {"v1": 5, "v2": 1}
+    assert go(CANARY, model) == ["pace", "annotate"] and primary(model).settings["paused"]
+    assert sizes(model) == {"v1": 3, "v2": 1}
 
 
 def test_scale_down_before_a_pause():
@@ -722,6 +726,83 @@ def test_ended_rollback_is_checked_against_the_template():
         decide(ROLLBACK, model)
 
 
+# keep_old
+
+
+def test_keep_old_then_update():
+    model = cluster()
+    before = primary(model).settings
+    assert go(KEEP, model) == ["update", "annotate"]
+    assert sizes(model) == {"v1": 3, "v2": 3}
+    assert primary(model).paused == 3 and primary(model).settings["paused"]
+    assert "already paused" in decide(KEEP, model).message
+    assert go(UPDATE, model) == ["pace", "annotate"]
+    assert sizes(model) == {"v1": 0, "v2": 3} and primary(model).settings == before
+
+
+@pytest.mark.parametrize("until", ["update", "annotate"])
+def test_keep_old_then_rollback(until):
+    model = cluster()
+    before = primary(model).settings
+    go(KEEP, model, until=until)
+    model.settle()
+    assert go(ROLLBACK, model) == ["update", "annotate"]
+    assert sizes(model) == {"v1": 3, "v2": 0} and primary(model).settings == before
+
+
+def test_stages_with_keep_old():
+    model = cluster()
+    assert go(KEEP_ONE, model) == ["update", "annotate"]
+    assert sizes(model) == {"v1": 3, "v2": 1} and primary(model).paused == 1
+    assert go(KEEP, model) == ["pace", "annotate"]
+    assert sizes(model) == {"v1": 3, "v2": 3} and primary(model).paused == 3
+    assert isinstance(decide(KEEP_ONE, model), Done), "a lower pause removes no pod"
+
+
+@pytest.mark.parametrize("request_", [CANARY, KEEP], ids=["pause", "keep_old"])
+def test_task_killed_after_a_pace_at_a_pause_leaves_no_paused_deployment(request_):
+    """Another client has changed a setting, so that the task sets it again before it annotates."""
+    model = cluster()
+    go(request_, model)
+    model.items["foo"]["spec"]["progressDeadlineSeconds"] = 900
+    model.items["foo"]["metadata"]["generation"] += 1
+    model.settle()
+    assert go(request_, model, until="pace") == ["pace"] and primary(model).settings["paused"]
+    go(ROLLBACK, model)
+    assert not primary(model).settings["paused"] and sizes(model) == {"v1": 3, "v2": 0}
+
+
+def test_keep_old_after_a_pause_keeps_the_remaining_old_pods():
+    model = cluster()
+    go(CANARY, model)
+    assert sizes(model) == {"v1": 2, "v2": 1}
+    go(KEEP_ONE, model)
+    assert sizes(model) == {"v1": 2, "v2": 1}
+    go(KEEP, model)
+    assert sizes(model) == {"v1": 2, "v2": 3}
+
+
+@pytest.mark.parametrize("pause, old", [("2", 1), ("100%", 0)])
+@pytest.mark.parametrize("first", [KEEP, KEEP_ONE], ids=["all", "one"])
+def test_pause_after_keep_old_removes_old_pods(first, pause, old):
+    model = cluster()
+    go(first, model)
+    go(request_for(image="myimage:v2", pause_at=pause), model)
+    new = max(3 - old, sizes(model)["v2"])
+    assert sizes(model) == {"v1": 3 - new, "v2": new} and primary(model).settings["paused"]
+
+
+def test_scaling_during_keep_old_applies_to_both_versions():
+    """The percentage of the pause stays in the strategy."""
+    model = cluster()
+    go(KEEP, model)
+    numbers = primary(model).settings["strategy"]["rollingUpdate"]
+    assert numbers == {"maxSurge": "100%", "maxUnavailable": 0}
+    scale_by_other_client(model, v1=5, v2=5)
+    model.items["foo"]["spec"]["replicas"] = 5
+    assert go(KEEP, model) == ["annotate"] and sizes(model) == {"v1": 5, "v2": 5}
+
+
 def scale_by_other_client(model, **replicas):
     """Change the size during a pause; the Deployment controller scales both ReplicaSets."""
     model.items["foo"]["spec"]["replicas"] = sum(replicas.values())
@@ -874,6 +955,38 @@ def step(request, model):
     except RolloutError:
         return False
     return isinstance(decision, Step) and model.write(decision.write)
+
+
+KEEPING = {"keep one": KEEP_ONE, "keep all": KEEP}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_random_orders_with_keep_old_remove_no_old_pod(data):
+    """The old pods stay ready until a client without keep_old has begun; each request ends."""
+    replicas = data.draw(st.sampled_from([1, 3, 4]))
+    model = cluster(replicas)
+    has_others = False
+    for _stage in range(data.draw(st.integers(1, 3))):
+        requests = KEEPING | (REQUESTS if data.draw(st.booleans()) else {})
+        name = data.draw(st.sampled_from(sorted(requests)))
+        has_others = has_others or name not in KEEPING
+        for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
+            moves = model.moves()
+            if choice and moves:
+                model.make(moves[choice % len(moves)])
+            else:
+                step(requests[name], model)
+            assert sum(sizes(model).values()) <= 2 * replicas + 2
+            if not has_others:
+                old = next(replica_set for replica_set in model.sets.controllers().values()
+                           if replica_set.images["web"] == "myimage:v1")
+                assert old.replicas == old.available == replicas
+                assert sum(pod.ready for pod in model.sets.pods if pod.owner == old.uid) == replicas
+    while step(ROLLBACK, model) or model.moves():
+        model.settle()
+    assert sizes(model)["v1"] == replicas or sizes(model)["v2"] == replicas
+    assert primary(model).settings["strategy"] == STRATEGY and not primary(model).settings["paused"]
 
 
 @settings(max_examples=300, deadline=None)

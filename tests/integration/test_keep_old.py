@@ -1,0 +1,136 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Keep all old pods beside all new ones (keep_old), then remove the ones or the others."""
+
+from __future__ import annotations
+
+import pytest
+from objects import eventually, manifest, uids, versions
+from writes import Killed, kill_at_write
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+REPLICAS = 3
+#: More than the number of writes of a task.
+MAX_WRITES = 100
+KINDS = ["ReplicationController", "ReplicaSet", "Deployment"]
+ALL = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
+ONE = {**ALL, "pause_at": "1"}
+FINISH = {"image": "myimage:v2"}
+BACK = {"state": "rolled_back"}
+
+
+def begin(namespace, kind, replicas=REPLICAS):
+    """Create foo of the kind, and return the uids of its pods once they are ready."""
+    namespace.create_any(kind, manifest(replicas))
+    eventually(lambda: is_at(namespace, kind, replicas), f"{replicas} pods of foo")
+    return uids(namespace.pods())
+
+
+def foo(namespace, kind):
+    return (namespace.rc() if kind == "ReplicationController"
+            else namespace.get_app(f"{kind.lower()}s", "foo"))
+
+
+def is_at(namespace, kind, replicas):
+    """Return whether foo has this number of pods, all available and observed."""
+    item = foo(namespace, kind)
+    status = item.get("status", {})
+    return (status.get("observedGeneration") == item["metadata"]["generation"]
+            and status.get("replicas", 0) == status.get("availableReplicas", 0) == replicas)
+
+
+def settings(namespace, kind):
+    """Return the spec without the template."""
+    return {field: value for field, value in foo(namespace, kind)["spec"].items()
+            if field not in ("template", "selector")}
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("then, sizes", [(FINISH, (0, 3)), (BACK, (3, 0))],
+                         ids=["finish", "back"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_new_pods_beside_all_old_pods(namespace, kind, then, sizes):
+    old = begin(namespace, kind)
+    before = settings(namespace, kind)
+    with namespace.observer() as observer:
+        plan = namespace.check(kind=kind, **ALL)
+        result = namespace.roll(kind=kind, **ALL)
+        assert versions(namespace) == (3, 3) and not observer.deleted_pods
+        rerun = namespace.roll(kind=kind, **ALL)
+        assert old < uids(namespace.pods()) and len(observer.new_pods) == 3
+        namespace.roll(kind=kind, **then)
+    assert result["rollout"]["phase"] == plan["rollout"]["phase"] == "paused"
+    assert "paused at 3 of 3 replicas of myimage:v2" in result["msg"]
+    assert result["msg"].endswith("alongside 3 of myimage:v1")
+    assert ([(step["action"], step["to"]) for step in plan["steps"]]
+            == [(step["action"], step["to"]) for step in result["steps"]])
+    assert not rerun["changed"] and not rerun["requests"]["PATCH"]
+    assert versions(namespace) == sizes and observer.min_ready >= 3
+    assert observer.max_pods == 6 and len(observer.new_pods) == 3
+    assert settings(namespace, kind) == before
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("after", [False, True], ids=["before a write", "after a write"])
+def test_no_old_pod_goes_if_the_task_is_killed_at_any_write(namespace, kind, after):
+    old = begin(namespace, kind)
+    before = settings(namespace, kind)
+    for number in range(1, MAX_WRITES):
+        with namespace.observer() as observer:
+            kills = 0
+            for stage, new in ((ONE, 1), (ALL, 3)):
+                try:
+                    namespace.roll(kill_at_write(number, after), kind=kind, **stage)
+                except Killed:
+                    kills += 1
+                    namespace.roll(kind=kind, **stage)
+                assert versions(namespace) == (3, new) and not observer.deleted_pods
+            namespace.roll(kind=kind, **BACK)
+        assert versions(namespace) == (3, 0) and uids(namespace.pods()) == old
+        assert settings(namespace, kind) == before
+        if not kills:
+            break
+    assert 1 < number < MAX_WRITES
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_quota_without_room_is_refused_before_the_first_change(namespace, kind):
+    begin(namespace, kind)
+    namespace.create("resourcequotas",
+                     {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "5"}}})
+    eventually(lambda: namespace.get("resourcequotas", "small").get("status", {}).get("used"),
+               "the usage of the quota")
+    before = foo(namespace, kind)
+    for options in (ONE, ALL):
+        with pytest.raises(RolloutError, match="the ResourceQuota small does not admit all new"):
+            namespace.roll(kind=kind, **options)
+    assert foo(namespace, kind)["metadata"] == before["metadata"] and versions(namespace) == (3, 0)
+
+
+def test_size_of_a_deployment_changed_at_the_pause(namespace):
+    """The Deployment controller adds and removes pods of both versions."""
+    begin(namespace, "Deployment")
+    namespace.roll(kind="Deployment", **ALL)
+    for size in (5, 2):
+        namespace.patch_deployment({"spec": {"replicas": size}})
+        eventually(lambda size=size: versions(namespace) == (size, size), f"{size} of each version")
+        result = namespace.roll(kind="Deployment", **ALL)
+        assert result["rollout"]["phase"] == "paused" and versions(namespace) == (size, size)
+    namespace.roll(kind="Deployment", **FINISH)
+    assert versions(namespace) == (0, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_restart_of_the_old_pods_by_another_client_at_the_pause(namespace, kind):
+    """A deleted old pod is replaced from the old template."""
+    old = begin(namespace, kind)
+    namespace.roll(kind=kind, **ALL)
+    victim = next(pod for pod in namespace.pods() if pod["metadata"]["uid"] in old)
+    namespace.remove(victim["metadata"]["name"], "pods")
+    eventually(lambda: versions(namespace) == (3, 3) and old - uids(namespace.pods()),
+               "the replacement of the old pod")
+    assert namespace.roll(kind=kind, **FINISH)["rollout"]["phase"] == "complete"
+    assert versions(namespace) == (0, 3)

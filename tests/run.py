@@ -75,9 +75,11 @@ GATEWAY_FILES = ("tests/gateway", "tests/cluster/contour", "plugins/module_utils
 EVENT_FILES = ("tests/events", "extensions/eda", "examples/rulebooks", "examples/monitoring",
                "playbooks/rollback.yml")
 
-#: Files that decide what happens next to Helm and Flux: the tests and programs, and the warnings.
+#: Files that decide what happens next to the neighbours: the tests and programs, warnings and
+#: refusals.
 NEIGHBOUR_FILES = ("tests/neighbours", "tests/cluster/helm", "tests/cluster/kustomize-controller",
-                   "plugins/module_utils/explain/gitops.py")
+                   "tests/cluster/argo-rollouts", "plugins/module_utils/explain/gitops.py",
+                   "plugins/module_utils/flows/argo_rollouts.py")
 
 #: Pages of the documentation, and files that antsibull-docs reads.
 DOCS_FILES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "roles",

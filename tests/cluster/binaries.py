@@ -34,6 +34,14 @@ PACKAGES = {
     "contour": ("contour", "github.com/projectcontour/contour/cmd/contour"),
     "helm": ("helm", "helm.sh/helm/v4/cmd/helm"),
     "kustomize-controller": ("kustomize-controller", "github.com/fluxcd/kustomize-controller"),
+    "rollouts-controller": (
+        "argo-rollouts",
+        "github.com/argoproj/argo-rollouts/cmd/rollouts-controller",
+    ),
+    "kubectl-argo-rollouts": (
+        "argo-rollouts",
+        "github.com/argoproj/argo-rollouts/cmd/kubectl-argo-rollouts",
+    ),
     "kind": ("kind", "sigs.k8s.io/kind"),
     "kubeadm": ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
 }
@@ -46,6 +54,8 @@ OPTIONAL = (
     "contour",
     "helm",
     "kustomize-controller",
+    "rollouts-controller",
+    "kubectl-argo-rollouts",
     "kubelet",
     "kube-proxy",
     "web",

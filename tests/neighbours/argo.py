@@ -1,0 +1,102 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Argo Rollouts: its controller, its plugin for kubectl, and Rollouts in a namespace."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import typing as t
+import urllib.request
+from pathlib import Path
+
+import programs
+import yaml
+from kubernetes.client.exceptions import ApiException
+from namespace import Namespace
+from objects import Json, eventually
+
+MODULE = "github.com/argoproj/argo-rollouts"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ROLLOUTS = "/apis/argoproj.io/v1alpha1/namespaces/{}/rollouts"
+
+
+def install_definitions(namespace: Namespace) -> None:
+    """Create the CustomResourceDefinitions, and wait until the API server serves Rollouts."""
+    folder = programs.module_folder(f"{MODULE}@{programs.version('rollouts-controller')}")
+    for path in sorted((folder / "manifests/crds").glob("*-crd.yaml")):
+        with contextlib.suppress(ApiException):  # already exists
+            namespace.call("POST", DEFINITIONS, yaml.safe_load(path.read_text("utf-8")))
+    eventually(lambda: is_served(namespace), "the kinds of Argo Rollouts")
+
+
+def is_served(namespace: Namespace) -> bool:
+    try:
+        namespace.call("GET", ROLLOUTS.format(namespace.name))
+    except ApiException:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def controller(program: Path, kubeconfig: str, folder: Path,
+               *arguments: str) -> t.Iterator[subprocess.Popen[bytes]]:
+    """Run the controller for all namespaces until the end of the block."""
+    health = programs.free_port()
+
+    def is_ready() -> bool:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(f"http://127.0.0.1:{health}/healthz", timeout=5) as response:
+                return response.status == 200
+        except OSError:
+            return False
+
+    command = [str(program), f"--kubeconfig={kubeconfig}", f"--healthzPort={health}",
+               f"--metricsPort={programs.free_port()}", "--leader-elect=false", *arguments]
+    with programs.running(command, folder / "rollouts-controller.log", os.environ,
+                          is_ready) as process:
+        yield process
+
+
+class Rollout:
+    """The Rollout web of a namespace."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self.namespace, self.path = namespace, ROLLOUTS.format(namespace.name)
+
+    def create(self, replicas: int, strategy: Json | None = None, **spec: t.Any) -> None:
+        """Create the Rollout, and wait until it is healthy."""
+        canary = {"maxSurge": "25%", "maxUnavailable": 0}
+        self.namespace.call("POST", self.path, {
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web"},
+            "spec": {"replicas": replicas, "strategy": strategy or {"canary": canary}, **spec}})
+        self.wait_until("Healthy")
+
+    def get(self) -> Json:
+        return self.namespace.call("GET", f"{self.path}/web")
+
+    @property
+    def status(self) -> Json:
+        """Return the status of the last generation; {} before the controller has seen it."""
+        item = self.get()
+        status = item.get("status") or {}
+        is_current = status.get("observedGeneration") == str(item["metadata"]["generation"])
+        return status if is_current else {}
+
+    def wait_until(self, phase: str, seconds: float = 120) -> Json:
+        """Wait for a phase, such as Healthy or Paused."""
+        return eventually(lambda: (status := self.status).get("phase") == phase and status,
+                          f"the phase {phase} of the Rollout", seconds)
+
+
+def paste(program: Path, command: str, kubeconfig: str) -> str:
+    """Run a command of kubectl's plugin, as kubectl does, and return its output."""
+    words = command.split()
+    assert words[:3] == ["kubectl", "argo", "rollouts"], command
+    done = subprocess.run([str(program), *words[3:]], capture_output=True, text=True, check=False,
+                          timeout=60, env={**os.environ, "KUBECONFIG": kubeconfig})
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,138 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Update controllers of which Argo Rollouts owns the pods, or uses the template."""
+
+from __future__ import annotations
+
+import functools
+
+import argo
+import programs
+import pytest
+from objects import eventually, manifest, role
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+USES = ("Rollout/web of Argo Rollouts uses its template (spec.workloadRef), and would start an "
+        "update of its own")
+
+
+@pytest.fixture(scope="session")
+def plugin():
+    """Provide the path of the plugin kubectl-argo-rollouts."""
+    return programs.provide("kubectl-argo-rollouts")
+
+
+@pytest.fixture
+def rollout(namespace, tmp_path):
+    """Provide the Rollout web, not created, with a running controller."""
+    argo.install_definitions(namespace)
+    namespace.allow(role("baton-argo-rollouts"), "baton-argo-rollouts")
+    program = programs.provide("rollouts-controller")
+    with argo.controller(program, namespace.admin_kubeconfig, tmp_path):
+        yield argo.Rollout(namespace)
+
+
+def images(namespace):
+    return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
+
+
+def template(image="myimage:v1"):
+    return manifest(1, image, "web")["spec"]["template"]
+
+
+def refusal(namespace, **options):
+    """Return the error of a task, which must not change any object."""
+    before = namespace.end_state()
+    with pytest.raises(RolloutError) as refused:
+        namespace.roll(**{"image": "myimage:v2", **options})
+    assert namespace.end_state() == before
+    assert not refused.value.progress["changed"]
+    return refused.value
+
+
+def make_referencing(namespace, rollout, scale_down, replicas=3):
+    """Create the Deployment foo, and a Rollout of its template."""
+    namespace.make_deployment(replicas)
+    rollout.create(replicas, workloadRef={"apiVersion": "apps/v1", "kind": "Deployment",
+                                          "name": "foo", "scaleDown": scale_down})
+
+
+@pytest.mark.parametrize("scale_down, pods_of_deployment", [
+    ("never", 3), ("onsuccess", 0), ("progressively", 0)])
+def test_deployment_whose_template_a_rollout_uses_is_refused(namespace, rollout, scale_down,
+                                                             pods_of_deployment):
+    make_referencing(namespace, rollout, scale_down)
+    eventually(lambda: namespace.deployment()["spec"]["replicas"] == pods_of_deployment,
+               "the size of the Deployment")
+    namespace.wait_for_rollout()
+
+    error = refusal(namespace, kind="Deployment")
+
+    assert error.what == USES
+    assert error.next_command == (f"kubectl argo rollouts -n {namespace.name} set image web "
+                                  "web=myimage:v2")
+
+
+def test_deployment_is_updated_without_the_permission_and_the_rollout_updates_its_pods(
+        namespace, rollout):
+    """Negative control: without the refusal, the task would report an update without pods."""
+    make_referencing(namespace, rollout, "onsuccess")
+    eventually(lambda: namespace.deployment()["spec"]["replicas"] == 0, "an empty Deployment")
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/rolebindings"
+    namespace.call("DELETE", f"{path}/baton-argo-rollouts")
+    rules = role("baton-argo-rollouts")
+    eventually(lambda: not namespace.is_allowed(rules), "the end of the permission")
+
+    result = namespace.roll(kind="Deployment", image="myimage:v2")
+
+    assert result["changed"] and "0 of 0 replicas available" in result["msg"]
+    eventually(lambda: images(namespace) == {"myimage:v2"}, "the update by Argo Rollouts")
+
+
+@pytest.mark.parametrize("options, before, after", [
+    ({"image": "myimage:v2"}, "myimage:v1", "myimage:v2"),
+    ({"image": None, "state": "rolled_back", "to_revision": 1}, "myimage:v2", "myimage:v1"),
+    ({"image": None, "state": "restarted"}, "myimage:v1", "myimage:v1")])
+@pytest.mark.parametrize("is_reference", [True, False], ids=["workloadRef", "owner"])
+def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, is_reference, options,
+                                               before, after):
+    """The error of a ReplicaSet that a Rollout owns has the same commands."""
+    if is_reference:
+        make_referencing(namespace, rollout, "onsuccess")
+    else:
+        rollout.create(3, selector={"matchLabels": {"app": "web"}}, template=template())
+    paste = functools.partial(argo.paste, plugin, kubeconfig=namespace.admin_kubeconfig)
+    if before == "myimage:v2":
+        paste(f"kubectl argo rollouts -n {namespace.name} set image web web=myimage:v2")
+        eventually(lambda: images(namespace) == {before}, "the first update")
+        rollout.wait_until("Healthy")
+    pods = {pod["metadata"]["name"] for pod in namespace.pods()}
+    names = [item["metadata"]["name"] for item in namespace.replica_sets()
+             if item["metadata"]["ownerReferences"][0]["kind"] == "Rollout"
+             and item["spec"]["replicas"]]
+    kind, name = ("Deployment", "foo") if is_reference else ("ReplicaSet", names[0])
+
+    error = refusal(namespace, kind=kind, name=name, **options)
+    paste(error.next_command)
+
+    assert error.what == (USES if is_reference else
+                          "it is controlled by Rollout/web, which would undo every step")
+    # Argo Rollouts restarts one pod each 30 seconds, unless maxUnavailable allows more.
+    remaining = 2 if options.get("state") == "restarted" else 0
+    eventually(lambda: images(namespace) == {after} and len(pods & {
+        pod["metadata"]["name"] for pod in namespace.pods()}) <= remaining,
+        "the pods of the command")
+
+
+def test_update_in_progress_before_the_rollout_is_created_is_rolled_back(namespace, rollout):
+    namespace.make_deployment(3)
+    namespace.roll(kind="Deployment", image="myimage:v2", pause_at=1)
+    rollout.create(3, workloadRef={"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo",
+                                   "scaleDown": "never"})
+
+    result = namespace.roll(kind="Deployment", state="rolled_back")
+
+    assert result["rollout"]["phase"] == "complete"
+    eventually(lambda: images(namespace) == {"myimage:v1"}, "the rollback by Argo Rollouts")

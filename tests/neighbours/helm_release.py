@@ -1,34 +1,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A release of Helm whose chart has a ReplicationController, a Deployment and a StatefulSet."""
+"""A release of Helm whose chart has the three controllers of three_kinds.py."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import typing as t
 from pathlib import Path
 
 import yaml
 from namespace import Namespace
-from objects import Json, as_kind, eventually, manifest
-
-RC, DEPLOYMENT, STATEFUL_SET = "ReplicationController", "Deployment", "StatefulSet"
-#: The controllers of the chart, by kind.
-NAMES = {RC: "cart", DEPLOYMENT: "shop", STATEFUL_SET: "db"}
-REPLICAS = 4
-
-
-def manifest_of(kind: str, image: str, mode: str = "a", note: str = "a") -> Json:
-    """Return the manifest of the chart's controller of the kind.
-
-    mode is a variable of its container, and note an annotation of the controller.
-    """
-    body = manifest(REPLICAS, image, NAMES[kind], annotations={"note": note})
-    body["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "MODE", "value": mode}]
-    return as_kind(kind, body, **({"serviceName": "db"} if kind == STATEFUL_SET else {}))
+from objects import eventually
+from three_kinds import NAMES, Controllers, manifest_of
 
 
 def write_chart(folder: Path) -> Path:
@@ -44,11 +29,12 @@ def write_chart(folder: Path) -> Path:
     return chart
 
 
-class Release:
+class Release(Controllers):
     """The release web of the chart in a namespace, and the commands of Helm."""
 
     def __init__(self, program: Path, namespace: Namespace, folder: Path) -> None:
-        self.program, self.namespace = program, namespace
+        super().__init__(namespace)
+        self.program = program
         self.chart = write_chart(folder)
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("HELM_")},
@@ -78,37 +64,11 @@ class Release:
         assert self.run("install", *options) == ""
         self.wait()
 
-    def wait(self) -> None:
-        """Wait until each controller runs its template in all pods."""
-        self.namespace.until_available(NAMES[RC], REPLICAS)
-        eventually(lambda: self.namespace.is_rolled_out(NAMES[DEPLOYMENT]), "the Deployment")
-        eventually(lambda: self.namespace.is_stateful_set_rolled_out(NAMES[STATEFUL_SET]),
-                   "the StatefulSet")
-
-    # The objects
-
-    def controller(self, kind: str) -> Json:
-        resource, name = f"{kind.lower()}s", NAMES[kind]
-        path = (self.namespace.path(resource, name) if kind == RC
-                else self.namespace.apps_path(resource, name))
-        return self.namespace.call("GET", path)
-
-    def container(self, kind: str) -> Json:
-        """Return the container of a controller's template."""
-        return self.controller(kind)["spec"]["template"]["spec"]["containers"][0]
-
-    def images(self) -> dict[str, str]:
-        """Return the image of each controller's template, without its name, by kind."""
-        return {kind: self.container(kind)["image"].partition(":")[2] for kind in NAMES}
-
-    def pods(self, kind: str) -> list[str]:
-        """Return the versions of the images of a controller's pods, sorted; pods of a successor
-        count.
-        """
-        return sorted(pod["spec"]["containers"][0]["image"].partition(":")[2]
-                      for pod in self.namespace.pods()
-                      if pod["metadata"]["labels"]["app"] == NAMES[kind])
-
-    def roll(self, kind: str, **task: t.Any) -> Json:
-        """Run a task on the controller of the kind."""
-        return self.namespace.roll(name=NAMES[kind], kind=kind, **task)
+    def interrupt(self, **values: str) -> None:
+        """Start an upgrade that waits for the pods, and kill it after its last write."""
+        command = self.command("upgrade", "--wait", "--timeout=2m", **values)
+        with subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as process:
+            eventually(lambda: set(self.images()) == {values["image"].partition(":")[2]},
+                       "the templates of the upgrade")
+            process.kill()

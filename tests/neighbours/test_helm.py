@@ -1,13 +1,39 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers of a release of Helm, and upgrade or roll back the release meanwhile."""
+"""Update the controllers of a release of Helm, and upgrade or roll back the release meanwhile.
+
+docs/how-to/gitops.md has a row for each of these outcomes.
+"""
 
 from __future__ import annotations
 
 import subprocess
 
 import programs
+import pytest
+from helm_release import Release
+from objects import role
+from three_kinds import DEPLOYMENT, NAMES, RC, STATEFUL_SET
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+#: Helm 4 applies a release on the server, unless it was installed with this option, or by Helm 3.
+CLIENT_SIDE = "--server-side=false"
+FORCE = "--force-conflicts"
+IMAGE = '.spec.template.spec.containers[name="web"].image'
+
+
+@pytest.fixture
+def release(namespace, helm_program, tmp_path):
+    """Provide a release that is not installed yet."""
+    namespace.allow(role("baton-stateful-sets"), "stateful-sets")
+    return Release(helm_program, namespace, tmp_path)
+
+
+def conflicts(error):
+    """Return the lines of an error of Helm with the fields of its conflicts."""
+    return [line for line in error.splitlines() if line.startswith(("Error:", "- "))]
 
 
 def test_helm_has_the_pinned_version(helm_program):
@@ -15,3 +41,178 @@ def test_helm_has_the_pinned_version(helm_program):
                           capture_output=True, text=True, check=True)
 
     assert programs.version("helm").startswith(done.stdout.strip() or "nothing")
+
+
+def test_task_warns_of_the_release_before_the_first_write(release):
+    release.install()
+
+    result = release.namespace.check(name=NAMES[DEPLOYMENT], kind=DEPLOYMENT, image="myimage:v2")
+
+    (warning,) = result["warnings"]
+    assert "Helm (release web) manages shop" in warning and FORCE in warning
+    assert f"helm -n {release.namespace.name} get values web" in warning
+
+
+@pytest.mark.parametrize("verb, values", [
+    ("upgrade", {"note": "c"}), ("upgrade", {"mode": "c"}), ("upgrade", {"image": "myimage:v1"}),
+    ("rollback", {}),
+], ids=["annotation", "variable", "image", "rollback"])
+def test_upgrade_during_an_update_fails_and_changes_no_controller(release, verb, values):
+    """The update resumes without a warning."""
+    release.install()
+    assert release.run("upgrade", note="b") == ""
+    release.pause()
+    before = release.pod_uids()
+
+    error = release.run(verb, **values)
+
+    assert error.count('conflict with "baton.kubernetes"') >= 3, error
+    assert "using v1: .spec.replicas" in error and f"using apps/v1: {IMAGE}" in error
+    assert release.history()[-1][1] == "failed" and release.notes() == "bbb"
+    release.assert_paused()
+    assert release.pod_uids() == before
+    assert not any(result["warnings"] for result in release.roll_all(image="myimage:v2"))
+    assert release.images() == ["v2"] * 3
+
+
+def test_upgrade_with_the_new_image_during_an_update(release):
+    """The release fails, since the update has changed the size of the ReplicationController; the
+    other controllers have the image of the values.
+    """
+    release.install()
+    release.pause()
+
+    error = release.run("upgrade", image="myimage:v2", note="b")
+
+    assert ".spec.replicas" in error and IMAGE not in error, error
+    assert release.notes() == "abb" and release.history()[-1][1] == "failed"
+    release.assert_paused()
+    assert not any(result["warnings"] for result in release.roll_all(image="myimage:v2"))
+    assert release.images() == ["v2"] * 3
+
+
+def test_client_side_upgrade_with_the_new_image_during_an_update(release):
+    """The ReplicationController has its old size and the new template until the next task."""
+    release.install(CLIENT_SIDE)
+    release.pause()
+
+    assert release.run("upgrade", image="myimage:v2", note="b") == ""
+
+    release.wait_for_pods(RC, "v1 v1 v2 v2 v2 v2")
+    for kind in (DEPLOYMENT, STATEFUL_SET):
+        assert release.pods(kind) == "v1 v1 v2 v2"
+    assert not any(result["warnings"] for result in release.roll_all(image="myimage:v2"))
+    for kind in NAMES:
+        assert release.pods(kind) == "v2 v2 v2 v2"
+
+
+@pytest.mark.parametrize("installed, upgraded", [((), (FORCE,)), ((CLIENT_SIDE,), ())],
+                         ids=["forced", "client-side"])
+def test_upgrade_that_resets_the_controllers_during_an_update(release, installed, upgraded):
+    """Upgrade with --force-conflicts, or a release that Helm applies on the client."""
+    release.install(*installed)
+    release.pause()
+
+    assert release.run("upgrade", *upgraded, note="b") == ""
+
+    assert release.notes() == "bbb" and release.history()[-1][1] == "deployed"
+    assert_reset_and_updated_again(release)
+
+
+def assert_reset_and_updated_again(controllers):
+    """Assert the effect of the old manifest on three paused updates, and on their next tasks."""
+    assert controllers.images() == ["v1"] * 3
+    controllers.wait_for_pods(RC, "v1 v1 v1 v1 v2 v2")
+    controllers.wait_for_pods(STATEFUL_SET, "v1 v1 v1 v1")
+    controllers.wait_for_pods(DEPLOYMENT, "v1 v1 v2 v2")
+    assert controllers.controller(DEPLOYMENT)["spec"]["paused"]
+
+    for kind in (RC, STATEFUL_SET):
+        assert controllers.roll(kind, image="myimage:v2")["changed"]
+        assert controllers.pods(kind) == "v2 v2 v2 v2"
+    with pytest.raises(RolloutError) as error:
+        controllers.roll(DEPLOYMENT, image="myimage:v2")
+    assert "Another client began it during an update to myimage:v2" in error.value.what
+    assert "state=rolled_back" in error.value.next_command
+    assert controllers.roll(DEPLOYMENT, state="rolled_back")["changed"]
+    assert controllers.pods(DEPLOYMENT) == "v1 v1 v1 v1"
+    assert not controllers.controller(DEPLOYMENT)["spec"].get("paused")
+    assert controllers.roll(DEPLOYMENT, image="myimage:v2")["changed"]
+    assert controllers.pods(DEPLOYMENT) == "v2 v2 v2 v2"
+
+
+def test_upgrade_after_an_update(release):
+    """The values need the new image, and a ReplicationController also needs --force-conflicts."""
+    release.install()
+    release.roll_all(image="myimage:v2")
+    before = release.pod_uids()
+
+    old = release.run("upgrade", note="b")
+    rolled_back = release.run("rollback")
+    new = release.run("upgrade", image="myimage:v2", note="b")
+
+    assert old.count(IMAGE) >= 3 and ".spec.selector" in old, old
+    assert rolled_back.count(IMAGE) >= 3, rolled_back
+    assert ".spec.selector" in new and IMAGE not in new and "shop" not in new
+    assert release.notes() == "abb" and release.images() == ["v2"] * 3
+    assert release.run("upgrade", FORCE, image="myimage:v2", note="c") == ""
+    assert release.notes() == "ccc" and release.history()[-1][1] == "deployed"
+    assert not any(result["changed"] for result in release.roll_all(image="myimage:v2"))
+    assert release.pod_uids() == before
+
+
+@pytest.mark.parametrize("installed, upgraded", [((), (FORCE,)), ((CLIENT_SIDE,), ())],
+                         ids=["forced", "client-side"])
+def test_upgrade_that_undoes_an_update(release, installed, upgraded):
+    """Pods of a ReplicationController stay, as the warning says; the others are replaced."""
+    release.install(*installed)
+    release.roll_all(image="myimage:v2")
+
+    assert release.run("upgrade", *upgraded, note="b") == ""
+
+    assert release.images() == ["v1"] * 3
+    release.wait_for_pods(DEPLOYMENT, "v1 v1 v1 v1")
+    release.wait_for_pods(STATEFUL_SET, "v1 v1 v1 v1")
+    assert release.pods(RC) == "v2 v2 v2 v2"
+
+
+def test_update_of_a_release_in_pending_upgrade(release):
+    """Updates work as usual. A rollback of the release ends the state even if it fails."""
+    release.install()
+    make_pending(release)
+
+    release.roll_all(image="myimage:v3")
+    refused = release.run("upgrade", image="myimage:v3")
+    rolled_back = release.run("rollback")
+
+    assert "another operation (install/upgrade/rollback) is in progress" in refused
+    assert rolled_back.count(IMAGE) >= 3 and release.images() == ["v3"] * 3
+    assert release.history()[-1] == (3, "failed")
+    assert release.run("upgrade", FORCE, image="myimage:v3") == ""
+    assert not any(result["changed"] for result in release.roll_all(image="myimage:v3"))
+
+
+def test_update_of_a_client_side_release_in_pending_upgrade(release):
+    """A rollback of the release would reset the controllers; without its Secret, the interrupted
+    upgrade is forgotten.
+    """
+    release.install(CLIENT_SIDE)
+    make_pending(release)
+
+    release.roll_all(image="myimage:v3")
+    refused = release.run("upgrade", image="myimage:v3")
+    secrets = release.namespace.path("secrets")
+    release.namespace.call("DELETE", f"{secrets}?labelSelector=owner%3Dhelm,name%3Dweb,"
+                                     "status%3Dpending-upgrade")
+
+    assert "another operation (install/upgrade/rollback) is in progress" in refused
+    assert release.run("upgrade", image="myimage:v3") == ""
+    assert release.images() == ["v3"] * 3
+    assert not any(result["changed"] for result in release.roll_all(image="myimage:v3"))
+
+
+def make_pending(release):
+    """Kill an upgrade of the release, and wait until all pods have its image."""
+    release.interrupt(image="myimage:v2")
+    release.wait()
+    assert release.history()[-1] == (2, "pending-upgrade")

@@ -169,7 +169,8 @@ def _helm(connection: Connection, managed: Managed) -> Manager | None:
         return None
     name, namespace = _valid_names(managed.annotations, HELM_RELEASE)
     return Manager(f"Helm{_in_parentheses('release', name)}",
-                   "at the release's next upgrade or rollback",
+                   "at the release's next upgrade or rollback (if Helm uses server-side apply, "
+                   "only with --force-conflicts)",
                    advice="Make the same change in the values of the release. To show them: "
                    f"{shell.helm(connection, namespace or 'NAMESPACE')} get values "
                    f"{name or 'RELEASE'}")

@@ -1,0 +1,94 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A ReplicationController, a Deployment and a StatefulSet, whose manifests another tool applies."""
+
+from __future__ import annotations
+
+import typing as t
+
+from namespace import Namespace
+from objects import Json, as_kind, eventually, manifest, uids
+
+RC, DEPLOYMENT, STATEFUL_SET = "ReplicationController", "Deployment", "StatefulSet"
+#: The names of the controllers by kind.
+NAMES = {RC: "cart", DEPLOYMENT: "shop", STATEFUL_SET: "db"}
+REPLICAS = 4
+
+
+def manifest_of(kind: str, image: str, mode: str = "a", note: str = "a") -> Json:
+    """Return the manifest of the controller of a kind.
+
+    mode is a variable of its container, and note an annotation of the controller.
+    """
+    body = manifest(REPLICAS, image, NAMES[kind], annotations={"note": note})
+    body["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "MODE", "value": mode}]
+    return as_kind(kind, body, **({"serviceName": "db"} if kind == STATEFUL_SET else {}))
+
+
+class Controllers:
+    """The three controllers in a namespace."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self.namespace = namespace
+
+    def wait(self) -> None:
+        """Wait until each controller runs its template in all pods."""
+        self.namespace.until_available(NAMES[RC], REPLICAS)
+        eventually(lambda: self.namespace.is_rolled_out(NAMES[DEPLOYMENT]), "the Deployment")
+        eventually(lambda: self.namespace.is_stateful_set_rolled_out(NAMES[STATEFUL_SET]),
+                   "the StatefulSet")
+
+    def path(self, kind: str) -> str:
+        path = self.namespace.path if kind == RC else self.namespace.apps_path
+        return path(f"{kind.lower()}s", NAMES[kind])
+
+    def controller(self, kind: str) -> Json:
+        return self.namespace.call("GET", self.path(kind))
+
+    def notes(self) -> str:
+        """Return the annotation `note` of the three controllers, such as "aab"."""
+        return "".join(self.controller(kind)["metadata"]["annotations"]["note"] for kind in NAMES)
+
+    def images(self) -> list[str]:
+        """Return the version of the image in the template of each controller."""
+        templates = [self.controller(kind)["spec"]["template"] for kind in NAMES]
+        return [template["spec"]["containers"][0]["image"].partition(":")[2]
+                for template in templates]
+
+    def pods_of(self, kind: str) -> list[Json]:
+        """Return the pods of a controller and of its successor."""
+        return [pod for pod in self.namespace.pods()
+                if pod["metadata"]["labels"]["app"] == NAMES[kind]]
+
+    def pods(self, kind: str) -> str:
+        """Return the versions of the images of a controller's pods, such as "v1 v1 v2 v2"."""
+        return " ".join(sorted(pod["spec"]["containers"][0]["image"].partition(":")[2]
+                               for pod in self.pods_of(kind)))
+
+    def pod_uids(self) -> set[str]:
+        return uids(self.namespace.pods())
+
+    def wait_for_pods(self, kind: str, versions: str) -> None:
+        eventually(lambda: self.pods(kind) == versions, f"the pods {versions} of the {kind}")
+
+    def roll(self, kind: str, **task: t.Any) -> Json:
+        """Run a task on the controller of a kind."""
+        return self.namespace.roll(name=NAMES[kind], kind=kind, **task)
+
+    def roll_all(self, **task: t.Any) -> list[Json]:
+        """Run a task on each controller, and return the results."""
+        return [self.roll(kind, **task) for kind in NAMES]
+
+    def pause(self, image: str = "myimage:v2") -> None:
+        """Begin an update of each controller, and pause it at two of four pods."""
+        for result in self.roll_all(image=image, pause_at=2):
+            assert result["rollout"]["phase"] == "paused"
+
+    def assert_paused(self) -> None:
+        """Assert that each update to v2 is paused where pause() has paused it."""
+        for kind in NAMES:
+            assert self.pods(kind) == "v1 v1 v2 v2", kind
+        assert self.images() == ["v1", "v2", "v2"]
+        assert self.controller(RC)["spec"]["replicas"] == 2
+        assert self.controller(DEPLOYMENT)["spec"]["paused"]

@@ -170,9 +170,9 @@ notes:
   - A time is a number of seconds, or has units, such as V(90s), V(10m) or V(1h30m).
   - A rule with several backends, of which the Service is one, cannot be split. A rule that mirrors
     requests to the Service cannot also have O(mirror).
-  - Policies that are attached to the Service by its name (such as a BackendTLSPolicy) do not apply
-    to the two Services. Before its first change, the task warns of such policies, and of requests
-    that the split does not reach, as far as it may read them.
+  - Policies that are attached to the Service by its name do not apply to the two Services. Before
+    its first change, the task ends with an error if a BackendTLSPolicy lacks one of them, and warns
+    of other policies, and of requests that the split does not reach, as far as it may read them.
   - The task needs the permissions of C(docs/reference/permissions/traffic.yaml); warnings and
     causes also those of C(docs/reference/permissions/traffic-warnings.yaml).
 seealso:

@@ -26,11 +26,12 @@ SPLIT: Json = {"module": "traffic_split", "route": "edge"}
 
 
 def tasks(image: str) -> list[Json]:
-    """Return the tasks of a release: a canary of one pod, shares of the requests, all pods.
+    """Return the tasks of a release: held requests, a canary of one pod, shares, all pods.
 
     The last task restores the route before the last old pods go.
     """
-    return [{**UPDATE, "image": image, "pause_at": 1},
+    return [{**SPLIT, "weight": "0%"},
+            {**UPDATE, "image": image, "pause_at": 1},
             {**SPLIT, "weight": "1%"},
             {**SPLIT, "weight": "10%"},
             {**UPDATE, "image": image}]
@@ -45,7 +46,7 @@ class Release(t.NamedTuple):
 
     #: The kill of the task at a position.
     kills: t.Mapping[int, Kill]
-    #: The number of tasks before the rollback; 0 without a rollback.
+    #: The number of tasks before the rollback, at least two; 0 without a rollback.
     rolled_back_after: int = 0
 
     @property
@@ -94,11 +95,12 @@ def releases(kind: Kind, writes: list[int], plain: int, killed: int, rolled_back
     for _number in range(killed):
         yield Release(random_kill(writes, generator))
     for _number in range(rolled_back):
-        yield Release({}, generator.randrange(1, 4))
+        yield Release({}, generator.randrange(2, 5))
 
 
 @pytest.mark.parametrize(("kind", "counts"), [
     pytest.param(DEPLOYMENT, (1, 1, 1), id="Deployment"),
+    pytest.param(STATEFUL_SET, (1, 0, 1), id="StatefulSet"),
     *(pytest.param(kind, counts, id=f"{kind.name}-long", marks=pytest.mark.long)
       for kind, counts in ((DEPLOYMENT, (2, 4, 1)), (RC, (2, 3, 2)), (STATEFUL_SET, (1, 3, 2))))])
 def test_no_request_is_lost(kind, counts, gateway, cluster, namespace, request):

@@ -144,6 +144,8 @@ SITES: dict[str, str] = {
     "traffic/planner.py::service_of_split": SHOWS,
     "traffic/request.py::kubectl": PART,
     "traffic/split_run.py::absent_route": SHOWS,
+    "traffic/warnings.py::refuse_policies": "not executed here: test_traffic_split applies the "
+                                            "patch",
     "run/driver.py::loop": SAME + "see test_driver",
     "run/driver.py::run": SAME + "see test_driver",
     "run/fleet.py::_next_command": "test_fleet_is_repeated_and_rolled_back_as_a_whole",

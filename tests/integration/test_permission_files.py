@@ -302,22 +302,23 @@ def traffic_scenario(namespace, updated: t.Iterable[Kind] = features.UPDATED) ->
     return use
 
 
-#: The spec of an object of each kind that names the Service deployment.
+#: The spec of an object of each kind that names the Service deployment; a BackendTLSPolicy would
+#: end the split with an error, and names the Service replicaset.
 NAMING = {
     "HTTPRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
     "GRPCRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
     "Ingress": {"defaultBackend": {"service": {"name": "deployment", "port": {"number": 80}}}},
     "HTTPProxy": {"routes": [{"services": [{"name": "deployment", "port": 80}]}]},
-    "BackendTLSPolicy": {"targetRefs": [{"kind": "Service", "name": "deployment"}]},
+    "BackendTLSPolicy": {"targetRefs": [{"kind": "Service", "name": "replicaset"}]},
     "DestinationRule": {"host": "deployment"},
     "VirtualService": {"http": [{"route": [{"destination": {"host": "deployment"}}]}]},
 }
 
 
 def traffic_warnings_scenario(namespace) -> Use:
-    """Return the scenario of a split with an object of each kind that names the Service."""
+    """Return the scenario of splits with an object of each kind that names the Service."""
     gateway_api.serve_other_kinds(namespace)
-    traffic_scenario(namespace, [Kind.DEPLOYMENT])
+    traffic_scenario(namespace, [Kind.DEPLOYMENT, Kind.REPLICA_SET])
     for resource in RESOURCES:
         eventually(lambda resource=resource: create_naming(namespace, resource),
                    f"the kind {resource.kind}")
@@ -327,8 +328,8 @@ def traffic_warnings_scenario(namespace) -> Use:
                  "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}})
 
     def use(user: User) -> t.Any:
-        return summary(user.run("traffic", name="deployment", kind="Deployment", weight="1",
-                                route="deployment"))
+        return [summary(user.run("traffic", name=kind.lower(), kind=kind, weight="1",
+                                 route=kind.lower())) for kind in ("Deployment", "ReplicaSet")]
     return use
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 import types
 
 import ansible_cli
@@ -543,6 +544,32 @@ def test_warnings_and_causes_of_a_split(namespace):
     assert [warned[0], warned[1][:len(flux)], *warned[2:]] == [
         shared, flux, silent, f"Gateway {before}: Programmed is False: no address"]
     assert edge.split()["warnings"] == []
+
+
+def test_tls_policy_that_lacks_the_services_of_the_split_is_refused(namespace):
+    """The patch of the error adds the Services."""
+    edge = begin(namespace)
+    gateway_api.serve_other_kinds(namespace)
+    namespace.allow(role("baton-traffic-warnings"), "traffic-warnings")
+    path = (f"/apis/gateway.networking.k8s.io/v1alpha3/namespaces/{namespace.name}"
+            "/backendtlspolicies")
+    policy = {"apiVersion": "gateway.networking.k8s.io/v1alpha3", "kind": "BackendTLSPolicy",
+              "metadata": {"name": "tls"},
+              "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": "foo"}]}}
+
+    def is_created():
+        with contextlib.suppress(ApiException):  # the kind is not served yet
+            return namespace.call("POST", path, policy)
+
+    eventually(is_created, "the kind BackendTLSPolicy")
+    result = edge.run(weight="1%")
+    assert result["failure"]["what"].startswith("the BackendTLSPolicy tls applies to foo, but not")
+    assert not result["changed"] and is_plain(edge)
+    patch = json.loads(shlex.split(result["failure"]["commands"][0])[-1])
+    namespace.call("PATCH", f"{path}/tls", patch, "application/json-patch+json")
+    edge.split()
+    targets = namespace.call("GET", f"{path}/tls")["spec"]["targetRefs"]
+    assert {target["name"] for target in targets} == {"foo", *edge.services()}
 
 
 def test_gateway_that_refuses_the_route_is_reported_with_its_reason(namespace):

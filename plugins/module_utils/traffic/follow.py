@@ -22,12 +22,13 @@ import dataclasses
 from ..flows.flow import RolloutStatus
 from ..model.fields import number, objects
 from ..model.kinds import StrEnum
+from ..model.observed import Controller
 from ..model.request import Request
-from ..model.steps import Decision, Done, Step
+from ..model.steps import Action, Decision, Done, Step
 from ..model.template import labels_of
 from . import rules
 from .observed import Observed, pair_of
-from .planner import GATEWAYS, forget, restore, update_rules
+from .planner import GATEWAYS, forget, patch_routes, restore, update_rules
 from .record import Record
 from .rules import Share
 
@@ -84,6 +85,13 @@ def keeps_old_pods(request: Request, status: RolloutStatus) -> bool:
     is_counted = status.phase != "complete" and status.is_observed
     new_pods = status.new.replicas if status.new and is_counted else 0
     return max(request.pause_at.resolve(status.goal, round_up=True), new_pods) < status.goal
+
+
+def forget_unreadable(controller: Controller) -> Step:
+    """Return the step that removes an annotation that names no valid route."""
+    # | restored | the annotation names no valid route | remove the annotation |
+    return Step(Action.RESTORE, controller.name, patch_routes(controller, ()),
+                before="an unreadable list of routes")
 
 
 def plan(goal: Goal, name: str, observed: Observed) -> Decision:

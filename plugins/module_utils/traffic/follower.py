@@ -24,7 +24,7 @@ from ..model.request import Request
 from ..model.steps import Write
 from ..run.splits import Tools, Turn
 from . import split_run
-from .follow import Goal, goal_of, is_of_controller, plan, share_of
+from .follow import Goal, forget_unreadable, goal_of, is_of_controller, plan, share_of
 from .objects import Objects, SimulatedObjects
 from .observed import Versions
 from .reader import ClusterReader, NoReader
@@ -71,13 +71,16 @@ class Follower:
                                 for route in routes)))
 
     def is_due(self, turn: Turn) -> bool:
-        goal = self._goal(turn)
-        return (goal is not Goal.ANY and bool(routes_of(turn.primary.annotations))
+        goal, routes = self._goal(turn), routes_of(turn.primary.annotations)
+        return ((goal is Goal.RESTORED or (goal is Goal.OLD_ONLY and bool(routes)))
                 and (goal, _text(turn)) not in self._closed)
 
     def follow(self, turn: Turn, tools: Tools) -> None:
         goal, has_failed = self._goal(turn), False
-        for route in routes_of(turn.primary.annotations):
+        routes = routes_of(turn.primary.annotations)
+        if not routes and tools.gateway.write((step := forget_unreadable(turn.primary)).write):
+            tools.recorder.report_step(step)
+        for route in routes:
             try:
                 self._run(goal, route, turn, tools)
             except RolloutError as error:

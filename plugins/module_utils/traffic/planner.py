@@ -84,7 +84,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
                 or observed.split_names - {creation.name for creation in creations})
     if is_other and (restoration := _restore(observed)):
         return restoration
-    creations = _needed(request, route, creations)
+    creations = needed_creations(request, route, creations)
     pair = rules.Pair(*(creation.name for creation in creations))
     plain = rules.restored(route.rules, service.name, route.namespace, observed.split_names, record)
     # | any | the API server does not store the share of `mirror` | error |
@@ -119,8 +119,8 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     return _weigh(request, observed, record, Change(service.name, pair, plain, divided))
 
 
-def _needed(request: TrafficRequest, route: Route,
-            creations: tuple[Create, ...]) -> tuple[Create, ...]:
+def needed_creations(request: TrafficRequest, route: Route,
+                     creations: tuple[Create, ...]) -> tuple[Create, ...]:
     """Return the creations of the Services that the route has to name.
 
     New pods without requests need no Service; a named Service stays.
@@ -284,7 +284,7 @@ def _annotate(request: TrafficRequest, route: Route, controller: Controller) -> 
                            why=f"they are {', '.join(map(str, routes))}",
                            next_command="restore one of these routes")
     return Step(Action.ANNOTATE, controller.name,
-                _patch_routes(controller, (*routes, route.full_name)), after=str(route.full_name))
+                patch_routes(controller, (*routes, route.full_name)), after=str(route.full_name))
 
 
 # A restoration
@@ -368,11 +368,11 @@ def restore(observed: Observed) -> Decision:
 def forget(controller: Controller, route: RouteName) -> Step:
     """Return the step that removes the route from the annotation of the controller."""
     routes = tuple(name for name in routes_of(controller.annotations) if name != route)
-    return Step(Action.RESTORE, controller.name, _patch_routes(controller, routes),
+    return Step(Action.RESTORE, controller.name, patch_routes(controller, routes),
                 before=str(route))
 
 
-def _patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch:
+def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch:
     """Return the patch of the annotation of a controller, if the annotation has not changed."""
     annotations, path = controller.annotations, annotation(TRAFFIC_ROUTES)
     operations = [test("/metadata/uid", controller.uid)]

@@ -225,8 +225,8 @@ class SplitRun:
                                where=route.where,
                                next_command=("run the same task again, or:",
                                              self.request.restore_command))
-        if not self.steps and (route.record is None or self._adds_mirror(observed)):
-            self._warn(observed)
+        if not self.steps and self.decide is None:
+            self._look_at_related(observed)
         if not self.cluster.write(step.write):
             self._rejections += 1
             if self._rejections > MAX_REJECTIONS:
@@ -255,15 +255,24 @@ class SplitRun:
         names = rules.mirrored_services(route.rules, route.namespace)
         return self.request.mirror is not None and observed.own.keys().isdisjoint(names)
 
-    def _warn(self, observed: Observed) -> None:
-        """Print the warnings about a split that is about to begin, but not during an update."""
-        from .warnings import warnings
+    def _look_at_related(self, observed: Observed) -> None:
+        """Print the warnings about a split that is about to begin.
 
-        if observed.versions is not None and self.decide is None:
-            related = self.reader.related()
-            if self.request.mirror:
-                related = related._replace(features=self.reader.features(observed))
-            self.warnings = warnings(self.request, observed, related)
+        Raises RolloutError if the Services that the task adds to the rules lack a policy.
+        """
+        from .warnings import refuse_policies, unnamed_services, warnings
+
+        is_beginning = observed.route.record is None or self._adds_mirror(observed)
+        is_adding = bool(unnamed_services(self.request, observed))
+        if observed.versions is None or not (is_beginning or is_adding):
+            return
+        related = self.reader.related()
+        refuse_policies(self.request, observed, related)
+        if not is_beginning:
+            return
+        if self.request.mirror:
+            related = related._replace(features=self.reader.features(observed))
+        self.warnings = warnings(self.request, observed, related)
         for warning in self.warnings:
             self.print_line(f"warning: {warning}")
 

@@ -4,6 +4,9 @@
 
 """Warn, before the first change of a split, of requests that the split does not reach. Pure.
 
+A BackendTLSPolicy for the Service, but not for the Services of the split, is an error: the pods
+would refuse all requests.
+
 A wrong warning is worse than none: each row needs an object that names the Service or the route.
 docs/how-to/traffic-split.md has the rows; a test compares them.
 """
@@ -13,10 +16,12 @@ from __future__ import annotations
 import typing as t
 
 from ..explain import gitops
-from ..model.fields import Json, display_text, mapping, text
+from ..model.errors import RolloutError
+from ..model.fields import Json, display_text, mapping, objects, text
+from ..model.identity import canonical
 from . import rules
 from .observed import Observed, Route, Service, pair_of
-from .planner import service_of_split
+from .planner import needed_creations, service_of_split
 from .related import SHARE_OF_MIRROR, Related, Role
 from .request import TrafficRequest
 
@@ -42,6 +47,7 @@ class Split(t.NamedTuple):
                 if self.service.name in rules.services_of([rule], self.route.namespace)]
 
 
+TLS_POLICY = "BackendTLSPolicy"
 #: The values of a sentence; a row has a sentence for each.
 Values: t.TypeAlias = "t.Iterable[t.Mapping[str, t.Any]]"
 
@@ -67,6 +73,42 @@ def warnings(request: TrafficRequest, observed: Observed, related: Related) -> l
             for row in ROWS for values in row.find(split)]
 
 
+def unnamed_services(request: TrafficRequest, observed: Observed) -> tuple[str, ...]:
+    """Return the names of the Services that the task adds to the rules of the route."""
+    if observed.versions is None:
+        return ()
+    service = service_of_split(request, observed, observed.versions)
+    creations = pair_of(observed.route, service, observed.versions)
+    return tuple(creation.name
+                 for creation in needed_creations(request, observed.route, creations)
+                 if creation.name not in observed.route.targets)
+
+
+def refuse_policies(request: TrafficRequest, observed: Observed, related: Related) -> None:
+    """Raise RolloutError if pods expect TLS, and a Gateway would send plain text."""
+    names, namespace = unnamed_services(request, observed), observed.route.namespace
+    if not names or observed.versions is None:
+        return
+    service = service_of_split(request, observed, observed.versions).name
+    policies, *of_split = (
+        [item for resource, item in related.naming(name, namespace, Role.POLICY)
+         if resource.kind == TLS_POLICY] for name in (service, *names))
+    missing = [name for name, items in zip(names, of_split, strict=True) if not items]
+    if not (policies and missing):
+        return
+    policy = text(mapping(policies[0], "metadata"), "name")
+    reference = next(target for target in objects(mapping(policies[0], "spec"), "targetRefs")
+                     if text(target, "name") == service)
+    patch = [{"op": "add", "path": "/spec/targetRefs/-", "value": {**reference, "name": name}}
+             for name in missing]
+    raise RolloutError(
+        f"the BackendTLSPolicy {policy} applies to {service}, but not to "
+        f"{' and '.join(missing)}", where=observed.route.where,
+        why="a Gateway would send plain text to pods that expect TLS",
+        next_command=(f"{request.kubectl} patch backendtlspolicies {policy} --type=json "
+                      f"-p '{canonical(patch)}'", "run the same task again"))
+
+
 def _mirrors(split: Split) -> Values:
     for position, rule in enumerate(split.route.rules, 1):
         if split.service.name in rules.mirrored_services([rule], split.route.namespace):
@@ -88,7 +130,8 @@ def _policies(split: Split) -> Values:
     kinds = ({resource.kind for resource, _item in split.related.naming(
         name, namespace, Role.POLICY)} for name in split.names)
     common = set.intersection(*kinds)
-    return [values for values in _naming(split, Role.POLICY) if values["kind"] not in common]
+    return [values for values in _naming(split, Role.POLICY)
+            if values["kind"] not in {TLS_POLICY, *common}]
 
 
 def _naming(split: Split, role: Role) -> t.Iterator[dict[str, str]]:
@@ -132,8 +175,8 @@ ROWS = (
     Row("a VirtualService of Istio names the Service",
         "the VirtualService {name} also sends requests to {service}: the mesh does not read the "
         "{route}, so that these are not split", _meshes),
-    Row("a BackendTLSPolicy, or a DestinationRule of Istio, is for the Service, but none for the "
-        "two Services of the split",
+    Row("a DestinationRule of Istio is for the Service, but none for the two Services of the "
+        "split",
         "the {kind} {name} applies to {service}, but not to the two Services of the split",
         _policies),
     Row("an annotation of the Service configures the proxy of a Gateway",

@@ -551,6 +551,7 @@ def test_forged_annotations_end_no_update_early(text):
     forge(cluster, text)
     assert isinstance(cluster.roll(**RESUME), dict)
     assert cluster.images == {"web": "myimage:v2"} and not cluster.controllers()["foo"].is_updating
+    assert cluster.annotation is None
 
 
 @pytest.mark.parametrize("at_once, what", [

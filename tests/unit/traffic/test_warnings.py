@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shlex
 
 import pytest
 from traffic_objects import (
+    BEFORE,
+    HOLD,
     MATCHING,
     MIRRORING,
     NAMESPACE,
     RESTORED,
     SPLIT,
+    VERSIONS,
     World,
     backend,
     rule,
@@ -22,6 +27,7 @@ from traffic_objects import (
 )
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import warnings
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
     RESOURCES,
@@ -66,23 +72,49 @@ DESTINATION = {"destination": {"host": "foo.shop.svc.cluster.local"}}
     ("DestinationRule", named("tls", host="foo"),
      "the DestinationRule tls applies to foo, but not to the two Services of the split"),
     ("DestinationRule", named("tls", host="foo.shop"), "the DestinationRule tls applies to foo"),
-    ("BackendTLSPolicy", named("tls", targetRefs=[{"kind": "Service", "name": "foo"}]),
-     "the BackendTLSPolicy tls applies to foo"),
 ])
 def test_warning_of_an_object_that_names_the_service(kind, item, sentence):
     (warning,) = warned(objects=related(**{kind: item}))
     assert sentence in warning
 
 
-def test_no_warning_of_a_policy_that_also_applies_to_the_services_of_the_split():
+def test_tls_policy_has_to_name_the_services_of_the_split():
     world = World()
     run(world, SPLIT)
     names = [name for name in world.services if name.startswith("foo-")]
-    targets = [{"kind": "Service", "name": name} for name in ("foo", *names)]
-    whole, part = (related(BackendTLSPolicy=named("tls", targetRefs=items))
-                   for items in (targets, targets[:2]))
-    assert len(names) == 2 and warned(objects=whole) == []
-    assert len(warned(objects=part)) == 1
+    targets = [{"group": "", "kind": "Service", "name": name} for name in ("foo", *names)]
+    whole, part, base = (related(BackendTLSPolicy=named("tls", targetRefs=items))
+                         for items in (targets, targets[:2], targets[:1]))
+    assert len(names) == 2 and warned(objects=whole) == warned(objects=part) == []
+    refuse(whole)
+    for items, missing in ((part, names[1:]), (base, names)):
+        with pytest.raises(RolloutError, match="the BackendTLSPolicy tls applies to foo, but not "
+                           f"to {' and '.join(missing)}") as refused:
+            refuse(items)
+        program, *words, patch = shlex.split(refused.value.commands[0])
+        assert (program, words[-3:]) == ("kubectl", ["tls", "--type=json", "-p"])
+        operations = json.loads(patch)
+        assert [part["value"] for part in operations] == targets[-len(missing):]
+        assert {(part["op"], part["path"]) for part in operations} == {
+            ("add", "/spec/targetRefs/-")}
+
+
+def test_policy_for_the_new_pods_is_needed_when_they_get_a_service():
+    world = World(versions=BEFORE)
+    targets = [{"group": "", "kind": "Service", "name": "foo"}]
+    base = related(BackendTLSPolicy=named("tls", targetRefs=targets))
+    with pytest.raises(RolloutError, match="applies to foo, but not to foo-"):
+        refuse(base, world, HOLD)
+    run(world, HOLD)
+    refuse(base, world, HOLD)
+    world.versions = VERSIONS
+    refuse(base, world, HOLD)
+    with pytest.raises(RolloutError, match="applies to foo, but not to foo-"):
+        refuse(base, world, SPLIT)
+
+
+def refuse(objects, world=None, request=SPLIT):
+    warnings.refuse_policies(request, (world or World()).observed(request), objects)
 
 
 @pytest.mark.parametrize("kind, item", [

@@ -103,6 +103,10 @@ PYTEST = "pytest -q --tb=short --maxfail=5"
 #: Tests that take minutes or install packages; pyproject.toml limits the other tests.
 LONG = f"{PYTEST} -o timeout=1800"
 
+#: Fails if a test of any tier cannot be imported, and compiles the tests for the later tiers.
+COLLECT = ("pytest -qqq --collect-only tests/unit tests/integration tests/node tests/gateway "
+           "tests/neighbours tests/kind tests/events")
+
 UNIT = f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=180 tests/unit"
 #: Minimum branch coverage, in percent, of the code that the unit tests import.
 COVERAGE = ("--cov ansible_collections.baton.kubernetes.plugins --cov-branch "
@@ -190,6 +194,7 @@ TIERS = {
             "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck .",
             "antsibull-changelog lint",
             f"bash -c '{CHANGELOG}'",
+            COLLECT,
         ],
         takes_one_processor=True,
     ),
@@ -422,6 +427,8 @@ def main(names: list[str]) -> int:
     is_resumed = is_all and not os.environ.get("FRESH")
     before = {file.name: file for file in passed_before().glob("*")} if is_resumed else {}
     seed = os.environ["PYTHONHASHSEED"] = hash_seed()  # for all processes of all tiers
+    # without it, each process compiles the collection and the tests again
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     print(f"== PYTHONHASHSEED={seed}", flush=True)
     results = run_each([name for name in names if name not in unchanged and name not in before])
 

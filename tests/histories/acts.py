@@ -40,6 +40,7 @@ ROWS = (
     Row("an update", V2),
     Row("an update to a pause", PAUSE),
     Row("an update from a pause to the end", V2, before=(PAUSE,)),
+    Row("an update from a pause to the next", {**PAUSE, "pause_at": 2}, before=(PAUSE,)),
     Row("an update, then a rollback", V2, after=ROLL_BACK),
     Row("an update with a surge of two", {**V2, "max_surge": 2},
         kinds=tuple(kind for kind in KINDS if kind != "StatefulSet")),
@@ -100,7 +101,7 @@ class Acts(History):
             self._assert_requested_state()
         elif action == "nothing":
             new = [image == V2["image"] for _name, image, _is_ready in self.world.pods()]
-            assert (sum(new), len(new)) == (PAUSE["pause_at"], REPLICAS), (
+            assert (sum(new), len(new)) == (task["pause_at"], REPLICAS), (
                 f"{sum(new)} of {len(new)} pods are new at the pause")
         self.teardown()
         return True

@@ -75,7 +75,7 @@ BY_IMAGE = {"image": "myimage:v2"}
 BY_TEMPLATE = {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}]}}}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("expression, image",
                          [(USE_MIRROR, "mirror/myimage:v2"), (ADD_ENV, "myimage:v2")],
                          ids=["another image", "additional environment variable"])

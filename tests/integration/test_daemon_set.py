@@ -182,7 +182,7 @@ def test_requested_nodes_are_updated_first(namespace, nodes):
         revoke()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_rollback_from_a_pause(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)

@@ -81,7 +81,7 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace):
     assert settings(namespace.deployment()) == settings(before)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("pause_at", ["1", "60%", "100%"])
 def test_rollback_from_a_pause(namespace, pause_at):
     before = namespace.make_deployment(5)
@@ -183,6 +183,7 @@ def test_settings_changed_by_another_client_during_the_update_are_retained(names
     assert last["outcome"] == "updated" and "original" not in last
 
 
+@pytest.mark.full
 def test_scaling_during_a_pause_allows_the_next_stages(namespace):
     before = namespace.make_deployment(4)
     update(namespace, pause_at="50%")
@@ -202,7 +203,7 @@ def test_scaling_during_a_pause_allows_the_next_stages(namespace):
     assert versions(namespace) == (0, 3) and settings(namespace.deployment()) == settings(before)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", [
     {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "50%"}},
     {"type": "Recreate"}],
@@ -240,6 +241,7 @@ def test_rollback_after_another_template_is_refused(namespace):
         roll_back(namespace)
 
 
+@pytest.mark.full
 def test_update_to_a_revision_pauses_and_rolls_back(namespace):
     namespace.make_deployment(3)
     update(namespace)

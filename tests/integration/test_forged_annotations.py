@@ -93,6 +93,7 @@ def test_controller_that_claims_to_be_a_successor_does_not_block_an_update(names
     assert sorted(namespace.rcs()) == ["foo", "payments"]
 
 
+@pytest.mark.full
 def test_controller_that_claims_to_be_a_former_primary_is_not_deleted(namespace):
     """During an update of foo, the annotations of payments name foo as the successor."""
     uid = namespace.make_primary(2)["metadata"]["uid"]
@@ -125,6 +126,7 @@ def test_forged_size_annotation_is_refused_before_the_first_write(namespace, par
     assert namespace.rc()["metadata"]["generation"] == 1
 
 
+@pytest.mark.full
 def test_forged_size_annotation_is_replaced_from_the_successor(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
@@ -181,7 +183,7 @@ UNREADABLE = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x"
               '{"next":"../secrets/db"}']
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("text", UNREADABLE, ids=range(len(UNREADABLE)))
 def test_unreadable_annotations_only_affect_their_controller(namespace, text):
     namespace.make_primary(1)

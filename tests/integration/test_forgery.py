@@ -459,7 +459,7 @@ def test_forged_annotations_of_foo_cause_no_action(shared_namespace, share):
         assert shared_namespace.try_info(kind) + shared_namespace.check_payments(kind) == []
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("recipe", OTHER_RECIPES)
 def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, recipe):
     """The forged annotations are on an unrelated controller."""
@@ -487,7 +487,7 @@ def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, reci
 # Other forged objects
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [RC, RS])
 @pytest.mark.parametrize("has_annotations", [False, True])
 def test_successor_of_another_client_is_not_rolled_out(
@@ -543,6 +543,7 @@ def test_forged_record_of_the_stored_template_blocks_no_update(
             == "myimage:v2")
 
 
+@pytest.mark.full
 def test_fleet_ignores_a_partner_outside_its_selection(shared_namespace):
     """The annotations of a selected controller name an unrelated controller as its partner."""
     name = shared_namespace.create_in_phase(PHASES["idle"])
@@ -622,6 +623,7 @@ def create_revision(namespace, name, number, data, labels):
     return namespace.call("POST", namespace.apps_path("controllerrevisions"), body)
 
 
+@pytest.mark.full
 def test_forged_revision_is_not_rolled_out(shared_namespace):
     """The revisions have the label and the number of a stored revision, but no owner."""
     name = shared_namespace.create_in_phase(PHASES["idle"])

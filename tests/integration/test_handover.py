@@ -317,7 +317,7 @@ def is_orphaned_by(title):
     return is_orphaned
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("title", ACTIONS)
 def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title):
     """The update completes, and pods that the action does not delete survive."""
@@ -343,7 +343,7 @@ def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title)
     assert surviving - other_pods <= uids(kind.pods()), "the task has deleted a pod"
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
     """The successor has a copy of the annotation."""
     kind.make()
@@ -447,7 +447,7 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply,
                    for warning in warnings), warnings
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
 def test_old_manifest_applied_before_the_last_write_loses_no_pod(
         namespace, kind, apply):
@@ -625,6 +625,7 @@ def test_each_permission_for_owner_references_is_needed(strict_namespace):
     assert use(user) == [(False, None, None, ())] * 2
 
 
+@pytest.mark.full
 def test_migration_resumes_with_owner_permission(strict_namespace):
     """Without the Role, no pod is handed over or orphaned."""
     strict_namespace.allow(role("baton-migration"), "baton-migration")
@@ -646,6 +647,7 @@ def test_migration_resumes_with_owner_permission(strict_namespace):
     )
 
 
+@pytest.mark.full
 def test_deployment_needs_no_owner_permission(strict_namespace):
     strict_namespace.make_deployment(2)
     assert strict_namespace.roll(kind="Deployment", **UPDATE)["changed"]

@@ -41,7 +41,7 @@ def rollback_params(number, **params):
     return {"state": "rolled_back", "to_revision": number, **params}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("pod_options", [
     {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v9"}]}}},
     {"definition": manifest(1, image="myimage:v9", name="bar")},
@@ -84,6 +84,7 @@ def test_rollback_to_a_revision_restores_the_template_and_becomes_a_new_revision
     assert history(namespace) == [(5, "myimage:v4"), (4, "myimage:v1"), (3, "myimage:v3")]
 
 
+@pytest.mark.full
 def test_history_is_deleted_with_the_controller(namespace):
     namespace.make_primary(1)
     namespace.roll(image="myimage:v2")

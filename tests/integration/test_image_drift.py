@@ -167,7 +167,7 @@ def test_tag_that_moves_after_the_canary_fails_the_update(namespace, kind):
     assert canary in {pod["metadata"]["name"] for pod in namespace.pods()}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("container", ["setup", "injected"])
 def test_init_containers_and_added_containers_are_compared(namespace, container):
     body = manifest(3)
@@ -184,7 +184,7 @@ def test_init_containers_and_added_containers_are_compared(namespace, container)
     assert f"container {container}: " in warning
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("options", [{}, {"image_drift": "fail"}])
 def test_tag_that_does_not_move_causes_no_warning(namespace, options):
     namespace.make_primary(4)
@@ -206,6 +206,7 @@ def test_image_drift_ignore_lists_no_pods(namespace):
     assert registry.lists == 0 and not drift_warnings(result["warnings"])
 
 
+@pytest.mark.full
 def test_digests_are_compared_at_the_end_of_a_soak(namespace):
     """The tag moves between the two pods of the canary."""
     namespace.make_deployment(4)

@@ -38,6 +38,7 @@ def is_migrated(namespace):
             and len(namespace.replica_sets()) == 1 and not revisions)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("replicas", [0, 3, pytest.param(100, marks=pytest.mark.long)])
 def test_migration_retains_all_pods(migratable, replicas):
     migratable.make_primary(replicas)
@@ -302,6 +303,7 @@ def test_controller_with_an_owner_is_migrated_only_on_request(migratable):
     assert is_migrated(migratable) and uids(migratable.pods()) == before
 
 
+@pytest.mark.full
 def test_missing_permission_is_named(namespace):
     namespace.make_primary(1)
     with pytest.raises(RolloutError, match="permission denied") as error:

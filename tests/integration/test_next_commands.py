@@ -130,7 +130,7 @@ def test_commands_of_a_pause_end_the_pause(namespace, terminal):
     assert images(namespace) == ["v2", "v2"] and namespace.rcs() == ["foo"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_update_is_rolled_back(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
@@ -162,6 +162,7 @@ def test_update_of_another_client_is_completed(namespace, terminal, kind):
     eventually(lambda: images(namespace) == ["v4", "v4"], "the pods of the other client", 60)
 
 
+@pytest.mark.full
 def test_completed_update_is_rolled_back(namespace, terminal):
     namespace.make_primary(1)
     (first,) = terminal.lines(state="rolled_back")
@@ -209,6 +210,7 @@ def test_immutable_selector_needs_another_controller(namespace, terminal):
             == [parsed(command)["next_name"]])
 
 
+@pytest.mark.full
 def test_update_with_a_deleted_primary_is_completed(namespace, terminal):
     namespace.make_primary(2)
     terminal.run(image="myimage:v2", pause_at="100%")

@@ -285,7 +285,7 @@ def size_after(title, moment):
     return 0 if (title, moment) == ("scale foo to 0", DELETED) else REPLICAS
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("title, moment",
                          [(title, moment) for title, (_action, moments) in ACTIONS.items()
                           for moment in moments])
@@ -316,7 +316,7 @@ def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
     assert_complete(namespace, namespace.roll(image="myimage:v2"))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, *LATE])
 def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, moment):
     """An update is refused while the successor belongs to the deleted foo, and the successor loses
@@ -360,6 +360,7 @@ def test_task_completes_or_names_the_successor_if_both_lose_their_annotations(na
     assert_complete(namespace, result)
 
 
+@pytest.mark.full
 def test_removed_takeover_annotation_is_restored_from_the_successor(namespace):
     namespace.make_primary(REPLICAS)
 
@@ -368,6 +369,7 @@ def test_removed_takeover_annotation_is_restored_from_the_successor(namespace):
     assert_complete(namespace, result)
 
 
+@pytest.mark.full
 def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
     """No pod is deleted, and the suggested command completes the update."""
     namespace.make_primary(REPLICAS)

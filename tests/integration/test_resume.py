@@ -18,6 +18,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 REPLICAS = 3
 
 
+@pytest.mark.full
 def test_update_completes_after_a_killed_update_and_a_killed_rollback(namespace):
     namespace.make_primary(4)
 
@@ -81,6 +82,7 @@ def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
+@pytest.mark.full
 def test_rerun_of_a_killed_restart_replaces_each_pod_once(namespace):
     """The rerun does not start another restart."""
     namespace.make_primary(3)

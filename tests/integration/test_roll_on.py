@@ -111,6 +111,7 @@ def test_checksums_with_an_image_and_with_a_template(namespace, kind):
         assert list(checksums(namespace, kind)) == ["secret/shop-db"]
 
 
+@pytest.mark.full
 def test_checksums_include_a_secret_that_only_the_new_template_names(namespace):
     configure(namespace, "Deployment")
     namespace.create("secrets", {"metadata": {"name": "next-db"}, "data": {}})
@@ -123,6 +124,7 @@ def test_checksums_include_a_secret_that_only_the_new_template_names(namespace):
                                                         "secret/shop-db"]
 
 
+@pytest.mark.full
 def test_rollback_restores_the_checksum_and_the_same_task_updates_again(namespace):
     configure(namespace, "Deployment")
     options = {"kind": "Deployment", "roll_on": ["auto"]}
@@ -137,7 +139,7 @@ def test_rollback_restores_the_checksum_and_the_same_task_updates_again(namespac
     assert namespace.roll(**options)["changed"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_changed_during_a_pause_is_rolled_out_by_the_next_task(namespace, kind):
     """The update completes with a warning, and the next task replaces the pods."""

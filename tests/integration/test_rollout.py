@@ -167,6 +167,7 @@ def test_restart_replaces_all_pods_once(namespace):
     assert namespace.roll(state="restarted")["changed"] and not after & uids(namespace.pods())
 
 
+@pytest.mark.full
 def test_controller_with_zero_replicas_is_updated(namespace):
     namespace.make_primary(0)
 
@@ -178,6 +179,7 @@ def test_controller_with_zero_replicas_is_updated(namespace):
     assert namespace.rcs() == ["foo"] and not namespace.roll(image="myimage:v2")["changed"]
 
 
+@pytest.mark.full
 def test_priority_class_of_the_template_survives_the_handover(namespace):
     """The handover replaces the priority class to close the template, then restores the class."""
     body = manifest(2)
@@ -206,7 +208,7 @@ def test_check_mode_plans_the_steps_of_the_update(namespace):
     assert planned["msg"].replace("would be", "is") == result["msg"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("surge, unavailable",
                          [("0", "1"), ("50%", "50%"), ("100%", "0"), ("2", "1")])
 def test_floor_and_ceiling_hold(namespace, surge, unavailable):

@@ -151,7 +151,7 @@ def fail_soak(namespace, roll, act, **params):
     return failed.value
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind, act", [
     ("ReplicationController", restart_container), ("ReplicationController", create_warning_event),
     ("Deployment", evict),
@@ -273,6 +273,7 @@ def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
     assert namespace.rc()["spec"]["replicas"] == SIZE and versions(namespace) == ["v2"] * SIZE
 
 
+@pytest.mark.full
 def test_event_with_the_reason_of_an_old_pods_event_is_no_incident(namespace, make):
     roll = make("Deployment")
     create_warning_event(namespace, namespace.pods()[0])
@@ -284,6 +285,7 @@ def test_event_with_the_reason_of_an_old_pods_event_is_no_incident(namespace, ma
     assert result["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
 
 
+@pytest.mark.full
 def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypatch):
     """The watch stays open without events, so only a list shows the change."""
     monkeypatch.setattr(informer, "MAX_SILENCE", 1)

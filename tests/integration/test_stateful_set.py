@@ -113,7 +113,7 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
     assert strategy(namespace) == before["spec"]["updateStrategy"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_rollback_from_a_pause(namespace, spec):
     before = namespace.make_stateful_set(3, **spec)
@@ -326,7 +326,7 @@ def test_on_delete_replaced_pod_below_the_partition_keeps_the_old_template(names
 # Killed tasks, and changes of other clients
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_rerun_completes_a_killed_rollback(namespace, number, after):
@@ -415,7 +415,7 @@ def test_task_completes_after_the_previous_manifest_was_applied_during_a_pause(
         assert strategy(namespace) == before["spec"]["updateStrategy"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "replicas, expected_versions", [(6, ["v1"] * 2 + ["v2"] * 4), (2, ["v1", "v2"])]
 )

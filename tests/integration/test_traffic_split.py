@@ -212,7 +212,7 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
     namespace.roll(kind=kind, image="myimage:v2")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet",
                                   "ReplicationController"])
 def test_requests_are_held_before_an_update_of_each_kind(namespace, kind):
@@ -257,6 +257,7 @@ def create_mirrored(edge):
     return edge.rules()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("share, fields", [
     ("10%", {"percent": 10}), ("0.5", {"fraction": {"numerator": 5, "denominator": 1000}}),
     pytest.param("100%", {}, marks=pytest.mark.full)])
@@ -282,6 +283,7 @@ def test_mirror_is_written_and_restored_exactly(namespace, share, fields):
     assert edge.rules() == before and not edge.services()
 
 
+@pytest.mark.full
 def test_killed_mirror_is_completed_or_restored(namespace, monkeypatch):
     edge = begin(namespace)
     before = create_mirrored(edge)
@@ -443,7 +445,7 @@ def forged(edge, kind):
             "removed": None}[kind]
 
 
-@pytest.mark.sample
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("phase", ["before", "during"])
 @pytest.mark.parametrize("kind", ["another Service", "another phase", "unreadable", "a weight",
                                   "removed"])
@@ -486,6 +488,7 @@ def test_route_is_unchanged_until_each_service_has_a_ready_pod(namespace):
     assert is_plain(edge)
 
 
+@pytest.mark.full
 def test_deleted_service_of_a_split_is_created_again_or_restored(namespace):
     edge = begin(namespace)
     edge.split()

@@ -72,8 +72,9 @@ class Follower:
 
     def is_due(self, turn: Turn) -> bool:
         goal, routes = self._goal(turn), routes_of(turn.primary.annotations)
-        return ((goal is Goal.RESTORED or (goal is Goal.OLD_ONLY and bool(routes)))
-                and (goal, _text(turn)) not in self._closed)
+        # The goal restored also removes an annotation that names no valid route.
+        is_needed = goal is Goal.RESTORED or (goal is not Goal.ANY and bool(routes))
+        return is_needed and (goal, _text(turn)) not in self._closed
 
     def follow(self, turn: Turn, tools: Tools) -> None:
         goal, has_failed = self._goal(turn), False

@@ -165,19 +165,15 @@ class Kustomization:
         eventually(lambda: self.get().get("status", {}).get("lastAppliedRevision") == revision,
                    f"revision {revision} of the Kustomization")
 
-    def request_reconciliation(self) -> str:
-        """Request a reconciliation, as `flux reconcile` does; return the value of the request."""
+    def reconcile(self) -> None:
+        """Request a reconciliation, as `flux reconcile` does, and wait until it has ended.
+
+        A suspended Kustomization ends it without applying anything.
+        """
         value = str(next(self._requests))
         self.patch({"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": value}}})
-        return value
-
-    def is_handled(self, value: str) -> bool:
-        return self.get().get("status", {}).get("lastHandledReconcileAt") == value
-
-    def reconcile(self) -> None:
-        """Request a reconciliation, and wait until it has ended."""
-        value = self.request_reconciliation()
-        eventually(lambda: self.is_handled(value), "the reconciliation of the Kustomization")
+        eventually(lambda: self.get().get("status", {}).get("lastHandledReconcileAt") == value,
+                   "the reconciliation of the Kustomization")
 
     def patch(self, body: Json) -> None:
         self.namespace.call("PATCH", f"{self.path}/apps", body, MERGE)

@@ -16,8 +16,6 @@ from helm_release import Release
 from objects import role
 from three_kinds import DEPLOYMENT, NAMES, RC, STATEFUL_SET
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-
 #: Helm 4 applies a release on the server, unless it was installed with this option, or by Helm 3.
 CLIENT_SIDE = "--server-side=false"
 FORCE = "--force-conflicts"
@@ -116,29 +114,7 @@ def test_upgrade_that_resets_the_controllers_during_an_update(release, installed
     assert release.run("upgrade", *upgraded, note="b") == ""
 
     assert release.notes() == "bbb" and release.history()[-1][1] == "deployed"
-    assert_reset_and_updated_again(release)
-
-
-def assert_reset_and_updated_again(controllers):
-    """Assert the effect of the old manifest on three paused updates, and on their next tasks."""
-    assert controllers.images() == ["v1"] * 3
-    controllers.wait_for_pods(RC, "v1 v1 v1 v1 v2 v2")
-    controllers.wait_for_pods(STATEFUL_SET, "v1 v1 v1 v1")
-    controllers.wait_for_pods(DEPLOYMENT, "v1 v1 v2 v2")
-    assert controllers.controller(DEPLOYMENT)["spec"]["paused"]
-
-    for kind in (RC, STATEFUL_SET):
-        assert controllers.roll(kind, image="myimage:v2")["changed"]
-        assert controllers.pods(kind) == "v2 v2 v2 v2"
-    with pytest.raises(RolloutError) as error:
-        controllers.roll(DEPLOYMENT, image="myimage:v2")
-    assert "Another client began it during an update to myimage:v2" in error.value.what
-    assert "state=rolled_back" in error.value.next_command
-    assert controllers.roll(DEPLOYMENT, state="rolled_back")["changed"]
-    assert controllers.pods(DEPLOYMENT) == "v1 v1 v1 v1"
-    assert not controllers.controller(DEPLOYMENT)["spec"].get("paused")
-    assert controllers.roll(DEPLOYMENT, image="myimage:v2")["changed"]
-    assert controllers.pods(DEPLOYMENT) == "v2 v2 v2 v2"
+    release.assert_reset_and_updated_again()
 
 
 def test_upgrade_after_an_update(release):

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import typing as t
 
+import pytest
 from namespace import Namespace
 from objects import Json, as_kind, eventually, manifest, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 RC, DEPLOYMENT, STATEFUL_SET = "ReplicationController", "Deployment", "StatefulSet"
 #: The names of the controllers by kind.
@@ -92,3 +95,24 @@ class Controllers:
         assert self.images() == ["v1", "v2", "v2"]
         assert self.controller(RC)["spec"]["replicas"] == 2
         assert self.controller(DEPLOYMENT)["spec"]["paused"]
+
+    def assert_reset_and_updated_again(self) -> None:
+        """Assert the effect of the old manifest on three paused updates and their next tasks."""
+        assert self.images() == ["v1"] * 3
+        self.wait_for_pods(RC, "v1 v1 v1 v1 v2 v2")
+        self.wait_for_pods(STATEFUL_SET, "v1 v1 v1 v1")
+        self.wait_for_pods(DEPLOYMENT, "v1 v1 v2 v2")
+        assert self.controller(DEPLOYMENT)["spec"]["paused"]
+
+        for kind in (RC, STATEFUL_SET):
+            assert self.roll(kind, image="myimage:v2")["changed"]
+            assert self.pods(kind) == "v2 v2 v2 v2"
+        with pytest.raises(RolloutError) as error:
+            self.roll(DEPLOYMENT, image="myimage:v2")
+        assert "Another client began it during an update to myimage:v2" in error.value.what
+        assert "state=rolled_back" in error.value.next_command
+        assert self.roll(DEPLOYMENT, state="rolled_back")["changed"]
+        assert self.pods(DEPLOYMENT) == "v1 v1 v1 v1"
+        assert not self.controller(DEPLOYMENT)["spec"].get("paused")
+        assert self.roll(DEPLOYMENT, image="myimage:v2")["changed"]
+        assert self.pods(DEPLOYMENT) == "v2 v2 v2 v2"

@@ -35,6 +35,8 @@ FLUX_RELEASE = ("helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace
 MANAGED_BY = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
+#: Annotation of an object that its Kustomization does not apply while the value is "disabled".
+FLUX_RECONCILE = "kustomize.toolkit.fluxcd.io/reconcile"
 #: Arguments of kubectl patch that suspend a Kustomization or a HelmRelease.
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
 #: Values of the connection options for kubectl.
@@ -49,6 +51,10 @@ class Managed(t.NamedTuple):
     annotations: t.Mapping[str, t.Any]
     #: The field managers in metadata.managedFields.
     managers: frozenset[str]
+    #: Namespace and resource for kubectl, such as "deployment"; without a resource, the update
+    #: deletes the object, so that an annotation of the object has no effect afterwards.
+    namespace: str = ""
+    resource: str = ""
 
 
 class Manager(t.NamedTuple):
@@ -69,7 +75,9 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     effect = _effect(flow, request)
     if not effect:
         return []
-    managed = Managed(primary.name, primary.labels, primary.annotations, primary.managers)
+    is_deleted = request.state.migrates or request.next_name
+    managed = Managed(primary.name, primary.labels, primary.annotations, primary.managers,
+                      request.namespace, "" if is_deleted else request.kind.lower())
     managers = [_argo(managed), *(find(request.connection, managed)
                                   for find in (_flux_kustomization, _flux_release, _helm))]
     # The successor inherits the label, so Argo CD manages the successor, too. As the successor is
@@ -138,10 +146,18 @@ def _argo(managed: Managed) -> Manager | None:
 
 
 def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | None:
-    return _flux(connection, managed, "Kustomization", "kustomizations.kustomize.toolkit.fluxcd.io",
-                 FLUX_KUSTOMIZATION,
-                 "kustomize-controller",
-                 "at its next reconciliation, within minutes,")
+    if managed.resource and text(managed.annotations, FLUX_RECONCILE).lower() == "disabled":
+        return None
+    manager = _flux(connection, managed, "Kustomization",
+                    "kustomizations.kustomize.toolkit.fluxcd.io", FLUX_KUSTOMIZATION,
+                    "kustomize-controller", "at its next reconciliation, within minutes,")
+    if not (manager and managed.resource):
+        return manager
+    # Suspending the Kustomization would stop the changes of all its other objects, too.
+    kubectl = shell.kubectl(connection, managed.namespace)
+    return manager._replace(
+        suspend=f"exclude {managed.name} from it",
+        command=f"{kubectl} annotate {managed.resource} {managed.name} {FLUX_RECONCILE}=disabled")
 
 
 def _flux_release(connection: Connection, managed: Managed) -> Manager | None:

@@ -163,7 +163,8 @@ def _annotations(split: Split) -> Values:
 
 def _managers(split: Split) -> Values:
     route = split.route
-    managed = gitops.Managed(route.name, route.labels, route.annotations, route.managers)
+    managed = gitops.Managed(route.name, route.labels, route.annotations, route.managers,
+                             split.request.namespace, route.kind.lower())
     return [manager._asdict()
             for manager in gitops.continuous_managers(split.request.connection, managed)]
 

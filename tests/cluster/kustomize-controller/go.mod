@@ -1,4 +1,4 @@
-// Flux's kustomize-controller. Only the tool below is built from it: see ../README.md.
+// Flux's kustomize-controller, a neighbour of tests/neighbours. Only the tool below is built from it: see ../README.md.
 module baton.test/cluster/kustomize-controller
 
 go 1.26.0

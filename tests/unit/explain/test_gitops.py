@@ -32,11 +32,12 @@ KUSTOMIZATION_LABELS = dict(zip(gitops.FLUX_KUSTOMIZATION, ("apps", "flux-system
 HELM_RELEASE_LABELS = dict(zip(gitops.FLUX_RELEASE, ("web", "prod"), strict=True))
 #: Helm's metadata on an object: the label here, the annotations in HELM_ANNOTATIONS.
 HELM_LABEL = {gitops.MANAGED_BY: "Helm"}
+EXCLUDED = f"{gitops.FLUX_RECONCILE}=disabled"
 SUSPENDED = """--type=merge -p '{"spec": {"suspend": true}}'"""
 #: Words of the commands other than names.
 FIXED_WORDS = {"APPLICATION", "NAMESPACE", "NAME", "RELEASE", "-n", "--sync-policy", "--type=merge",
                "-p",
-               '{"spec": {"suspend": true}}'}
+               '{"spec": {"suspend": true}}', EXCLUDED}
 HELM_ANNOTATIONS = dict(zip(gitops.HELM_RELEASE, ("web", "shop"), strict=True))
 
 
@@ -60,9 +61,9 @@ def warnings_of(request: Request = SHOP, labels: Json | None = None,
     ({}, {}, ("argocd-application-controller",), "Argo CD",
      "argocd app set APPLICATION --sync-policy none"),
     (KUSTOMIZATION_LABELS, {}, ("kustomize-controller",), "Flux (Kustomization flux-system/apps)",
-     f"kubectl -n flux-system patch kustomizations.kustomize.toolkit.fluxcd.io apps {SUSPENDED}"),
+     f"kubectl -n shop annotate replicationcontroller foo {EXCLUDED}"),
     ({}, {}, ("kustomize-controller",), "Flux",
-     "kubectl -n NAMESPACE patch kustomizations.kustomize.toolkit.fluxcd.io NAME "),
+     f"kubectl -n shop annotate replicationcontroller foo {EXCLUDED}"),
     ({**HELM_LABEL, **HELM_RELEASE_LABELS}, HELM_ANNOTATIONS, ("helm-controller",),
      "Flux (HelmRelease prod/web)",
      f"kubectl -n prod patch helmreleases.helm.toolkit.fluxcd.io web {SUSPENDED}"),
@@ -109,6 +110,24 @@ def test_warning_about_pruning_of_the_successor(
     assert ("With automatic pruning, Argo CD deletes the successor" in sentence) == is_warned
 
 
+@pytest.mark.parametrize("changes", [{"next_name": "bar"}, MIGRATED],
+                         ids=["next_name", "migration"])
+def test_kustomization_is_suspended_if_the_update_deletes_the_controller(changes):
+    """An annotation would be deleted, too; Flux creates the controller again."""
+    (sentence,) = warnings_of(dataclasses.replace(SHOP, **changes), KUSTOMIZATION_LABELS,
+                              {gitops.FLUX_RECONCILE: "disabled"})
+
+    assert ("suspend it before the update: kubectl -n flux-system patch "
+            f"kustomizations.kustomize.toolkit.fluxcd.io apps {SUSPENDED}") in sentence
+
+
+@pytest.mark.parametrize("value, is_warned", [("disabled", False), ("Disabled", False),
+                                              ("enabled", True), ("", True)])
+def test_no_warning_of_a_controller_that_its_kustomization_excludes(value, is_warned):
+    assert bool(warnings_of(SHOP, KUSTOMIZATION_LABELS,
+                            {gitops.FLUX_RECONCILE: value})) == is_warned
+
+
 def test_two_tools_give_two_warnings():
     assert [warning.split()[0]
             for warning in warnings_of(SHOP, HELM_LABEL,
@@ -144,7 +163,7 @@ def test_commands_have_the_connection_of_the_task():
                                                                                HELM_ANNOTATIONS)
 
     assert ("kubectl --context=lyon '--kubeconfig=/my config' --server=HOST-OF-THE-TASK -n "
-            "flux-system patch") in flux
+            "shop annotate") in flux
     assert ("helm --kube-context=lyon '--kubeconfig=/my config' --kube-apiserver=HOST-OF-THE-TASK "
             "-n shop get values web") in helm
 

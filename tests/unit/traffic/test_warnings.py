@@ -172,7 +172,8 @@ def test_warning_of_gitops_tools_names_the_command():
                     "self-heal, within seconds) it resets the rules to those of the manifest. "
                     "Before the split, stop automatic syncs: argocd app set web --sync-policy none")
     assert flux.startswith("Flux manages the HTTPRoute edge: at its next reconciliation")
-    assert "suspend it: kubectl --context=eu -n NAMESPACE patch kustomizations." in flux
+    assert flux.endswith("exclude edge from it: kubectl --context=eu -n shop annotate httproute "
+                         "edge kustomize.toolkit.fluxcd.io/reconcile=disabled")
 
 
 def test_no_warning_of_a_chart_or_of_a_restoration():

@@ -1,0 +1,146 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Update controllers that Flux's kustomize-controller manages."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+
+import binaries
+import flux
+import pytest
+from objects import eventually, role
+from three_kinds import DEPLOYMENT, NAMES, RC, STATEFUL_SET, Controllers, manifest_of
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.gitops import FLUX_RECONCILE
+
+V1 = [manifest_of(kind, "myimage:v1") for kind in NAMES]
+V2 = [manifest_of(kind, "myimage:v2", note="b") for kind in NAMES]
+
+
+@pytest.fixture(scope="session")
+def kubectl(cluster):
+    """Provide kubectl as an administrator types it."""
+    program = binaries.provide(["kubectl"])["kubectl"]
+
+    def run(command):
+        words = shlex.split(command)
+        assert words[0] == "kubectl"
+        subprocess.run([str(program), f"--kubeconfig={cluster.kubeconfig}", *words[1:]],
+                       check=True, timeout=60)
+
+    return run
+
+
+@pytest.fixture
+def kustomization(namespace, flux_program, tmp_path):
+    """Provide a Kustomization that has applied three controllers of version 1."""
+    namespace.allow(role("baton-stateful-sets"), "stateful-sets")
+    flux.install_definitions(namespace)
+    with (flux.Artifacts() as artifacts,
+          flux.controller(flux_program, namespace.admin_kubeconfig, tmp_path)):
+        kustomization = flux.Kustomization(namespace, artifacts)
+        kustomization.create(V1)
+        Controllers(namespace).wait()
+        yield kustomization
+
+
+@pytest.fixture
+def controllers(kustomization):
+    """Provide the controllers of the Kustomization."""
+    return Controllers(kustomization.namespace)
+
+
+def command_of_warning(controllers, kind, **task):
+    """Return the command of the warning about Flux, of a task in check mode."""
+    result = controllers.namespace.check(name=NAMES[kind], kind=kind, **task)
+    (warning,) = (text for text in result["warnings"] if text.startswith("Flux"))
+    name = f"{controllers.namespace.name}/apps"
+    assert f"Flux (Kustomization {name}) manages {NAMES[kind]}" in warning
+    return re.search(r"before the update: (kubectl .*)", warning)[1]
+
+
+def test_reconciliation_resets_paused_updates(kustomization, controllers):
+    controllers.pause()
+
+    kustomization.reconcile()
+
+    controllers.assert_reset_and_updated_again()
+
+
+def test_reconciliation_undoes_a_complete_update(kustomization, controllers):
+    """Pods of a ReplicationController stay, as the warning says; the others are replaced."""
+    controllers.roll_all(image="myimage:v2")
+
+    kustomization.reconcile()
+
+    assert controllers.images() == ["v1"] * 3
+    controllers.wait_for_pods(DEPLOYMENT, "v1 v1 v1 v1")
+    controllers.wait_for_pods(STATEFUL_SET, "v1 v1 v1 v1")
+    assert controllers.pods(RC) == "v2 v2 v2 v2"
+
+
+def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
+    """The commands of the warnings exclude the controllers; Flux still applies other objects. The
+    successor of the ReplicationController is not pruned.
+    """
+    for kind in NAMES:
+        kubectl(command_of_warning(controllers, kind, image="myimage:v2"))
+    for result in controllers.roll_all(image="myimage:v2", pause_at=2):
+        assert not any(text.startswith("Flux") for text in result["warnings"])
+
+    kustomization.reconcile()
+
+    controllers.assert_paused()
+    controllers.roll_all(image="myimage:v2")
+    kustomization.reconcile()
+    assert controllers.images() == ["v2"] * 3 and controllers.namespace.rcs() == ["cart"]
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    kustomization.wait_until_applied(kustomization.publish([*V2, settings]))
+    assert controllers.notes() == "aaa" and controllers.namespace.get("configmaps", "settings")
+    before = controllers.pod_uids()
+
+    for kind in NAMES:
+        kubectl(f"kubectl -n {controllers.namespace.name} annotate {kind.lower()} {NAMES[kind]} "
+                f"{FLUX_RECONCILE}-")
+    kustomization.reconcile()
+
+    assert controllers.notes() == "bbb" and controllers.images() == ["v2"] * 3
+    assert not any(result["changed"] for result in controllers.roll_all(image="myimage:v2"))
+    assert controllers.pod_uids() == before
+
+
+def test_migration_with_a_suspended_kustomization(kustomization, controllers, kubectl):
+    """Flux would create the ReplicationController again, whatever its annotations are."""
+    namespace = controllers.namespace
+    namespace.allow(role("baton-migration"), "migration")
+    task = {"module": "migrate_to_deployment", "state": "migrated", "name": NAMES[RC]}
+    (warning,) = (text for text in namespace.check(**task)["warnings"] if text.startswith("Flux"))
+    command = re.search(r"before the update: (kubectl .*)", warning)[1]
+    assert "kustomizations.kustomize.toolkit.fluxcd.io apps" in command
+    kubectl(command)
+
+    namespace.roll(**task)
+    kustomization.reconcile()
+
+    assert namespace.rcs() == []
+    migrated = [manifest_of(DEPLOYMENT, "myimage:v1"), manifest_of(STATEFUL_SET, "myimage:v1")]
+    revision = kustomization.publish(migrated)
+    kustomization.patch({"spec": {"suspend": False}})
+    kustomization.wait_until_applied(revision)
+    assert namespace.rcs() == []
+    assert namespace.deployment(NAMES[RC])["spec"]["replicas"] == 4
+
+
+def test_migration_without_suspending_the_kustomization(kustomization, controllers):
+    """Negative control: Flux creates the ReplicationController again."""
+    namespace = controllers.namespace
+    namespace.allow(role("baton-migration"), "migration")
+    namespace.roll(module="migrate_to_deployment", state="migrated", name=NAMES[RC])
+
+    kustomization.reconcile()
+
+    eventually(lambda: namespace.rcs() == ["cart"], "the ReplicationController of the manifest")

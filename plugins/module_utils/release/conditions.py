@@ -95,65 +95,9 @@ class Release:
         return self.request.finishes and not self.has_ended and self.next_stage is None
 
     @property
-    def needs_share(self) -> bool:
-        """Return whether the share of the requests at the current stage is not set.
-
-        A repeated run that finds more new pods than the stage keeps the share: with a smaller
-        share, the remaining old pods would be overloaded. With keep_old, the stage has passed once
-        old pods are gone.
-        """
-        if not (self.is_paused_for_checks and self.history.updates[-1].turn.traffic):
-            return False
-        return self._has_pods_of_stage and not any(event.turn.do == "split"
-                                                   for event in self.history.at_stage)
-
-    @property
-    def needs_held_requests(self) -> bool:
-        """Return whether the next stage has a share, and the requests follow the pods.
-
-        The update begins after the requests are held for the old pods. A repeated run with more
-        new pods than the stage leaves the requests as they are.
-        """
-        stage = self.next_stage
-        if not (stage and stage.traffic) or self.history.traffic:
-            return False
-        if not self.history.updates:
-            return not self.history.may_hold_requests
-        return self._has_pods_of_stage
-
-    @property
-    def needs_restored_route_after_failure(self) -> bool:
-        """Return whether requests may be held, although the update has not begun."""
-        event = self.history.failed
-        may_hold = event and (event.turn.purpose == "update" or (
-            event.turn.purpose == "traffic" and event.result.get("changed")))
-        return bool(may_hold and self.history.may_hold_requests
-                    and not self.history.with_purpose("restore", "rollback")
-                    and not self.history.summary.in_progress_or_failed
-                    and self.ending.outcome != "rolled_back")
-
-    @property
-    def _has_pods_of_stage(self) -> bool:
-        """Return whether the number of new pods is at most that of the current stage.
-
-        With keep_old, all new pods may exist before the last stage, but no old pod is gone.
-        """
-        sizes = self.history.summary.sizes
-        goal = Stage(self.history.stage).size.resolve(sizes["desired"], round_up=True)
-        if self.request.keeps_old:
-            return sizes["old"] >= sizes["desired"]
-        return sizes["new"] <= goal
-
-    @property
-    def needs_restored_route(self) -> bool:
-        """Return whether the requests are split, and the next pods are updated without a share.
-
-        With keep_old, the update to the end restores the route itself: after a switch, not before
-        the old pods are gone.
-        """
-        stage = self.next_stage
-        is_last = self.is_finishing and not self.request.keeps_old
-        return bool(self.history.traffic) and (not stage.traffic if stage else is_last)
+    def split(self) -> SplitConditions:
+        """Return the conditions about the share of the requests for the new pods."""
+        return SplitConditions(self)
 
     @property
     def approval(self) -> Event | None:
@@ -223,3 +167,75 @@ class Release:
     def next_group(self) -> list[tuple[list[str], Json]]:
         """Return the next group of controllers for a rollback, as a list of at most one group."""
         return self.request.groups[len(self.history.updates):][:1]
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitConditions:
+    """The conditions about the share of the requests for the new pods."""
+
+    release: Release
+
+    @property
+    def _history(self) -> History:
+        return self.release.history
+
+    @property
+    def is_missing(self) -> bool:
+        """Return whether the share of the requests at the current stage is not set.
+
+        A repeated run that finds more new pods than the stage keeps the share: with a smaller
+        share, the remaining old pods would be overloaded. With keep_old, the stage has passed once
+        old pods are gone.
+        """
+        if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
+            return False
+        return self._has_pods_of_stage and not any(event.turn.do == "split"
+                                                   for event in self._history.at_stage)
+
+    @property
+    def needs_hold(self) -> bool:
+        """Return whether the next stage has a share, and the requests follow the pods.
+
+        The update begins after the requests are held for the old pods. A repeated run with more
+        new pods than the stage leaves the requests as they are.
+        """
+        stage = self.release.next_stage
+        if not (stage and stage.traffic) or self._history.traffic:
+            return False
+        if not self._history.updates:
+            return not self._history.may_hold_requests
+        return self._has_pods_of_stage
+
+    @property
+    def needs_restoration_after_failure(self) -> bool:
+        """Return whether requests may be held, although the update has not begun."""
+        event = self._history.failed
+        may_hold = event and (event.turn.purpose == "update" or (
+            event.turn.purpose == "traffic" and event.result.get("changed")))
+        return bool(may_hold and self._history.may_hold_requests
+                    and not self._history.with_purpose("restore", "rollback")
+                    and not self._history.summary.in_progress_or_failed
+                    and self.release.ending.outcome != "rolled_back")
+
+    @property
+    def _has_pods_of_stage(self) -> bool:
+        """Return whether the number of new pods is at most that of the current stage.
+
+        With keep_old, all new pods may exist before the last stage, but no old pod is gone.
+        """
+        sizes = self._history.summary.sizes
+        goal = Stage(self._history.stage).size.resolve(sizes["desired"], round_up=True)
+        if self.release.request.keeps_old:
+            return sizes["old"] >= sizes["desired"]
+        return sizes["new"] <= goal
+
+    @property
+    def needs_restoration(self) -> bool:
+        """Return whether the requests are split, and the next pods are updated without a share.
+
+        With keep_old, the update to the end restores the route itself: after a switch, not before
+        the old pods are gone.
+        """
+        stage = self.release.next_stage
+        is_last = self.release.is_finishing and not self.release.request.keeps_old
+        return bool(self._history.traffic) and (not stage.traffic if stage else is_last)

@@ -181,22 +181,7 @@ class Ending:
         return remaining_updates(self.rollback_scope, objects(self.rollback, "results"))
 
     def _failure(self, event: Event, reason: str) -> str:
-        """Return the sentence about the failed turn, with its stage and the reason."""
-        turn, task = event.turn, text(event.failure, "task")
-        if turn.purpose == "update" and self.request.role == "image_bump":
-            return f"Stage {turn.stage}: {reason}" if turn.stage else reason
-        place = f"at stage {turn.stage} of {self.request.title}"
-        split = "held before" if is_hold(turn) else "split at"
-        what = {"traffic": f"The requests could not be {split} stage {turn.stage} of "
-                           f"{self.request.title}: ",
-                "check": f"The check {turn.file} has failed {place}: ",
-                "approval": f"The check approval has failed {place}: ",
-                "before": f"{turn.file} has failed before the update of {self.request.title}, "
-                          "which was not started: ",
-                "after": f"{self._success}, but then {turn.file} has failed: "}.get(
-                    turn.purpose, "")
-        words = ": ".join(filter(None, (task, reason)))
-        return f"{what}{words.rstrip('.')}." if what else words
+        return failure_of(self.request, event, reason, self._success)
 
     def _consequence(self, event: Event, rollback: str) -> list[str]:
         """Return message lines about the state of the update, with the next command."""
@@ -230,6 +215,27 @@ class Ending:
         return [f"Then {event.turn.file} has failed too: {text(event.failure, 'reason')}"
                 for event in self.history.with_purpose("restore", "failure")
                 if event.has_failed]
+
+
+def failure_of(request: Request, event: Event, reason: str, success: str) -> str:
+    """Return the sentence about a failed turn, with its stage and the reason.
+
+    success is the message of the update before the turn.
+    """
+    turn, task = event.turn, text(event.failure, "task")
+    if turn.purpose == "update" and request.role == "image_bump":
+        return f"Stage {turn.stage}: {reason}" if turn.stage else reason
+    place = f"at stage {turn.stage} of {request.title}"
+    split = "held before" if is_hold(turn) else "split at"
+    what = {"traffic": f"The requests could not be {split} stage {turn.stage} of "
+                       f"{request.title}: ",
+            "check": f"The check {turn.file} has failed {place}: ",
+            "approval": f"The check approval has failed {place}: ",
+            "before": f"{turn.file} has failed before the update of {request.title}, "
+                      "which was not started: ",
+            "after": f"{success}, but then {turn.file} has failed: "}.get(turn.purpose, "")
+    words = ": ".join(filter(None, (task, reason)))
+    return f"{what}{words.rstrip('.')}." if what else words
 
 
 def next_commands(ending: Ending) -> list[str]:

@@ -216,7 +216,7 @@ IMAGE_BUMP = [
                                   release.ending.rollback_scope.names_to_roll_back))),
     Row("an update or split has failed, no update is in progress, and the requests may be held",
         "restore the route",
-        lambda release: release.needs_restored_route_after_failure, _restore_before_update),
+        lambda release: release.split.needs_restoration_after_failure, _restore_before_update),
     *FAILED,
     *_unless_failed(
         Row("check mode, and the stages are not shown",
@@ -229,7 +229,7 @@ IMAGE_BUMP = [
         Row("paused at a stage with a share of the requests, and the share is not set",
             "set the share, unless a repeated run has more new pods than the stage, or has removed "
             "old pods that `keep_old` keeps",
-            lambda release: release.needs_share, _split),
+            lambda release: release.split.is_missing, _split),
         Row("paused at a stage, and analyses are requested",
             "analyze each controller in progress, until one fails",
             lambda release: release.is_paused_for_checks and release.request.analyses
@@ -246,10 +246,10 @@ IMAGE_BUMP = [
         Row("the requests are split, the stage has passed, and the next stage has no share or the "
             "update ends without `keep_old`",
             "restore the route, before further pods are updated",
-            lambda release: release.needs_restored_route, _restore_route),
+            lambda release: release.split.needs_restoration, _restore_route),
         Row("the next stage has a share of the requests, and the requests follow the pods",
             "hold the requests for the old pods, unless a repeated run has more new pods",
-            lambda release: release.needs_held_requests, _hold),
+            lambda release: release.split.needs_hold, _hold),
         Row("a stage remains, and no update has begun or the stage before has passed",
             "update to the stage, and pause there",
             lambda release: release.next_stage, _update_to_stage),

@@ -216,6 +216,7 @@ def test_pod_created_after_the_soak_is_soaked():
 # Reruns after a kill
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("request_", [PAUSED, AT_THE_END], ids=["at a pause", "before the end"])
 @pytest.mark.parametrize("downtime", [0, 10, 1000])
 def test_healthy_time_before_a_kill_counts(request_, downtime):
@@ -230,6 +231,7 @@ def test_healthy_time_before_a_kill_counts(request_, downtime):
     assert "before this task, according to the status" in cluster.lines_with("watched: ")[0]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("event", [
     lambda cluster, now: cluster.override(restarts=1, since=now),
     lambda cluster, now: cluster.override(since=now),
@@ -501,6 +503,7 @@ def test_soak_from_the_future_is_ignored():
     assert "2999" not in cluster.cluster.items["foo"]["metadata"]["annotations"][object_meta.SOAK]
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("request_", [PAUSED, AT_THE_END], ids=["pause", "end"])
 @pytest.mark.parametrize("size, has_begun", [(3, False), (3, True), (0, False)])
 def test_check_mode_lists_the_steps_of_a_soak(request_, size, has_begun):

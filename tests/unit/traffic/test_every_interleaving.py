@@ -191,6 +191,7 @@ def test_another_share_after_held_requests(request_):
     Explorer(request_, deaths=2).explore(world)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, HOLD, RESTORED],
                          ids=["split", "match", "mirror", "hold", "restored"])
 @pytest.mark.parametrize("first", [SPLIT, MATCHING, MIRRORING],

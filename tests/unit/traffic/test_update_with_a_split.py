@@ -352,6 +352,7 @@ def test_failed_update_is_rolled_back_without_requests_for_the_new_pods(kind):
     cluster.assert_plain()
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("after", MOMENTS)
 @pytest.mark.parametrize("task, then", [
     (RESUME, RESUME), (RESUME, BACK), (BACK, BACK), (BACK, RESUME), (FURTHER, BACK),
@@ -426,6 +427,7 @@ def test_old_pods_answer_no_request_after_the_switch(kind):
     assert cluster.images == {"web": "myimage:v2"} and len(cluster.pods) == SIZE
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("after", MOMENTS)
 @pytest.mark.parametrize("task, then", [(RESUME, RESUME), (RESUME, BACK), (BACK, BACK),
                                         (BACK, RESUME), (RESUME, KEEP), (KEEP, RESUME)],
@@ -449,6 +451,7 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
     assert number > 3 or task is KEEP
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("after", MOMENTS)
 @pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -640,6 +643,7 @@ def test_update_to_the_end_or_without_a_change_restores_held_requests(kind):
             cluster.assert_plain()
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("after", MOMENTS)
 @pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -659,6 +663,7 @@ def test_update_that_was_killed_with_held_requests(kind, then, after):
     assert number > 1
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("after", MOMENTS)
 @pytest.mark.parametrize("then", [PAUSE, RESUME], ids=["pause", "resume"])
 @pytest.mark.parametrize("kind", KINDS)

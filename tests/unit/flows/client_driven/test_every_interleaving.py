@@ -514,7 +514,7 @@ class Explorer:
             pytest.fail(f"{key_of(request)} never ends from\n{self.path_to(stuck)}", pytrace=False)
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("size, surge, unavailable", [
     pytest.param(size, surge, unavailable,
                  id=f"size {size} surge {surge} unavailable {unavailable}",
@@ -530,11 +530,13 @@ def test_update_and_rollback_at_any_moment(size, surge, unavailable):
     Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 def test_update_of_four_pods_with_a_crash_after_any_step(surge, unavailable):
     Explorer(rc(replicas=4), dataclasses.replace(UPDATE, **strategy(surge, unavailable)))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("size, surge, unavailable, next_name", [
     *((size, *pods, None) for size in (1, 2) for pods in ((1, 0), (0, 1), (1, 1))), (3, 1, 0, None),
     (3, 0, 1, None),
@@ -548,6 +550,7 @@ def test_update_with_pod_replacement_policy_termination_complete(size, surge, un
     Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])
 @pytest.mark.parametrize("size, pause", [(0, 1), (1, 1), (2, 1), (3, 2)])
 def test_pause_then_update_or_rollback(size, pause, surge, unavailable):
@@ -559,6 +562,7 @@ def test_pause_then_update_or_rollback(size, pause, surge, unavailable):
              dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("size, pauses", [(1, [1]), (2, [1, 2]), (3, [2, 3])])
 @pytest.mark.parametrize("waits_for_termination", [False, True])
@@ -572,6 +576,7 @@ def test_keep_old_keeps_all_old_pods(make, size, pauses, waits_for_termination):
     Explorer(primary, *(dataclasses.replace(update, pause_at=Size(pause)) for pause in pauses))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("size, pause", [(1, 1), (2, 1), (2, 2), (3, 3)])
 def test_keep_old_then_update_or_rollback(make, size, pause):
@@ -585,6 +590,7 @@ def test_keep_old_then_update_or_rollback(make, size, pause):
              dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 @pytest.mark.parametrize("size", range(3))
 def test_update_and_rollback_with_next_name(size, surge, unavailable):
@@ -593,6 +599,7 @@ def test_update_and_rollback_with_next_name(size, surge, unavailable):
     Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 @pytest.mark.parametrize("size", [1, 2])
 def test_restart_and_rollback_at_any_moment(size, surge, unavailable):
@@ -601,6 +608,7 @@ def test_restart_and_rollback_at_any_moment(size, surge, unavailable):
     Explorer(rc(replicas=size), restart, dataclasses.replace(restart, state=State.ROLLED_BACK))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("primary", [
     pytest.param(rc(replicas=2, available=0), id="no pod available"),
     pytest.param(rc(replicas=2, available=1), id="one of two pods available"),
@@ -636,6 +644,7 @@ def test_update_and_rollback_of_a_replica_set_with_next_name(surge, unavailable)
     Explorer(rs(replicas=2), update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("size, deaths", [(1, 1), (2, 1), (3, 1), (2, 2)])
 def test_pods_that_die_during_the_handover(make, size, deaths):
@@ -656,6 +665,7 @@ def test_a_successor_deleted_with_orphaned_pods_during_the_handover(make, deaths
     Explorer(primary, update, deaths=deaths, deletions=1)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("next_name, deaths", [(None, 0), (None, 1), ("bar", 0)])
 def test_finalizers_that_delay_the_deletions_of_an_update(make, next_name, deaths):
@@ -672,6 +682,7 @@ def test_finalizers_that_delay_the_deletions_of_an_update(make, next_name, death
                for item in cluster.items.values())
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("lag", [2, 3])
 def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
@@ -683,6 +694,7 @@ def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
     Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_primary_replaced_by_its_manifest_during_the_handover(make, size):

@@ -72,7 +72,7 @@ def test_all_new_pods_beside_all_old_pods(namespace, kind, then, sizes):
     assert settings(namespace, kind) == before
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("after", [False, True], ids=["before a write", "after a write"])
 def test_no_old_pod_goes_if_the_task_is_killed_at_any_write(namespace, kind, after):
@@ -96,6 +96,7 @@ def test_no_old_pod_goes_if_the_task_is_killed_at_any_write(namespace, kind, aft
     assert 1 < number < MAX_WRITES
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_quota_without_room_is_refused_before_the_first_change(namespace, kind):
     begin(namespace, kind)
@@ -123,6 +124,7 @@ def test_size_of_a_deployment_changed_at_the_pause(namespace):
     assert versions(namespace) == (0, 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_restart_of_the_old_pods_by_another_client_at_the_pause(namespace, kind):
     """A deleted old pod is replaced from the old template."""

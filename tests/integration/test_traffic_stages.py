@@ -15,7 +15,8 @@ from objects import eventually, role, versions
 from plays import CheckServer, Playbooks, kill_processes
 from test_traffic_split import Edge, is_plain, service
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "traffic-split.md"
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+PAGE = PAGES / "traffic-split.md"
 STAGES = ["10%", "20%", "25%", "50%", "100%"]
 
 
@@ -83,6 +84,79 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
               "Send 1% of the requests for foo to the new pods"]
     places = [output.index(f" : {title}]") for title in titles]
     assert places == sorted(places)
+
+
+def yaml_blocks(page):
+    blocks = re.findall(r"```yaml\n(.*?)```", (PAGES / page).read_text("utf-8"), re.DOTALL)
+    return list(map(yaml.safe_load, blocks))
+
+
+def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
+    shop.create("Deployment", 3)
+    _tasks, [play] = yaml_blocks("blue-green.md")
+    (variables,) = play["roles"]
+    variables |= {"image_bump_name": "foo", "image_bump_namespace": namespace.name,
+                  "image_bump_route": "edge", "image_bump_image": "myimage:v2",
+                  "image_bump_keep_old_for": "2s"}
+    shop.server.actions["100%"] = shop.record
+    shop.playbooks.write("play.yml", [play])
+
+    with namespace.observer() as observer:
+        output = shop.playbooks.command("ansible-playbook", "play.yml")
+
+    testers = [1]
+    assert shop.checks == [([testers, [100, 0]], 3, 3), *[([testers, [0, 100]], 3, 3)] * 2]
+    assert is_plain(shop.edge) and versions(namespace) == (0, 3)
+    assert observer.min_ready >= 3 and observer.max_pods == 6
+    titles = ["Hold the requests for foo before the update to 100%", "Update foo to 100%",
+              "Send 100% of the requests for foo to the new pods",
+              "Keep the old pods of foo for 2s", "Update foo]"]
+    places = [output.index(f" : {title}") for title in titles]
+    assert places == sorted(places)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicationController"])
+def test_failed_check_after_a_switch_returns_to_the_old_pods(shop, namespace, kind):
+    shop.create(kind, 3)
+    before = {pod["metadata"]["uid"] for pod in namespace.pods()}
+    answers = []
+
+    def record():
+        shop.record()
+        answers.append(1)
+        if len(answers) == 2:
+            shop.server.failing_stages = {"100%"}
+
+    shop.server.actions["100%"] = record
+    shop.release(succeeds=False, stages=["100%/0%", "100%/100%"], keep_old=True, max_surge="")
+
+    assert [weights for weights, *_pods in shop.checks] == [[[100]], [[0, 100]]]
+    assert is_plain(shop.edge) and versions(namespace) == (3, 0)
+    assert before == {pod["metadata"]["uid"] for pod in namespace.pods()}, "old pods were replaced"
+    assert shop.playbooks.report_data["outcome"] == "rolled_back"
+
+
+@pytest.mark.full
+def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
+    shop.create("Deployment", 3)
+    tasks, _play = yaml_blocks("blue-green.md")
+    states = []
+    for task in tasks:
+        (module,) = task.keys() - {"name"}
+        options = task[module] | {"name": "foo", "namespace": namespace.name}
+        options |= {key: value for key, value in (("route", "edge"), ("image", "myimage:v2"))
+                    if key in options}
+        shop.playbooks.write("play.yml", [{
+            "hosts": "localhost", "connection": "local", "gather_facts": False,
+            "tasks": [{**task, module: options}]}])
+        shop.playbooks.command("ansible-playbook", "play.yml")
+        weights = [[weight for _name, weight in rule] for rule in shop.edge.weights()]
+        states.append((weights, *versions(namespace)))
+
+    assert states == [([[100]], 3, 0), ([[100]], 3, 3), ([[1], [100, 0]], 3, 3),
+                      ([[0, 100]], 3, 3), ([[3]], 0, 3)]
+    assert is_plain(shop.edge)
 
 
 def test_update_that_cannot_begin_leaves_the_route_as_it_was(shop, namespace):

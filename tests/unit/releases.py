@@ -35,7 +35,8 @@ def variables(**changes: t.Any) -> Json:
                **changes.pop("options", {})}
     output = {"role": "image_bump", "layer": "role", "selection": {"name": "a"}, "stages": ["100%"],
               "analyses": [],
-              "approve_within": "", "report": "", "has_page": False, "has_artifacts": False,
+              "approve_within": "", "keep_old_for": "",
+              "report": "", "has_page": False, "has_artifacts": False,
               "check_mode": False, "host": "",
               "errors": [], "previous": {}, "traffic": {}, **changes}
     return {**output,

@@ -60,6 +60,8 @@ class Request:
     failure: list[File]
     #: Seconds in which a person has to approve the update; None without an approval.
     approve_within: float | None
+    #: How long the update keeps the old pods after the last stage, such as "15m", or "".
+    keep_old_for: str
     #: The path of the report; "" without a report.
     report: str
     #: Whether the file of the report exists.
@@ -106,6 +108,8 @@ class Request:
         within = variables.get("approve_within") or ""
         errors += _error(duration, name_of("approve_within"), within) if within else []
         options = mapping(variables, "options")
+        keep_for = text(variables, "keep_old_for")
+        errors += _errors_of_keep_for(keep_for, options, stages, name_of)
         errors += refuse_shares(stages, selection, traffic, name_of,
                                 keeps_old=bool(options.get("keep_old")))
         for option, value in options.items():
@@ -116,6 +120,7 @@ class Request:
         return cls(role, layer, selection, options,
                    mapping(variables, "previous"), stages, analyses, **files,
                    approve_within=duration("", within) if within and not errors else None,
+                   keep_old_for=keep_for,
                    report=text(variables, "report"), has_page=bool(variables.get("has_page")),
                    has_artifacts=bool(variables.get("has_artifacts")),
                    check_mode=bool(variables.get("check_mode")), host=text(variables, "host"),
@@ -145,7 +150,10 @@ class Request:
         if self.check_mode:
             return []
         pauses_at_end = bool(self.verify or self.analyses or self.keeps_old)
-        return [stage for stage in self.stages if pauses_at_end or not stage.is_complete]
+        stages = [stage for stage in self.stages if pauses_at_end or not stage.is_complete]
+        if self.keep_old_for and stages:
+            stages.append(dataclasses.replace(stages[-1], keep_for=self.keep_old_for))
+        return stages
 
     @property
     def finishes(self) -> bool:
@@ -211,6 +219,20 @@ def _stages(variables: Json, option: str, errors: list[str]) -> list[Stage]:
         except RolloutError as error:
             errors.append(error.what)
     return stages or [COMPLETE]
+
+
+def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
+                        name_of: t.Callable[[str], str]) -> list[str]:
+    """Return the errors of the option keep_old_for."""
+    if not keep_for:
+        return []
+    option = name_of("keep_old_for")
+    errors = _error(duration, option, keep_for)
+    if not options.get("keep_old"):
+        errors.append(f"{option} keeps the old pods of all stages: set {name_of('keep_old')}")
+    if not stages[-1].is_complete:
+        errors.append(f"{option} ends with the update: let {name_of('stages')} end with 100%")
+    return errors
 
 
 def _error(read: t.Callable[[str, t.Any], t.Any], option: str, value: t.Any) -> list[str]:

@@ -26,6 +26,9 @@ class Stage:
     pods: str
     #: The percentage of the requests for the new pods; "" if the requests follow the pods.
     traffic: str = ""
+    #: How long the stage keeps the old pods before the update ends, such as "15m"; "" for other
+    #: stages.
+    keep_for: str = ""
 
     def __str__(self) -> str:
         """Return the stage as users type it in one text.

@@ -34,8 +34,11 @@ def _run(purpose: str, file: File | None, release: Release) -> Turn:
 
 def _update_to_stage(release: Release) -> Turn:
     stage = release.request.pauses[len(release.history.updates)]
-    return Turn("update", f"Update {release.request.title} to {stage.pods}", "update", stage.pods,
-                step={"pause_at": stage.pods}, traffic=stage.traffic)
+    title, step = f"Update {release.request.title} to {stage.pods}", {"pause_at": stage.pods}
+    if stage.keep_for:
+        title = f"Keep the old pods of {release.request.title} for {stage.keep_for}"
+        step |= {"soak": stage.keep_for, "timeout": ""}
+    return Turn("update", title, "update", stage.pods, step=step, traffic=stage.traffic)
 
 
 def _split(release: Release) -> Turn:
@@ -114,9 +117,11 @@ def _plan(release: Release) -> Turn:
     stages = [line for before, stage in zip([None, *request.stages], request.stages, strict=False)
               for line in _planned_stage(request, before, stage, checks)]
     approval = ["Wait for approval"] if request.approve_within is not None else []
+    keep = ([f"Keep the old pods of {request.title} for {request.keep_old_for}"]
+            if request.keep_old_for else [])
     end = ([f"Update {request.title} to the end"] if request.stages[-1].is_complete or approval
            else [])
-    return Turn("show", "Show the stages", "plan", lines=[*stages, *approval, *end])
+    return Turn("show", "Show the stages", "plan", lines=[*stages, *keep, *approval, *end])
 
 
 def _planned_stage(request: Request, before: Stage | None, stage: Stage,

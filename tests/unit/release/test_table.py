@@ -338,6 +338,34 @@ def test_blue_green_without_checks_has_the_same_stages():
                      "Update a"]
 
 
+def test_old_pods_are_kept_for_a_time_and_the_checks_run_again():
+    options = []
+
+    class RecordingCluster(Cluster):
+        def update(self, requested):
+            options.append({key: requested.get(key) for key in ("pause_at", "soak", "timeout")})
+            return super().update(requested)
+
+    run = Run(variables(**BLUE_GREEN | {"options": {"keep_old": True, "timeout": "60"}},
+                        keep_old_for="15m", verify=["smoke.yml"]),
+              RecordingCluster(a=Controller()), {"smoke.yml": lambda cluster: ""}).run()
+
+    assert run.turns[-5:] == ["Keep the old pods of a for 15m",
+                              "Send 100% of the requests for a to the new pods",
+                              "List the pods of a", "Run smoke.yml", "Update a"]
+    assert options[-2:] == [{"pause_at": "100%", "soak": "15m", "timeout": ""},
+                            {"pause_at": None, "soak": None, "timeout": "60"}]
+
+
+def test_check_mode_shows_the_time_for_which_old_pods_are_kept():
+    _turns, run, _cluster = run_image_bump(check_mode=True, keep_old_for="15m", **BLUE_GREEN)
+
+    assert run.history.events[0].turn.lines == [
+        HOLD_ALL, "Update a to 100%, then send 0% of the requests to the new pods",
+        "Update a to 100%, then send 100% of the requests to the new pods",
+        "Keep the old pods of a for 15m", "Update a to the end"]
+
+
 def test_failed_check_after_the_switch_rolls_back():
     checks = iter(["", "503"])
     turns, run, cluster = run_image_bump({"smoke.yml": lambda cluster: next(checks)},
@@ -437,6 +465,12 @@ def test_fleet_is_rolled_back_or_named():
     ({"stages": ["100%/1%"], "traffic": TRAFFIC},
      "100%/1% leaves no old pods for the other requests: a share needs fewer than 100% of the "
      "pods, or image_bump_keep_old"),
+    ({"keep_old_for": "15m"},
+     "image_bump_keep_old_for keeps the old pods of all stages: set image_bump_keep_old"),
+    ({"keep_old_for": "soon", "options": {"keep_old": True}},
+     "image_bump_keep_old_for 'soon' is neither a number of seconds nor a duration"),
+    ({"keep_old_for": "15m", "options": {"keep_old": True}, "stages": ["50%"]},
+     "image_bump_keep_old_for ends with the update: let image_bump_stages end with 100%"),
     ({"stages": ["10%/1%"], "traffic": TRAFFIC, "selection": {"names": ["a", "b"]}},
      "10%/1% is a share of the requests of one controller: give image_bump_name"),
     ({"selection": {}},

@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[3]
 #: Options of the role, which the module does not have.
 ROLE_OPTIONS = {
     "image_bump": {"stages", "route", "route_kind", "service", "traffic_match",
-                   "verify_tasks", "analysis", "approve_within", "before_tasks", "after_tasks",
-                   "failure_tasks", "report"},
+                   "verify_tasks", "analysis", "approve_within", "keep_old_for", "before_tasks",
+                   "after_tasks", "failure_tasks", "report"},
     "rollback": {"previous_images", "before_tasks", "after_tasks", "failure_tasks"},
 }
 

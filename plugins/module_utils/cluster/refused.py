@@ -71,8 +71,9 @@ class Refused(Exception):
                                 next_command=next_command or hint)
         webhook = _UNREACHABLE_WEBHOOK.search(self.reason)
         if webhook:
-            next_command = (f"check that the service behind the webhook {webhook[1]} is running: "
-                            "it does not respond", "then run the same task again")
+            what = f"the admission webhook {webhook[1]} does not respond"
+            next_command = (f"check that the service behind the webhook {webhook[1]} is running",
+                            "then run the same task again")
         elif self.status in RETRIED:
             next_command = (next_command
                             or "run the same task again when the API server is healthy")

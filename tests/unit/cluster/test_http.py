@@ -228,8 +228,8 @@ def test_unreachable_webhook_is_named_after_the_last_retry(gateway, api, pauses,
 
     assert (error.value.what, error.value.why) == (what, reason)
     assert error.value.next_command == (
-        "check that the service behind the webhook mutate.example.com is running: it does not "
-        "respond\nthen run the same task again")
+        "check that the service behind the webhook mutate.example.com is running\n"
+        "then run the same task again")
     assert len(api.sent) == len(http.BACKOFF) + 1
 
 

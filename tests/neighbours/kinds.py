@@ -1,0 +1,42 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controllers of each kind, for tests that treat all kinds alike."""
+
+from __future__ import annotations
+
+from namespace import Namespace
+from objects import Json, eventually, is_ready, manifest, role
+
+KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
+#: Without a probe, updates of some kinds have a warning.
+PROBE = {"tcpSocket": {"port": 80}}
+#: Kinds whose sizes users set.
+SCALABLE = KINDS[:-1]
+
+
+def make(namespace: Namespace, kind: str, replicas: int = 3, **spec: object) -> None:
+    """Grant the permissions for all kinds, create foo, and wait until its pods are ready."""
+    for name in ("baton-stateful-sets", "baton-daemon-sets"):
+        namespace.allow(role(name), name)
+    body = manifest(replicas)
+    body["spec"]["template"]["spec"] |= spec
+    body["spec"]["template"]["spec"]["containers"][0]["readinessProbe"] = PROBE
+    if kind == "DaemonSet":
+        del body["spec"]["replicas"]
+        namespace.add_nodes(replicas)
+        body["spec"]["template"]["spec"] |= {
+            "nodeSelector": {"test": namespace.name},
+            "tolerations": [{"key": "test", "operator": "Exists"}]}
+    namespace.create_any(kind, body, **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
+    eventually(lambda: len(ready(namespace)) == replicas, f"{replicas} pods of the {kind}")
+
+
+def ready(namespace: Namespace) -> list[Json]:
+    """Return the ready pods that are not terminating."""
+    return [pod for pod in namespace.pods() if is_ready(pod)]
+
+
+def images(namespace: Namespace) -> set[str]:
+    """Return the images of the first containers."""
+    return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}

@@ -1,0 +1,153 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Update controllers next to admission webhooks that change objects, or do not respond."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import pytest
+from kinds import KINDS, images, make
+from objects import eventually
+from webhooks import CONTROLLERS, MIRROR, NAME, PODS, Webhook, add_sidecar, use_mirror
+from writes import Killed, kill_at_write
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+#: Seconds of an outage that the retries of a write outlast, and of an outage for new pods.
+SHORT, OUTAGE = 8, 15
+
+
+@pytest.fixture(autouse=True)
+def _remove_nodes(namespace):
+    yield
+    namespace.remove_nodes()
+
+
+def containers(namespace):
+    return {tuple(container["name"] for container in pod["spec"]["containers"])
+            for pod in namespace.pods()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_and_rollback_with_a_sidecar_injector(namespace, tmp_path, kind):
+    with Webhook(namespace, tmp_path, add_sidecar, PODS):
+        make(namespace, kind)
+        with namespace.observer() as observer:
+            paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=1, soak=1)
+            result = namespace.roll(kind=kind, image="myimage:v2", soak=1)
+            rerun = namespace.roll(kind=kind, image="myimage:v2", soak=1)
+        assert containers(namespace) == {("web", "proxy")} and images(namespace) == {"myimage:v2"}
+        back = namespace.roll(kind=kind, image=None, state="rolled_back", to_revision="previous")
+
+    assert paused["rollout"]["phase"] == "paused" and result["rollout"]["phase"] == "complete"
+    assert not rerun["changed"] and back["changed"]
+    assert not [*paused["warnings"], *result["warnings"], *back["warnings"]]
+    assert containers(namespace) == {("web", "proxy")} and images(namespace) == {"myimage:v1"}
+    assert observer.min_ready >= (3 if kind not in KINDS[3:] else 2)
+    assert len(observer.new_pods) == 3
+
+
+@pytest.mark.parametrize("kind, rules", [
+    *((kind, (PODS, CONTROLLERS)) for kind in KINDS), (KINDS[0], (PODS,)), (KINDS[2], (PODS,))],
+    ids=[*KINDS, f"{KINDS[0]}, pods only", f"{KINDS[2]}, pods only"])
+def test_update_is_killed_resumed_and_rolled_back_with_a_mirror(namespace, tmp_path, kind, rules):
+    with Webhook(namespace, tmp_path, use_mirror, *rules):
+        make(namespace, kind)
+        with pytest.raises(Killed):
+            namespace.roll(kind=kind, image="myimage:v2", fault=kill_at_write(1, after=True),
+                           pause_at=1)
+        paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
+        result = namespace.roll(kind=kind, image="myimage:v2")
+        rerun = namespace.roll(kind=kind, image="myimage:v2")
+        assert images(namespace) == {f"{MIRROR}myimage:v2"}
+        back = namespace.roll(kind=kind, image=None, state="rolled_back", to_revision="previous")
+
+    assert paused["rollout"]["phase"] == "paused" and result["rollout"]["phase"] == "complete"
+    assert not rerun["changed"] and back["changed"]
+    assert not [*paused["warnings"], *result["warnings"], *back["warnings"]]
+    assert images(namespace) == {f"{MIRROR}myimage:v1"}
+
+
+class Outage:
+    """An outage of a webhook that begins at a progress line and ends after some seconds."""
+
+    def __init__(self, webhook, seconds, is_timeout, word):
+        self.webhook, self.seconds, self.is_timeout, self.word = (
+            webhook, seconds, is_timeout, word)
+        self.lines, self.thread = [], None
+        self.has_begun = threading.Event()
+
+    def say(self, line):
+        """Receive a progress line; wait until the outage has begun."""
+        self.lines.append(line)
+        if self.thread is None and line.startswith(self.word):
+            self.thread = threading.Thread(target=self._run, daemon=True)
+            self.thread.start()
+            assert self.has_begun.wait(10)
+
+    def _run(self):
+        with self.webhook.outage(self.is_timeout):
+            self.has_begun.set()
+            time.sleep(self.seconds)
+
+
+@pytest.mark.parametrize("kind, is_timeout", [
+    ("ReplicationController", True), ("ReplicaSet", False), ("Deployment", False),
+    ("StatefulSet", True), ("DaemonSet", False)])
+def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
+        namespace, tmp_path, kind, is_timeout):
+    """The controller manager creates no pods in the meantime, and tries again with a backoff."""
+    with Webhook(namespace, tmp_path, add_sidecar, PODS) as webhook:
+        make(namespace, kind)
+        outage = Outage(webhook, OUTAGE, is_timeout,
+                        "create" if kind in KINDS[:2] else "update")
+        began = time.monotonic()
+        result = namespace.roll(kind=kind, image="myimage:v2", say=outage.say)
+        print(kind, is_timeout, f"{time.monotonic() - began:.0f} s", *outage.lines, sep="\n")
+
+    assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
+    assert containers(namespace) == {("web", "proxy")}
+    assert any(f'failed calling webhook "{NAME}"' in line for line in outage.lines), outage.lines
+
+
+@pytest.mark.parametrize("kind, is_timeout", [
+    ("ReplicationController", True), ("Deployment", False)])
+def test_short_outage_of_a_webhook_for_controllers_is_retried(
+        namespace, tmp_path, kind, is_timeout):
+    with Webhook(namespace, tmp_path, use_mirror, CONTROLLERS) as webhook:
+        make(namespace, kind)
+        namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(webhook.outage(is_timeout))
+            threading.Timer(SHORT, stack.close).start()
+            result = namespace.roll(kind=kind, image="myimage:v2")
+        print(*result["steps"], sep="\n")
+
+    assert result["rollout"]["phase"] == "complete"
+
+
+@pytest.mark.parametrize("kind, is_timeout, what", [
+    ("ReplicationController", False, "the change of its annotations was refused (500)"),
+    ("Deployment", True, f"the admission webhook {NAME} does not respond")])
+def test_long_outage_of_a_webhook_for_controllers_is_an_error_and_the_rerun_completes(
+        namespace, tmp_path, kind, what, is_timeout):
+    """The first request to the webhook of a Deployment is a dry run of the desired template."""
+    with Webhook(namespace, tmp_path, use_mirror, CONTROLLERS) as webhook:
+        make(namespace, kind)
+        namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
+        before = namespace.end_state()
+        with webhook.outage(is_timeout), pytest.raises(RolloutError) as error:
+            namespace.roll(kind=kind, image="myimage:v2")
+        assert eventually(namespace.end_state) == before
+        result = namespace.roll(kind=kind, image="myimage:v2")
+
+    assert error.value.what == what
+    assert f'failed calling webhook "{NAME}"' in error.value.why
+    assert error.value.next_command.splitlines() == [
+        f"check that the service behind the webhook {NAME} is running",
+        "then run the same task again"]
+    assert result["rollout"]["phase"] == "complete"

@@ -256,11 +256,15 @@ RUNNING = (
 #: replaces the pod at once; run/deadlines.py limits the number of such replacements.
 REJECTED = "refused-by-node"
 EVICTED, NODE = "evicted", "node"
+#: Reason of the condition DisruptionTarget after a request to the Eviction API.
+EVICTION_BY_API = "EvictionByEvictionAPI"
 _WAIT_FIRST = "wait: it will be replaced; if this keeps happening, "
 #: The whole pod was evicted, lost or rejected. The controller replaces it, so no row is fatal.
 LOST = (
-    Row(EVICTED,
-        r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)",
+    Row(EVICTED, rf"^{EVICTION_BY_API}", Fatal.NO,
+        _WAIT_FIRST + "find out which client evicts it: a drain of node {node}, a descheduler or a "
+        "vertical autoscaler:\n{cluster} get node {node}"),
+    Row(EVICTED, r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler)",
         Fatal.NO,
         "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, "
         "or find out what the node lacks:\n"

@@ -18,7 +18,15 @@ from ..model.fields import Json, mapping, number, objects, seconds, text
 from ..model.request import Request
 from . import diagnosis
 from .diagnosis import Cause
-from .failure_reasons import DELETED, EVICTED, NODE, REJECTED, UNREADY, WARNED
+from .failure_reasons import (
+    DELETED,
+    EVICTED,
+    EVICTION_BY_API,
+    NODE,
+    REJECTED,
+    UNREADY,
+    WARNED,
+)
 
 #: Maximum count of an Event: another client may have written a larger number.
 MAX_EVENT_COUNT = 10**6
@@ -101,6 +109,17 @@ def events_about(events: t.Iterable[Json], uids: t.Container[str]) -> list[Json]
 def reasons(events: t.Iterable[Json], uids: t.Container[str]) -> frozenset[str]:
     """Return the reasons of the Events about these pods."""
     return frozenset(filter(None, (text(event, "reason") for event in events_about(events, uids))))
+
+
+def is_evicted_by_client(pod: Json) -> bool:
+    """Return whether a client has evicted a pod: a drain, a descheduler, a vertical autoscaler.
+
+    The API server sets the condition when a PodDisruptionBudget allows the eviction.
+    """
+    return any(text(condition, "type") == "DisruptionTarget"
+               and text(condition, "status") == "True"
+               and text(condition, "reason") == EVICTION_BY_API
+               for condition in objects(mapping(pod, "status"), "conditions"))
 
 
 def lost_pods(initial_pods: InitialPods, pods: CurrentPods) -> dict[str, Vitals]:

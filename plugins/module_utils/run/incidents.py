@@ -74,6 +74,8 @@ class Incidents:
         #: The counts of the Events that are no incident, by uid of the Event.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
+        #: The names of the watched pods that another client has evicted since the last call.
+        self.evicted: list[str] = []
         #: Monotonic time since which missing pods have been the only incident.
         self.missing_since: float | None = None
 
@@ -107,12 +109,25 @@ class Incidents:
         self._scale_down.resize(view.sizes(self._scale_down.sizes))
         changes = pods.changes()
         changed = {pod["metadata"]["uid"] for pod in changes}
+        past_failures = pod_health.past_failures(request, self.initial_pods, changes)
+        self._accept_evictions(changes)
         causes = pod_health.causes(
             request, self.initial_pods, pods.new, max(self._scale_down.remaining), changed)
         if all(cause.kind == DELETED for cause in causes):
-            causes += pod_health.past_failures(request, self.initial_pods, changes)
+            causes += past_failures
         return causes + pod_health.excess_warnings(
             request, self._ready_pods, pods.old, events, self._ignored_counts, old_reasons)
+
+    def _accept_evictions(self, changes: list[Json]) -> None:
+        """Stop watching the pods that another client has evicted.
+
+        The template is not the cause, and the pods that replace them restart the soak.
+        """
+        evicted = {pod["metadata"]["uid"]: pod_health.name_of(pod) for pod in changes
+                   if pod_health.is_evicted_by_client(pod)}
+        self.evicted = [evicted[uid] for uid in evicted.keys() & self.initial_pods.keys()]
+        for uid in evicted:
+            self.initial_pods.pop(uid, None)
 
     def may_be_scale_down(self, view: View, causes: list[Cause]) -> bool:
         """Return whether a scale-down may explain the causes.

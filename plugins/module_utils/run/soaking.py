@@ -108,6 +108,10 @@ class Soaking:
                         if self._watch_time.seconds >= 1 else "it had just begun")
             raise failure(request, self._gateway, NOT_PASSED, progress, causes)
         self._incidents.accept_scale_down()
+        if evicted := self._incidents.evicted:
+            self._print_line(f"watching: another client evicted {', '.join(sorted(evicted))} (a "
+                             "drain, for example): the soak starts again")
+            self._watch_time.restart()
         self._add_pods(events)
         self._refuse_endless_soak(request)
 

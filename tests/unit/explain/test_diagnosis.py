@@ -543,6 +543,15 @@ CASES = {
          (pod(terminated_container(137), phase="Failed", reason="Evicted",
               message="The node was low on resource: memory. Threshold quantity: 100Mi, available: "
                       "50Mi. "), [])], "NN"),
+    "eviction by a client": Case(
+        "evicted", "pod foo-1: EvictionByEvictionAPI: Eviction API: evicting",
+        "wait: it will be replaced; if this keeps happening, find out which client evicts it: a "
+        "drain of node real-1, a descheduler or a vertical autoscaler:\n"
+        "kubectl get node real-1",
+        [(pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"},
+              conditions=[*conditions(), {
+                  "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+                  "message": "Eviction API: evicting"}]), [])], "N"),
     "pod rejected by the node": Case(
         "refused-by-node",
         "pod foo-1: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import itertools
@@ -22,6 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339, seconds
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
@@ -211,6 +213,48 @@ def test_pod_created_after_the_soak_is_soaked():
     cluster.override(uid="another", created=rfc3339(cluster.clock.now))()
 
     assert SOAK - 2 <= cluster.timed_run(PAUSED)[0] < SOAK + 2
+
+
+@pytest.mark.parametrize("request_", [PAUSED, AT_THE_END], ids=["at a pause", "before the end"])
+@pytest.mark.parametrize("is_observed_at_once", [True, False])
+def test_eviction_by_a_client_restarts_the_soak(request_, is_observed_at_once):
+    """The condition DisruptionTarget precedes the deletion, or is in the last state only."""
+    cluster = ObservedCluster(rc())
+    evicted = f"{SUCCESSOR}-0"
+
+    def evict():
+        pod = cluster.pod(Controller.from_api(cluster.cluster.items[SUCCESSOR]), 0)
+        pod["status"]["conditions"].append({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"})
+        terminating = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}}
+        cluster.earlier_states += [pod, terminating] if is_observed_at_once else [terminating]
+        cluster.override(uid="another")()
+        cluster.since[evicted] = cluster.clock.now
+
+    cluster.schedule(30, evict)
+    seconds, result = cluster.timed_run(request_)
+
+    assert SOAK + 29 <= seconds < SOAK + 35 and result["rollout"]["phase"] != "progressing"
+    assert cluster.lines_with("watching: another client evicted ") == [
+        f"watching: another client evicted {evicted} (a drain, for example): the soak starts again"]
+
+
+def test_restart_before_an_eviction_is_an_incident():
+    cluster = ObservedCluster(rc())
+
+    def evict():
+        pod = cluster.pod(Controller.from_api(cluster.cluster.items[SUCCESSOR]), 0)
+        restarted = copy.deepcopy(pod)
+        restarted["status"]["containerStatuses"][0]["restartCount"] = 1
+        pod["status"]["conditions"].append({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"})
+        cluster.earlier_states += [
+            restarted, {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}}]
+        cluster.override(uid="another")()
+
+    cluster.schedule(30, evict)
+    with pytest.raises(RolloutError, match="have not passed the soak"):
+        cluster.run(PAUSED)
 
 
 # Reruns after a kill

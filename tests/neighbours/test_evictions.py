@@ -1,0 +1,132 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Update controllers whose pods other clients evict: a drain, a descheduler, an autoscaler."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import programs
+import pytest
+from evictions import Evictor, create_budget, drain, evict
+from kinds import SCALABLE, images, make, ready
+from objects import eventually
+from webhooks import PODS, Webhook, request_more
+
+SIZE = 6
+#: Pods that the update itself may make unavailable: a StatefulSet replaces its pods in place.
+IN_PLACE = {"StatefulSet": 1}
+
+
+@pytest.fixture(autouse=True)
+def _remove_nodes(namespace):
+    yield
+    namespace.remove_nodes()
+
+
+def requests_of(pod):
+    return pod["spec"]["containers"][0].get("resources", {}).get("requests", {}).get("cpu")
+
+
+@pytest.mark.parametrize("kind", SCALABLE)
+def test_descheduler_during_an_update_and_a_pause(namespace, kind):
+    """The budget allows one eviction at a time; the update keeps the other pods available."""
+    make(namespace, kind, SIZE)
+    create_budget(namespace, SIZE - 1)
+    lines = []
+
+    with namespace.observer() as observer, Evictor(namespace) as evictor:
+        paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=3, min_ready_seconds=1,
+                                say=lines.append)
+        time.sleep(3)
+        result = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1,
+                                say=lines.append)
+    rerun = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
+    print(kind, f"evicted {len(evictor.evicted)}, refused {evictor.refused}",
+          f"min_ready {observer.min_ready}, max_pods {observer.max_pods}", result["warnings"],
+          *lines, sep="\n")
+
+    assert paused["rollout"]["phase"] == "paused" and result["rollout"]["phase"] == "complete"
+    assert not rerun["changed"] and images(namespace) == {"myimage:v2"}
+    assert len(evictor.evicted) >= 3
+    assert observer.min_ready >= SIZE - 1 - IN_PLACE.get(kind, 0)
+    assert not result["warnings"]
+
+
+@pytest.mark.parametrize("kind", SCALABLE)
+def test_vertical_autoscaler_during_an_update_and_a_pause(namespace, tmp_path, kind):
+    """The updater evicts pods with other requests, and the webhook sets them on new pods."""
+    make(namespace, kind, SIZE)
+    create_budget(namespace, SIZE - 1)
+
+    with (Webhook(namespace, tmp_path, request_more, PODS), namespace.observer() as observer,
+          Evictor(namespace, lambda pod: requests_of(pod) is None) as evictor):
+        paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=2, min_ready_seconds=1)
+        eventually(lambda: {requests_of(pod) for pod in ready(namespace)} == {"150m"},
+                   "the requests of all pods")
+        result = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
+    rerun = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
+
+    assert paused["rollout"]["phase"] == "paused" and result["rollout"]["phase"] == "complete"
+    assert not rerun["changed"] and images(namespace) == {"myimage:v2"}
+    assert evictor.evicted and not result["warnings"]
+    assert {requests_of(pod) for pod in namespace.pods()} == {"150m"}
+    assert observer.min_ready >= SIZE - 1 - IN_PLACE.get(kind, 0)
+
+
+@pytest.mark.parametrize("kind", SCALABLE)
+def test_drain_of_nodes_during_a_pause_and_an_update(namespace, kind):
+    """kubectl drains one of three nodes in a pause, and another one during the update."""
+    kubectl = programs.provide("kubectl")
+    nodes = namespace.add_nodes(3)
+    make(namespace, kind, SIZE, nodeSelector={"test": namespace.name},
+         tolerations=[{"key": "test", "value": namespace.name, "effect": "NoSchedule"}])
+    create_budget(namespace, SIZE - 1)
+    outputs = []
+
+    with namespace.observer() as observer:
+        namespace.roll(kind=kind, image="myimage:v2", pause_at=3, min_ready_seconds=1)
+        outputs.append(drain(kubectl, namespace.admin_kubeconfig, nodes[0]))
+        eventually(lambda: len(ready(namespace)) == SIZE, "the replaced pods")
+        thread = threading.Thread(target=lambda: outputs.append(
+            drain(kubectl, namespace.admin_kubeconfig, nodes[1])))
+        lines = []
+
+        def say(line):
+            lines.append(line)
+            if not thread.ident:
+                thread.start()
+        result = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1, say=say)
+        thread.join(60)
+    eventually(lambda: len(ready(namespace)) == SIZE, "the replaced pods")
+    rerun = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
+    print(kind, f"min_ready {observer.min_ready}, max_pods {observer.max_pods}",
+          result["warnings"], *lines, *outputs, sep="\n")
+
+    assert len(outputs) == 2 and result["rollout"]["phase"] == "complete"
+    assert not rerun["changed"] and images(namespace) == {"myimage:v2"}
+    assert {pod["spec"]["nodeName"] for pod in namespace.pods()} == {nodes[2]}
+    assert observer.min_ready >= SIZE - 1 - IN_PLACE.get(kind, 0)
+
+
+@pytest.mark.parametrize("kind", SCALABLE)
+def test_eviction_in_a_soak_restarts_the_soak(namespace, kind):
+    make(namespace, kind)
+    lines = []
+
+    def say(line):
+        lines.append(line)
+        if line.startswith("watching: ") and sum("watching: " in text for text in lines) == 2:
+            new = [pod for pod in ready(namespace)
+                   if pod["spec"]["containers"][0]["image"] == "myimage:v2"]
+            assert evict(namespace, new[0])
+    began = time.monotonic()
+    result = namespace.roll(kind=kind, image="myimage:v2", soak=4, on_failure="rollback",
+                            pause_at=1, say=say)
+    print(kind, *lines, sep="\n")
+
+    assert result["rollout"]["phase"] == "paused" and time.monotonic() - began > 6
+    assert [line for line in lines if line.endswith("the soak starts again")]
+    assert len([line for line in lines if line.startswith("watched: ")]) == 1

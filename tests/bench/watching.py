@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Observe the pods of a namespace in a separate process, without the collection.
+"""Observe the pods of a namespace in a separate process, without importing the Ansible collection.
 
 The observer has the permissions of the cluster's administrator, and reads only metadata.
 """
@@ -48,7 +48,7 @@ class Watch:
 
 
 class _Observations:
-    """The observations of the process."""
+    """The last state that the process has observed."""
 
     def __init__(self, url: str, pool: Any, headers: dict[str, str]) -> None:
         self._url, self._pool, self._headers = url, pool, headers

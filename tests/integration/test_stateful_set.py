@@ -171,7 +171,7 @@ def test_rollback_of_a_stuck_update(namespace, undo):
     assert versions(namespace) == ["v1"] * 3 and old_uids < uids(namespace.pods())
     (deletion,) = [step for step in result["steps"] if step["action"] == "delete"]
     assert (deletion["name"], deletion["kind"]) == ("foo-2", "Pod")
-    assert deletion["to"].startswith("it is not ready, and still of foo-")
+    assert deletion["to"].startswith("it is not ready, and has revision foo-")
     assert strategy(namespace) == before["spec"]["updateStrategy"]
     rerun = roll_back(namespace)
     assert not rerun["changed"] and "already rolled back" in rerun["msg"]

@@ -70,11 +70,11 @@ def test_analysis_reads_the_log_before_a_restart_and_reports_missing_logs(shop):
         shop.roll(template=template("v2", **crashing), failure_grace=1, on_failure="stop")
     assert "exit code 3" in failed.value.why
 
-    def shares():
+    def result_with_errors():
         result = run_analysis(shop, {"per": "line", "max": 0}, window="60s")
         return result if (result["measurements"][0]["new"] or 0) > 0 else None
 
-    result = eventually(shares, "lines of the crashed container", 60)
+    result = eventually(result_with_errors, "lines of the crashed container", 60)
     assert (
         0.1 < result["measurements"][0]["new"] < 0.4 and result["measurements"][0]["samples"] >= 10
     )

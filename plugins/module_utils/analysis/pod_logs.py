@@ -4,7 +4,7 @@
 
 """Read the logs of pods, up to limits of number and size, and count the lines that match a pattern.
 
-A transient error, for example a kubelet that does not respond, yields a reading without a number. A
+A transient error, for example a kubelet that does not respond, yields a reading without a value. A
 permanent error, for example a missing permission, raises RolloutError.
 """
 
@@ -59,8 +59,8 @@ class Logs:
                  stop: t.Callable[[], str]) -> None:
         """Initialize the reader.
 
-        The window is in seconds, and ends now. now returns the API server's time in seconds since
-        1970; stop returns a reason to stop the task, or "".
+        The window is in seconds, and ends at the present time. `now` returns the time of the API
+        server in seconds since 1970; `stop` returns a reason to stop the task, or "".
         """
         self._http, self._window, self._now, self._stop = http, max(1, math.ceil(window)), now, stop
         self._path, self._where = f"/api/v1/namespaces/{namespace}/pods", f"namespace {namespace}"
@@ -73,9 +73,9 @@ class Logs:
         try:
             with concurrent.futures.ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
                 logs = _map_concurrently(pool, lambda pod: self._logs(pod, metric.containers), pods)
-                read_logs = [log for logs_of_pod in logs for log in logs_of_pod][:MAX_LOGS]
-                limit = min(MAX_LOG_BYTES, MAX_TOTAL_BYTES // max(1, len(read_logs)))
-                lines = _map_concurrently(pool, lambda log: self._lines(log, limit), read_logs)
+                selected_logs = [log for logs_of_pod in logs for log in logs_of_pod][:MAX_LOGS]
+                limit = min(MAX_LOG_BYTES, MAX_TOTAL_BYTES // max(1, len(selected_logs)))
+                lines = _map_concurrently(pool, lambda log: self._lines(log, limit), selected_logs)
         except _TransientError as error:
             unknown = Reading(None, str(error), is_answer=False)
             return unknown, unknown
@@ -87,7 +87,7 @@ class Logs:
 
         Raises _TransientError and RolloutError.
         """
-        # A list with a field selector needs only the verb list, which the module needs anyway.
+        # With a field selector, the permission to list pods suffices, which the task needs anyway.
         query = {"fieldSelector": f"metadata.name={pod}"}
         try:
             items: list[Json] = self._http.page(self._path, query).get("items") or []

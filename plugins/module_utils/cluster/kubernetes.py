@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Implement the gateway for one namespace of an API server: controllers, and writes."""
+"""Read the controllers of one namespace of an API server, and write the steps of an update."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         super().__init__(Http(connection), namespace, watches_pods)
         #: The kind of the task.
         self.kind = kinds[0]
-        self._event: concurrent.futures.Future[bool] | None = None
+        self._event_in_progress: concurrent.futures.Future[bool] | None = None
         self._watched: dict[str, Controllers] = {
             kind: Controllers(self.http, kind, namespace) for kind in kinds}
         self._primaries = self._watched[self.kind]
@@ -71,14 +71,14 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
     # Controllers
 
     def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
-        controllers = self._list_controllers(kind)
+        controllers = self._listed(kind)
         return controllers.controllers() if controllers else {}
 
     def items(self, kind: Kind | None = None) -> list[Json]:
-        controllers = self._list_controllers(kind)
+        controllers = self._listed(kind)
         return list(controllers.items().values()) if controllers else []
 
-    def _list_controllers(self, kind: Kind | None) -> Controllers | None:
+    def _listed(self, kind: Kind | None) -> Controllers | None:
         for controllers in self._watched.values():
             controllers.fill()
         return self._watched.get(kind or self.kind)
@@ -184,8 +184,9 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return self.http.send("DELETE", path, options)
 
     def record(self, event: Json) -> bool:
-        before, self._event = self._event, self.start_in_background(lambda: self._record(event))
-        if self._event is None:
+        before, self._event_in_progress = (
+            self._event_in_progress, self.start_in_background(lambda: self._record(event)))
+        if self._event_in_progress is None:
             return self._record(event)
         return before is None or not before.done() or before.result()
 
@@ -207,7 +208,7 @@ def _with_partners(items: list[Json]) -> set[str]:
 def _has_taken_effect(write: Write, before: Json | None, stored: Json | None) -> bool:
     """Return whether a write has taken effect although its response was lost.
 
-    before and stored are the object before the write and now.
+    before is the object before the write, and stored the object in the cluster now.
     """
     if isinstance(write, Delete):
         return (stored is None or stored["metadata"]["uid"] != write.preconditions["uid"]

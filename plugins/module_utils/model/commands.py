@@ -17,9 +17,9 @@ from . import shell
 from .fields import Json
 from .kinds import State
 
-#: States whose tasks create new pods.
+#: States whose tasks create pods of a new template.
 _FORWARD = frozenset({State.UPDATED, State.RESTARTED})
-#: States whose tasks replace pods.
+#: The same states, and the rollback.
 _REPLACING = _FORWARD | {State.ROLLED_BACK}
 _ANY = frozenset(State)
 _UPDATE = frozenset({State.UPDATED})
@@ -35,7 +35,7 @@ class Option(t.NamedTuple):
     #: The reason for the rule.
     why: str
     #: Whether the option applies only to tasks with several controllers.
-    is_of_fleet: bool = False
+    is_for_fleets_only: bool = False
 
 
 _STRATEGY = ("the user's choice applies in both directions; a migration would store it as the "
@@ -43,17 +43,17 @@ _STRATEGY = ("the user's choice applies in both directions; a migration would st
 _TEMPLATE = "a rollback, a restart and a migration take the template from the cluster"
 _FLEET = "applies only to a task with several controllers"
 _CANARY = "a rollback neither pauses nor watches the new pods"
-#: Every option of the modules, in the order of a command.
+#: Every option of the modules, in the order in which a command lists them.
 OPTIONS: dict[str, Option] = {
     "name": Option(_ANY, "every command for one controller names the controller"),
-    "names": Option(_ANY, _FLEET, is_of_fleet=True),
-    "label_selectors": Option(_ANY, _FLEET, is_of_fleet=True),
-    "field_selectors": Option(_ANY, _FLEET, is_of_fleet=True),
+    "names": Option(_ANY, _FLEET, is_for_fleets_only=True),
+    "label_selectors": Option(_ANY, _FLEET, is_for_fleets_only=True),
+    "field_selectors": Option(_ANY, _FLEET, is_for_fleets_only=True),
     "kind": Option(_ANY, "controllers of different kinds may have the same name"),
     "api_version": Option(_NONE, "follows from the kind"),
     "namespace": Option(_ANY, "another namespace has other controllers"),
-    "namespaces": Option(_ANY, _FLEET, is_of_fleet=True),
-    "namespace_selectors": Option(_ANY, _FLEET, is_of_fleet=True),
+    "namespaces": Option(_ANY, _FLEET, is_for_fleets_only=True),
+    "namespace_selectors": Option(_ANY, _FLEET, is_for_fleets_only=True),
     "next_name": Option(_REPLACING, "identifies the successor of an update in progress; a "
                                     "migration has no successor"),
     "deployment_label_key": Option(_ANY, "distinguishes old and new pods during an update"),
@@ -87,9 +87,9 @@ OPTIONS: dict[str, Option] = {
     "nodes": Option(_FORWARD, _CANARY),
     "image_drift": Option(_FORWARD, "a rollback does not compare the images of the new pods"),
     "autoscaler": Option(_ANY, "the user's choice applies in both directions"),
-    "lock_timeout": Option(_ANY, "another task may hold the Lease in both directions"),
-    "concurrency": Option(_ANY, _FLEET, is_of_fleet=True),
-    "max_failures": Option(_ANY, _FLEET, is_of_fleet=True),
+    "lock_timeout": Option(_ANY, "another task may hold the Lease during a rollback, too"),
+    "concurrency": Option(_ANY, _FLEET, is_for_fleets_only=True),
+    "max_failures": Option(_ANY, _FLEET, is_for_fleets_only=True),
     "progress": Option(_ANY, "the user's choice applies to every task"),
 }
 #: Options for several namespaces, in place of namespace.
@@ -99,7 +99,7 @@ _NEVER = {"api_version"}
 #: Options that a command to paste cannot contain: their values have several lines, or the path src
 #: may not exist on another machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Changes that leave out all template options, before a command adds its images.
+#: Changes (None removes an option) that remove all template options; a caller then adds images.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
 #: Changes that make a command apply to a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}
@@ -111,7 +111,7 @@ def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
                  changes: t.Mapping[str, t.Any]) -> bool:
     """Return whether a command with these changes applies to all controllers of the task."""
     return state is None and not _SINGLE_CONTROLLER & changes.keys() and any(
-        OPTIONS[option].is_of_fleet for option in options)
+        OPTIONS[option].is_for_fleets_only for option in options)
 
 
 def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
@@ -119,7 +119,7 @@ def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fle
     return {option: value for option, value in options.items()
             if option not in _NEVER
             and (state is None or state in OPTIONS[option].states)
-            and (is_fleet or not OPTIONS[option].is_of_fleet)}
+            and (is_fleet or not OPTIONS[option].is_for_fleets_only)}
 
 
 def image_options(images: t.Mapping[str, str]) -> Json:
@@ -131,7 +131,7 @@ def image_options(images: t.Mapping[str, str]) -> Json:
 
 
 def sort_options(options: Json) -> Json:
-    """Return the options with a value, in the order of a command."""
+    """Return the options with a value, in the order in which a command lists them."""
     return {option: options[option] for option in OPTIONS if options.get(option) is not None}
 
 
@@ -139,11 +139,11 @@ def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: s
                               namespace: str) -> Json:
     """Return the changes that turn a task for several controllers into a task for one."""
     selectors = ("names", "label_selectors", "field_selectors", *NAMESPACES)
-    selection: Json = {option: None for option in selectors if option in options}
+    removed: Json = {option: None for option in selectors if option in options}
     place = {"kind": kind} if isinstance(options.get("kind"), list) else {}
     if any(option in options for option in NAMESPACES):
         place["namespace"] = namespace
-    return {"name": name, **place, **selection} if selection else {}
+    return {"name": name, **place, **removed} if removed else {}
 
 
 def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:

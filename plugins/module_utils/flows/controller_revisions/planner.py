@@ -74,7 +74,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
         return (self.primary.is_replaced_by_server and not self.observed.is_stuck
                 and self.primary.settings == self.settings.of_update())
 
-    def replace_update(self, desired: Json, record: Rollout) -> Decision:
+    def decide_on_other_update(self, desired: Json, record: Rollout) -> Decision:
         primary, observed = self.primary, self.observed
         # | any | another template, and the last change is not observed | wait |
         if self.is_behind:
@@ -86,7 +86,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
         # | rolling back | another request, and all pods have the previous template | **update** |
         if record.is_back and primary.updated >= primary.replicas == primary.current:
             return self.begin(desired, Rollout.UPDATING)
-        return super().replace_update(desired, record)
+        return super().decide_on_other_update(desired, record)
 
     def progress(self) -> Wait:
         primary = self.primary

@@ -8,9 +8,9 @@ An update is one patch of template and settings; the controller manager then rep
 state is kept between two calls: the record of the update (recorded.py) and the status of the object
 show the state. Each kind has its own settings, for example the settings of a pause.
 
-The comments above the conditions are the rows of the table in
-docs/concepts/server-driven.md. A row applies only if no earlier row
-applies. A kind overrides some of the rows.
+The comments above the conditions are the rows of the table in docs/concepts/server-driven.md, with
+the columns "record" (the state of the update in progress), "condition" and "step". A row applies
+only if no earlier row applies. A kind overrides some of the rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Planner(Rules[ObservedT]):
         if record is None or not (self.observed.is_proven or has_template):
             return self._start(desired, has_template=has_template)
         if not has_template:
-            return self.replace_update(desired, record)
+            return self.decide_on_other_update(desired, record)
         return self._resume(record)
 
     def _start(self, desired: Json, *, has_template: bool) -> Decision:
@@ -67,7 +67,7 @@ class Planner(Rules[ObservedT]):
         # | none | else, without `rolled_back` | **update**: template, settings, record |
         return self.begin(desired, Rollout.UPDATING)
 
-    def replace_update(self, desired: Json, record: Rollout) -> Decision:
+    def decide_on_other_update(self, desired: Json, record: Rollout) -> Decision:
         """Return the decision if an update to another template is in progress."""
         # | any | `to_revision`, to a single revision | **update** to its template |
         # | rolling back | the task requests the update that is rolled back | **update** again |
@@ -121,14 +121,14 @@ class Planner(Rules[ObservedT]):
             return Wait(f"the {primary.kind} controller has observed {primary.name}",
                         is_condition=True)
         settings = self.settings.of_update(desired)
-        is_back, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
-        # An update without a record was begun by another client, and not with `previous`.
-        requested = request.rollback_request().fingerprint if is_back else request.fingerprint
-        fingerprint = observed.record.request if is_back and observed.record else requested
+        is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
+        # Without a record, another client began the update: the rollback is not one to `previous`.
+        requested = request.rollback_request().fingerprint if is_rollback else request.fingerprint
+        fingerprint = observed.record.request if is_rollback and observed.record else requested
         if step := self.preparation(desired, fingerprint):
             return step
         record = Rollout(outcome, primary.images, images, observed.now,
-                         self.predecessor(desired, is_back=is_back),
+                         self.predecessor(desired, is_back=is_rollback),
                          observed.newest,
                          *recorded.changed_fields(self.settings.baseline, settings),
                          fingerprint, self.digest_at_begin(desired), request.to_revision)
@@ -159,11 +159,11 @@ class Planner(Rules[ObservedT]):
         """Return the patch that ends the update: it restores the settings and writes the record."""
         # | updating, rolling back | all pods are new and available | **annotate**: the end |
         request, observed, primary = self.request, self.observed, self.primary
-        is_back = record.is_back or record.to_revision is not None
-        outcome = "rolled_back" if is_back else "updated"
+        is_rollback = record.is_back or record.to_revision is not None
+        outcome = "rolled_back" if is_rollback else "updated"
         final: Json = {"outcome": outcome, "from": record.before, "to": primary.images,
                        **observed.stamp}
-        if is_back:
+        if is_rollback:
             final |= recorded.rollback_fields(request, primary, record, observed.present_number)
         else:
             final["request"] = provenance.record_entry(record.request, primary, request.label_key)

@@ -52,25 +52,26 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
 
     def strategy_of_update(self, *, has_template: bool) -> Json:
         primary, unavailable = self.primary, self.bounds[1]
-        numbers = {**primary.rolling_update, "partition": self._partition(has_template)}
+        rolling_update = {**primary.rolling_update, "partition": self._partition(has_template)}
         budgets.refuse_blocking_budgets(
             self.request, self.observed.budgets, primary.replicas, 0, unavailable, may_surge=False)
-        limit = max_unavailable_pods(numbers, primary.replicas)
-        if "maxUnavailable" in numbers and limit != unavailable:
-            numbers["maxUnavailable"] = unavailable
-        if primary.is_replaced_by_server and numbers == {"partition": 0, **primary.rolling_update}:
+        limit = max_unavailable_pods(rolling_update, primary.replicas)
+        if "maxUnavailable" in rolling_update and limit != unavailable:
+            rolling_update["maxUnavailable"] = unavailable
+        is_unchanged = rolling_update == {"partition": 0, **primary.rolling_update}
+        if primary.is_replaced_by_server and is_unchanged:
             return primary.settings["updateStrategy"]
-        return {"type": "RollingUpdate", "rollingUpdate": numbers}
+        return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
     def _partition(self, has_template: bool) -> int:
         """Return the partition for the pause, or 0. No pod that is new becomes old again."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
-        # Before the update, the updated pods can have any ordinals: their number is no partition.
+        # Before the update, status.updatedReplicas does not show which ordinals are new.
         updated = min(primary.updated, primary.replicas - primary.partition) if has_template else 0
-        paused = pause.resolve(primary.replicas, round_up=True)
-        return max(0, primary.replicas - max(paused, updated))
+        new_at_pause = pause.resolve(primary.replicas, round_up=True)
+        return max(0, primary.replicas - max(new_at_pause, updated))
 
     def describe(self, settings: Json) -> str:
         strategy = settings["updateStrategy"] or {}
@@ -83,7 +84,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
 
 
 class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
-    """The rows of a StatefulSet: unready pods that the controller manager does not replace."""
+    """The rows of a StatefulSet, for unready pods that the controller manager does not replace."""
 
     primary: StatefulSet
     settings_type = StatefulSetSettings
@@ -91,8 +92,8 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        This is the current revision. If another client's update is in progress, it is the revision
-        before that update, unless this update restores that revision itself.
+        This is status.updateRevision. During the update of another client it is
+        status.currentRevision, unless that revision has the desired template.
         """
         observed, primary = self.observed, self.primary
         if observed.stuck_pods and self.match(desired) is Match.EXACT:
@@ -118,11 +119,11 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
                 or not self.settings.pauses):
             return None
         if not primary.is_settled or primary.updated != primary.replicas:
-            raise RolloutError("pause_at cannot be used, because its updateStrategy is OnDelete, "
-                               "and not all of its pods have its "
-                               "present template and are available", where=request.where,
-                               next_command=("delete the other pods, or leave pause_at out; to "
-                                             "list the pods with their revisions:",
+            raise RolloutError("pause_at cannot be used, because the StatefulSet has the strategy "
+                               "OnDelete, and some of its pods have an older template or are not "
+                               "available", where=request.where,
+                               next_command=("delete the pods of an older template, or leave "
+                                             "pause_at out; to list the pods with their revisions:",
                                              f"{request.kubectl} get pods -L "
                                              "controller-revision-hash"))
         baseline = self.settings.baseline
@@ -159,13 +160,13 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         if first not in observed.stuck_pods or first is None:
             return None
         live_ordinals = observed.live_ordinals or ()
-        lower = sum(primary.start <= number < first.ordinal for number in live_ordinals)
+        lower_pods = sum(primary.start <= number < first.ordinal for number in live_ordinals)
         is_lower_terminating = any(pod.is_terminating and pod.ordinal < first.ordinal
                                    for pod in observed.troubled_pods)
-        if lower < first.ordinal - primary.start or is_lower_terminating:
+        if lower_pods < first.ordinal - primary.start or is_lower_terminating:
             return self.progress()
         write = Delete(first.name, {"uid": first.uid, "resourceVersion": first.resource_version},
                        "Pod")
         return Step(Action.DELETE, first.name, write,
-                    after=f"it is not ready, and still of {first.revision}; the cluster creates it "
-                    f"again from {primary.update_revision}")
+                    after=f"it is not ready, and has revision {first.revision}; the cluster "
+                    f"creates it again from {primary.update_revision}")

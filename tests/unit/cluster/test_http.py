@@ -591,7 +591,7 @@ def test_rejected_background_event_stops_the_next_event(
 
     assert gateway.record({"message": "one"})
     may_respond.set()
-    concurrent.futures.wait([gateway._event])
+    concurrent.futures.wait([gateway._event_in_progress])
     assert not gateway.record({"message": "two"})
 
 
@@ -602,4 +602,4 @@ def test_close_waits_for_background_requests(gateway, api, monkeypatch):
     gateway.record({"message": "the last one"})
     gateway.close()
 
-    assert gateway._event.done() and gateway._event.result()
+    assert gateway._event_in_progress.done() and gateway._event.result()

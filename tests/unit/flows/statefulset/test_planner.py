@@ -438,7 +438,7 @@ def test_pause_with_on_delete_counts_the_pods():
     delete_as_other_client(model, 0)
     third_update = request_for(image="myimage:v3", pause_at="1")
     with pytest.raises(RolloutError,
-                       match="pause_at cannot be used, because its updateStrategy is OnDelete"):
+                       match="pause_at cannot be used, because the StatefulSet has the strategy"):
         decide(third_update, model)
     delete_as_other_client(model, 1, 2, 3)
     run_slowly(third_update, model)

@@ -339,7 +339,7 @@ def traffic(params: Json, check_mode: bool = False, diff: bool = False) -> Json:
 def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     request = _read_only_request(params)
     split = traffic_request.parse_traffic(params, request.connection)
-    flow = choose(request)
+    flow, is_updated = choose(request), _is_updated(params)
     closing = contextlib.closing(_gateway(params, request, flow))
     with closing as gateway, ParentProcess() as parent:
         _refuse_missing_permissions(split_run.needs(split, request.kind), request, gateway)
@@ -348,7 +348,8 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
             gateway.look_up(primary_name(gateway.controllers(), request.name))
             if split.restores and not split.is_before_update:
                 return split_run.Subject(_primary(request, gateway))
-            return _subject_of_split(split, flow, request, gateway)
+            return _subject_of_split(split, flow, request, gateway)._replace(
+                is_updated=is_updated)
 
         result = split_run.run(split, split_run.RealObjects(split, gateway, subject), check_mode,
                                lambda line: parent.print_line(f"{request.namespace} | {line}"),
@@ -356,6 +357,24 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     if not diff:
         del result["diff"]
     return result
+
+
+def _is_updated(params: Json) -> bool:
+    """Return whether an update with the options of a role would change nothing.
+
+    The task of the update reports its errors itself.
+    """
+    from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+    if not params.get("_update"):
+        return False
+    shared = {option: params.get(option) for option in connection.ARGUMENT_SPEC}
+    valid = ArgumentSpecValidator(UPDATE_OPTIONS).validate({**shared, **params["_update"]})
+    if valid.error_messages:
+        return False
+    with contextlib.suppress(RolloutError):
+        return update(dict(valid.validated_parameters), is_read_only=True) is not None
+    return False
 
 
 def _subject_of_split(split: traffic_request.TrafficRequest, flow: Flow, request: Request,

@@ -79,6 +79,9 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
         ([testers, [100, 0]], 9, 1), ([testers, [99, 1]], 9, 1), ([testers, [90, 10]], 8, 2),
         ([[3]], 5, 5), ([[3]], 0, 10)]
     assert is_plain(shop.edge) and versions(namespace) == (0, 10)
+    version = shop.edge.get()["metadata"]["resourceVersion"]
+    assert " changed=0 " in shop.playbooks.command("ansible-playbook", "play.yml")
+    assert shop.edge.get()["metadata"]["resourceVersion"] == version
     titles = ["Hold the requests for foo before the update to 10%", "Update foo to 10%",
               "Send 0% of the requests for foo to the new pods",
               "Send 1% of the requests for foo to the new pods"]

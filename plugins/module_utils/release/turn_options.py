@@ -12,7 +12,7 @@ from ..model.commands import repeated_options
 from ..model.fields import Json, mapping, text
 from ..model.kinds import State
 from .conditions import Release
-from .history import Turn
+from .history import BEFORE_UPDATE, Turn, is_hold
 from .request import IMAGES, SELECTIONS, Request
 
 
@@ -48,7 +48,16 @@ def split_options(request: Request, turn: Turn) -> Json:
     shared = {option: request.options[option] for option in ("deployment_label_key", "progress")
               if option in request.options}
     target = {option: value for option, value in request.traffic.items() if value}
-    return request.selection | request.place | shared | target | turn.step
+    return request.selection | request.place | shared | target | turn.step | (
+        {"_update": _update_options(request, turn)} if is_hold(turn) and BEFORE_UPDATE in turn.step
+        else {})
+
+
+def _update_options(request: Request, turn: Turn) -> Json:
+    """Return the options of the update to the stage before which the requests are held."""
+    update = Turn("update", turn.title, "update", turn.stage, step={"pause_at": turn.stage})
+    return {option: value for option, value in module_options(request, update).items()
+            if not option.startswith("_")}
 
 
 def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -> Json:

@@ -33,6 +33,8 @@ class Objects(t.NamedTuple):
     controller: Controller | None = None
     #: Whether an update is in progress.
     is_updating: bool = False
+    #: Whether the controller is in the state that the update of a role requests.
+    is_updated: bool = False
 
     def observed(self, is_drained: bool) -> Observed:
         services = {service.name: service for service in map(Service.from_api, self.services)}
@@ -40,7 +42,7 @@ class Objects(t.NamedTuple):
             name for name in services
             if any(is_ready_for(services[name], endpoint_slice) for endpoint_slice in self.slices))
         return Observed(Route.from_api(self.route), services, ready, self.versions, is_drained,
-                        self.stores_mirror, self.controller, self.is_updating)
+                        self.stores_mirror, self.controller, self.is_updating, self.is_updated)
 
 
 def is_ready_for(service: Service, endpoint_slice: Json) -> bool:
@@ -58,14 +60,14 @@ class SimulatedObjects:
     def __init__(self, start: Objects) -> None:
         self._route = start.route
         self._versions, self._controller = start.versions, start.controller
-        self._stores_mirror, self._is_updating = start.stores_mirror, start.is_updating
+        self._start, self._stores_mirror = start, start.stores_mirror
         self._services = {item["metadata"]["name"]: item for item in start.services}
         self._slices = list(start.slices)
 
     def read(self) -> Objects:
         return Objects(self._route, tuple(self._services.values()), tuple(self._slices),
                        self._versions, self._stores_mirror, self._controller,
-                       self._is_updating)
+                       self._start.is_updating, self._start.is_updated)
 
     def write(self, write: Write) -> bool:
         """Apply a write; return False if a precondition fails."""

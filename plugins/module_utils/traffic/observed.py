@@ -211,6 +211,8 @@ class Observed:
     controller: Controller | None = None
     #: Whether an update is in progress; unknown for a restoration, unless a role restores.
     is_updating: bool = False
+    #: Whether the controller is in the state that the update of a role requests.
+    is_updated: bool = False
 
     @property
     def is_named_by_controller(self) -> bool:

@@ -57,17 +57,19 @@ DRAIN = Wait("requests in progress have ended", is_condition=True)
 def plan(request: TrafficRequest, observed: Observed) -> Decision:
     """Return the next step, a wait or the end. Raises RolloutError."""
     # | any | a role acts before an update, and an update is in progress | done |
+    # | any | a role acts before an update, and nothing has to be updated | done |
     if stays(request, observed):
-        return Done(f"an update of {request.name} is in progress, so that the requests for "
-                    f"{observed.route.name} stay as they are")
+        reason = (f"an update of {request.name} is in progress" if observed.is_updating
+                  else f"{request.name} needs no update")
+        return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")
     if observed.versions is None:
         return restore(observed)
     return _split(request, observed, observed.versions)
 
 
 def stays(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the task is for the time before an update, and an update is in progress."""
-    return request.is_before_update and observed.is_updating
+    """Return whether the task is for the time before an update, and no update begins."""
+    return request.is_before_update and (observed.is_updating or observed.is_updated)
 
 
 # A split

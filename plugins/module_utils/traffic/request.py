@@ -38,8 +38,10 @@ ARGUMENT_SPEC: Json = dict(
     state=dict(type="str", choices=[SPLIT, RESTORED], default=SPLIT),
     weight=dict(type="str"),
     mirror=dict(type="str"),
-    # Hidden, for the roles: change nothing if an update is in progress.
+    # Hidden, for the roles: change nothing if an update is in progress, or if an update with these
+    # options would change nothing.
     _before_update=dict(type="bool", default=False),
+    _update=dict(type="dict"),
     match=dict(type="list", elements="dict", options=dict(
         headers=dict(type="list", elements="dict", options=_CONDITION),
         query_params=dict(type="list", elements="dict", options=_CONDITION))),
@@ -67,7 +69,7 @@ class TrafficRequest:
     match: tuple[Json, ...] = ()
     #: The share of the requests that are copied to the new pods, or None.
     mirror: Share | None = None
-    #: Whether the route stays as it is if an update is in progress.
+    #: Whether the task changes the route only if an update begins next.
     is_before_update: bool = False
     #: Seconds to wait for ready endpoints, and for the Gateways.
     timeout: float = TIMEOUT

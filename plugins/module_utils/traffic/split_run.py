@@ -70,6 +70,8 @@ class Subject(t.NamedTuple):
     versions: Versions | None = None
     #: Whether an update is in progress.
     is_updating: bool = False
+    #: Whether the controller is in the state that the update of a role requests.
+    is_updated: bool = False
 
 
 class RealObjects:
@@ -89,7 +91,7 @@ class RealObjects:
         slices = self._pages("endpointslices", SERVICE_NAME)
         subject = self._subject()
         return Objects(route, services, slices, subject.versions, self._has_mirror(route),
-                       subject.controller, subject.is_updating)
+                       subject.controller, subject.is_updating, subject.is_updated)
 
     def absent_route(self) -> Json:
         """Return the object in place of a route that does not exist, or raise RolloutError."""

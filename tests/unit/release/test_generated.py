@@ -168,7 +168,8 @@ def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
     """The requests are held, or have the share of the stage before."""
     request, cluster, _events = history
     for controller in cluster.controllers.values():
-        controller.new_image, controller.new_percent, controller.share = "", 0, ""
+        controller.image, controller.new_image, controller.share = "myimage:v1", "", ""
+        controller.new_percent = 0
     shares = []
 
     class Recorded(Run):

@@ -212,6 +212,13 @@ def test_route_is_restored_before_the_end_of_the_update():
                      "Restore the route of a", "Update a"]
 
 
+def test_run_without_a_change_does_not_change_the_route():
+    _turns, run, _cluster = run_image_bump(controllers={"a": Controller(image="myimage:v2")},
+                                           stages=["10%/1%", "100%"], traffic=TRAFFIC)
+
+    assert run.ending.outcome == "updated" and not run.history.has_changed
+
+
 def test_requests_are_held_before_a_later_stage_with_a_share():
     turns, *_more = run_image_bump(stages=["10%", "20%/1%", "100%"], traffic=TRAFFIC)
 
@@ -404,7 +411,10 @@ def test_options_of_a_split():
 
     common = {"name": "a", "namespace": "shop", "kind": "Deployment", "progress": False,
               **TRAFFIC, "match": match}
-    assert calls == [{**common, "match": [], "weight": "0%", "_before_update": True},
+    update = {"name": "a", "namespace": "shop", "kind": "Deployment", "image": "myimage:v2",
+              "on_failure": "rollback", "pause_at": "10%", "soak": "1m", "progress": False}
+    assert calls == [{**common, "match": [], "weight": "0%", "_before_update": True,
+                      "_update": update},
                      {**common, "weight": "1%"}, {**common, "state": "restored"}]
 
 

@@ -161,6 +161,8 @@ def test_task_for_the_time_before_an_update_changes_nothing_during_an_update(req
     assert isinstance(plan(early, observed), Step)
     assert plan(early, dataclasses.replace(observed, is_updating=True)) == Done(
         "an update of foo is in progress, so that the requests for edge stay as they are")
+    assert plan(early, dataclasses.replace(observed, is_updated=True)) == Done(
+        "foo needs no update, so that the requests for edge stay as they are")
 
 
 def test_held_requests_of_an_earlier_version_are_restored_first():

@@ -602,4 +602,5 @@ def test_close_waits_for_background_requests(gateway, api, monkeypatch):
     gateway.record({"message": "the last one"})
     gateway.close()
 
-    assert gateway._event_in_progress.done() and gateway._event.result()
+    last = gateway._event_in_progress
+    assert last.done() and last.result()

@@ -107,11 +107,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def controller(program: Path, kubeconfig: str, folder: Path) -> t.Iterator[None]:
-    """Run kustomize-controller until the end of the block."""
+def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[None]:
+    """Run kustomize-controller for the namespace until the end of the block.
+
+    It would retry for minutes to fetch the artifacts of earlier tests in other namespaces.
+    """
     health = f"127.0.0.1:{programs.free_port()}"
-    environment = {**os.environ, "KUBECONFIG": kubeconfig, "TMPDIR": str(folder),
-                   "RUNTIME_NAMESPACE": "default"}
+    environment = {**os.environ, "KUBECONFIG": namespace.admin_kubeconfig, "TMPDIR": str(folder),
+                   "RUNTIME_NAMESPACE": namespace.name}
 
     def is_ready() -> bool:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -122,7 +125,8 @@ def controller(program: Path, kubeconfig: str, folder: Path) -> t.Iterator[None]
             return False
 
     command = [str(program), f"--health-addr={health}", "--metrics-addr=0",
-               "--enable-leader-election=false", "--interval-jitter-percentage=0"]
+               "--watch-all-namespaces=false", "--enable-leader-election=false",
+               "--interval-jitter-percentage=0"]
     with programs.running(command, folder / "kustomize-controller.log", environment, is_ready):
         yield
 

@@ -14,8 +14,10 @@ import flux
 import pytest
 from objects import eventually, role
 from three_kinds import DEPLOYMENT, NAMES, RC, STATEFUL_SET, Controllers, manifest_of
+from writes import action_after_write, is_reparenting, is_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.gitops import FLUX_RECONCILE
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 V1 = [manifest_of(kind, "myimage:v1") for kind in NAMES]
 V2 = [manifest_of(kind, "myimage:v2", note="b") for kind in NAMES]
@@ -41,7 +43,7 @@ def kustomization(namespace, flux_program, tmp_path):
     namespace.allow(role("baton-stateful-sets"), "stateful-sets")
     flux.install_definitions(namespace)
     with (flux.Artifacts() as artifacts,
-          flux.controller(flux_program, namespace.admin_kubeconfig, tmp_path)):
+          flux.controller(flux_program, namespace, tmp_path)):
         kustomization = flux.Kustomization(namespace, artifacts)
         kustomization.create(V1)
         Controllers(namespace).wait()
@@ -69,6 +71,36 @@ def test_reconciliation_resets_paused_updates(kustomization, controllers):
     kustomization.reconcile()
 
     controllers.assert_reset_and_updated_again()
+
+
+@pytest.mark.parametrize("kind, write, matches", [
+    (RC, 5, is_write), (RC, 1, is_reparenting), (STATEFUL_SET, 1, is_write)],
+    ids=["sizes", "handover", "StatefulSet"])
+def test_running_update_resumes_after_a_reconciliation(
+        kustomization, controllers, kind, write, matches):
+    """The reconciliation follows a write of the task."""
+    result = controllers.roll(
+        kind, image="myimage:v2",
+        fault=action_after_write(write, kustomization.reconcile, matches))
+
+    assert result["rollout"]["phase"] == "complete"
+    assert controllers.pods(kind) == "v2 v2 v2 v2" and "v2" in controllers.images()
+    restores_the_template = any("The template is restored to myimage:v2" in warning
+                                for warning in result["warnings"])
+    assert restores_the_template == (matches is is_reparenting)
+
+
+def test_running_update_of_a_deployment_fails_after_a_reconciliation(kustomization, controllers):
+    def reconcile_after_the_first_new_pod():
+        eventually(lambda: "v2" in controllers.pods(DEPLOYMENT), "a new pod")
+        kustomization.reconcile()
+
+    with pytest.raises(RolloutError) as error:
+        controllers.roll(DEPLOYMENT, image="myimage:v2", min_ready_seconds=3,
+                         fault=action_after_write(1, reconcile_after_the_first_new_pod))
+
+    assert "Another client began it during an update to myimage:v2" in error.value.what
+    controllers.wait_for_pods(DEPLOYMENT, "v1 v1 v1 v1")
 
 
 def test_reconciliation_undoes_a_complete_update(kustomization, controllers):

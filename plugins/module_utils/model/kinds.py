@@ -49,11 +49,16 @@ class Kind(StrEnum):
 
     @property
     def short(self) -> str:
-        """Return the short name for kubectl."""
+        """Return the name for kubectl commands."""
         names = {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs",
                  Kind.DEPLOYMENT: "deployment", Kind.DEPLOYMENT_CONFIG: "dc",
                  Kind.STATEFUL_SET: "sts", Kind.DAEMON_SET: "ds"}
         return names[self]
+
+    @property
+    def abbreviation(self) -> str:
+        """Return the short name that kubectl lists in `kubectl api-resources`."""
+        return "deploy" if self is Kind.DEPLOYMENT else self.short
 
     @property
     def is_usually_owned(self) -> bool:
@@ -156,8 +161,7 @@ KINDS = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DE
          Kind.STATEFUL_SET, Kind.DAEMON_SET)
 #: The kinds by the lower-case words that kubectl accepts: the name, the plural and the short name.
 _WORDS = {word: kind for kind in KINDS
-          for word in (kind.lower(), kind.resource,
-                       "deploy" if kind is Kind.DEPLOYMENT else kind.short)}
+          for word in (kind.lower(), kind.resource, kind.abbreviation)}
 #: Kinds with a plain mapping of labels as selector.
 _SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
 

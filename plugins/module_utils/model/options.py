@@ -327,7 +327,7 @@ def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UP
                            "and update the Deployment then, or use oc rollout and oc rollback")
     if kind is None or kind not in kinds:
         verb = "migrated" if module is Module.MIGRATION else "updated"
-        choices = ", ".join(f"{kind} ({kind.short})" for kind in kinds)
+        choices = ", ".join(f"{kind} ({kind.abbreviation})" for kind in kinds)
         raise RolloutError(f"{option} {str(value)!r} is not a kind that can be {verb}: give one of "
                            f"{choices}")
     return kind

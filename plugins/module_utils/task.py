@@ -346,10 +346,12 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
 
         def subject() -> split_run.Subject:
             gateway.look_up(primary_name(gateway.controllers(), request.name))
-            if split.restores and not split.is_before_update:
-                return split_run.Subject(_primary(request, gateway))
-            return _subject_of_split(split, flow, request, gateway)._replace(
-                is_updated=is_updated)
+            controller = _primary(request, gateway)
+            if split.restores and not (split.is_before_update and controller):
+                return split_run.Subject(controller)
+            primary, observed, status = read_status(flow, request, gateway)
+            return split_run.subject(split, flow, primary, gateway, status)._replace(
+                controller=observed.primary, is_updated=is_updated)
 
         result = split_run.run(split, split_run.RealObjects(split, gateway, subject), check_mode,
                                lambda line: parent.print_line(f"{request.namespace} | {line}"),
@@ -360,37 +362,17 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
 
 
 def _is_updated(params: Json) -> bool:
-    """Return whether an update with the options of a role would change nothing.
-
-    The task of the update reports its errors itself.
-    """
+    """Return whether an update with the options of a role would change nothing, without error."""
     from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
     if not params.get("_update"):
         return False
     shared = {option: params.get(option) for option in connection.ARGUMENT_SPEC}
     valid = ArgumentSpecValidator(UPDATE_OPTIONS).validate({**shared, **params["_update"]})
-    if valid.error_messages:
-        return False
     with contextlib.suppress(RolloutError):
-        return update(dict(valid.validated_parameters), is_read_only=True) is not None
+        return not valid.error_messages and update(
+            dict(valid.validated_parameters), is_read_only=True) is not None
     return False
-
-
-def _subject_of_split(split: traffic_request.TrafficRequest, flow: Flow, request: Request,
-                      gateway: KubernetesGateway) -> split_run.Subject:
-    """Return the controller, with the versions of its pods if the task needs them."""
-    try:
-        primary, observed, status = read_status(flow, request, gateway)
-    except NoSuchController:
-        if split.restores:
-            return split_run.Subject(None)
-        raise
-    is_updating = status.phase != "complete"
-    versions = (None if split.restores or (split.is_before_update and is_updating)
-                else split_run.versions(flow, primary, gateway, status,
-                                        needs_new=not split.holds))
-    return split_run.Subject(observed.primary, versions, is_updating)
 
 
 def _kind_to_restore(params: Json) -> Json:

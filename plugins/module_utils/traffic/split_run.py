@@ -170,6 +170,16 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
     return find_versions(request.label_key, pods, fallback, request.where, needs_new)
 
 
+def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
+            status: RolloutStatus) -> Subject:
+    """Return whether an update is in progress, and the versions that the task needs."""
+    is_updating = status.phase != "complete"
+    is_idle = split.restores or (split.is_before_update and is_updating)
+    pair = None if is_idle else versions(flow, request, gateway, status,
+                                         needs_new=not split.holds)
+    return Subject(None, pair, is_updating)
+
+
 @dataclasses.dataclass
 class SplitRun:
     """The loop of one task."""

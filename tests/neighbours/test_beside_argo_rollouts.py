@@ -1,0 +1,280 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Measure updates of 100 pods by the collection, and by Argo Rollouts, on one cluster.
+
+With WRITE_COMPARISON, the table is written to docs/concepts/compared.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import argo
+import programs
+import pytest
+from objects import eventually, manifest
+from webhooks import PODS as PODS_ONLY
+from webhooks import Webhook
+from writes import Killed
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+sys.path.append(str(Path(__file__).parents[1] / "bench"))
+
+from counting import Counter
+
+PAGE = Path(__file__).parents[2] / "docs/concepts/compared.md"
+BEGIN, END = "<!-- Measured: begin -->", "<!-- Measured: end -->"
+PODS, RUNS, SURGE = 100, 3, "25%"
+#: The number of new pods at which the driving process is killed.
+KILLED_AT = 30
+#: Images of which one pod was changed.
+CHANGED: set[str] = set()
+#: Seconds after which both give up an update without progress.
+DEADLINE = 10
+STRATEGY = {"rollingUpdate": {"maxSurge": SURGE, "maxUnavailable": 0}}
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+OURS, ARGO = "this collection", "Argo Rollouts"
+
+
+class Measured:
+    """The seconds and the requests of a block, by client."""
+
+    def __init__(self, counters):
+        self._counters = counters
+
+    def __enter__(self):
+        self._before = {name: counter.total() for name, counter in self._counters.items()}
+        self._began = time.monotonic()
+        return self
+
+    def __exit__(self, *_exception):
+        self.seconds = time.monotonic() - self._began
+        time.sleep(1)  # the last requests of the controllers
+        self.requests = {name: (counter.total() - self._before[name]) / PODS
+                         for name, counter in self._counters.items()}
+
+    def so_far(self):
+        return time.monotonic() - self._began
+
+
+class Bench:
+    """The Deployment foo and the Rollout web, with counters of the clients that update them."""
+
+    def __init__(self, namespace, program, folder):
+        self.namespace, self.program, self.folder = namespace, program, folder
+        self.rollout = argo.Rollout(namespace)
+        self.kubeconfig = self._service_account()
+        self.counters, self.rows, self.versions = {}, [], iter(range(2, 1000))
+        accounts = {"task": (namespace.name, "baton"), "rollouts": (namespace.name, "rollouts"),
+                    "deployments": ("kube-system", "deployment-controller"),
+                    "replicasets": ("kube-system", "replicaset-controller")}
+        for name, (place, account) in accounts.items():
+            self.counters[name] = Counter(namespace.client, f"{namespace.name}-{name}", place,
+                                          account)
+
+    def _service_account(self):
+        """Return a kubeconfig for the controller, with all permissions."""
+        namespace = self.namespace
+        namespace.create("serviceaccounts", {"metadata": {"name": "rollouts"}})
+        namespace.call("POST", f"{RBAC}/clusterrolebindings", {
+            "metadata": {"name": namespace.name},
+            "subjects": [{"kind": "ServiceAccount", "name": "rollouts",
+                          "namespace": namespace.name}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                        "name": "cluster-admin"}})
+        answer = namespace.call("POST", namespace.path("serviceaccounts", "rollouts") + "/token",
+                                {"spec": {}})
+        return namespace.write("rollouts", json.dumps(
+            namespace.kubeconfig_of({"token": answer["status"]["token"]})))
+
+    def end(self):
+        for counter in self.counters.values():
+            counter.end()
+        self.namespace.call("DELETE", f"{RBAC}/clusterrolebindings/{self.namespace.name}")
+
+    def controller(self):
+        return argo.controller(self.program, self.kubeconfig, self.folder)
+
+    def measure(self):
+        return Measured(self.counters)
+
+    def image(self, word=""):
+        return f"myimage:v{next(self.versions)}{word}"
+
+    def set_image(self, image):
+        self.namespace.call("PATCH", f"{self.rollout.path}/web", [
+            {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}],
+            "application/json-patch+json")
+
+    def pods(self, app):
+        return [pod for pod in self.namespace.pods() if pod["metadata"]["labels"]["app"] == app]
+
+    def has_only(self, app, image):
+        pods = self.pods(app)
+        return len(pods) == PODS and {
+            pod["spec"]["containers"][0]["image"] for pod in pods} == {image}
+
+    def wait_for_rollout(self, image):
+        eventually(lambda: self.rollout.status.get("phase") == "Healthy"
+                   and self.has_only("web", image), "the update by Argo Rollouts")
+
+    def add(self, what, unit, ours, argo):
+        self.rows.append((what, unit, ours, argo))
+
+
+@pytest.fixture
+def bench(namespace, tmp_path):
+    argo.install_definitions(namespace)
+    bench = Bench(namespace, programs.provide("rollouts-controller"), tmp_path)
+    try:
+        yield bench
+    finally:
+        bench.end()
+
+
+def create_rollout(bench, image):
+    body = manifest(PODS, image, "web")["spec"]
+    bench.rollout.create(PODS, {"canary": {"maxSurge": SURGE, "maxUnavailable": 0}},
+                         selector={"matchLabels": {"app": "web"}}, template=body["template"],
+                         progressDeadlineSeconds=DEADLINE, progressDeadlineAbort=True,
+                         revisionHistoryLimit=2)
+
+
+def good_update(bench):
+    """Measure updates to good versions, alternately."""
+    ours, argo = [], []
+    for number in range(RUNS + 1):
+        image = bench.image()
+        with bench.measure() as measured:
+            bench.namespace.roll(kind="Deployment", image=image)
+        assert bench.has_only("foo", image)
+        ours.append(measured)
+        image = bench.image()
+        with bench.measure() as measured:
+            bench.set_image(image)
+            bench.wait_for_rollout(image)
+        argo.append(measured)
+        print(number, ours[-1].seconds, ours[-1].requests, argo[-1].seconds, argo[-1].requests)
+    ours, argo = ours[1:], argo[1:]  # the first runs warm up
+
+    def median(runs, value):
+        return statistics.median(map(value, runs))
+    bench.add("update of 100 pods, surge 25%", "s", median(ours, lambda run: run.seconds),
+              median(argo, lambda run: run.seconds))
+    bench.add("its requests per pod, by the task or by Argo Rollouts' controller", "",
+              median(ours, lambda run: run.requests["task"]),
+              median(argo, lambda run: run.requests["rollouts"]))
+    bench.add("the same, with the controllers for Deployments and ReplicaSets", "",
+              median(ours, lambda run: sum(run.requests.values())),
+              median(argo, lambda run: sum(run.requests.values())))
+
+
+def failure(bench, what, word):
+    """Measure an update that fails, until all pods are old again."""
+    good = {app: bench.pods(app)[0]["spec"]["containers"][0]["image"] for app in ("foo", "web")}
+    with bench.measure() as ours, pytest.raises(RolloutError) as error:
+        bench.namespace.roll(kind="Deployment", image=bench.image(word), on_failure="rollback",
+                             progress_deadline=DEADLINE)
+    assert bench.has_only("foo", good["foo"])
+    with bench.measure() as argo:
+        bench.set_image(bench.image(word))
+        status = bench.rollout.wait_until("Degraded", 300)
+        eventually(lambda: bench.has_only("web", good["web"]), "the rollback by Argo Rollouts")
+    print(what, error.value.message, status["message"], sep="\n")
+    bench.add(f"{what}, until all pods are old again", "s", ours.seconds, argo.seconds)
+    bench.add("its requests per pod", "", ours.requests["task"], argo.requests["rollouts"])
+    # Argo Rollouts still has the bad template.
+    assert bench.rollout.get()["spec"]["template"]["spec"]["containers"][0]["image"].endswith(word)
+    bench.set_image(good["web"])
+    bench.rollout.wait_until("Healthy")
+    return error.value, status["message"]
+
+
+def make_one_unready(pod):
+    """Change the image of the first pod of a version with the word "one"."""
+    image = pod["spec"]["containers"][0]["image"]
+    if not image.endswith("-one") or image in CHANGED:
+        return []
+    CHANGED.add(image)
+    return [{"op": "replace", "path": "/spec/containers/0/image", "value": f"{image}-unready"}]
+
+
+def killed(bench, process):
+    """Measure an update whose driver is killed after 30 new pods, and started again at once.
+
+    Return the new process of Argo Rollouts, in a context manager.
+    """
+    def kill_at_30(gateway):
+        original = gateway.wait
+
+        def wait(seconds):
+            image = gateway.controllers()["foo"].images["web"]
+            if sum(pod["spec"]["containers"][0]["image"] == image
+                   for pod in bench.pods("foo")) >= KILLED_AT:
+                raise Killed
+            return original(seconds)
+        gateway.wait = wait
+
+    bench.namespace.patch_deployment({"spec": {"minReadySeconds": 1}})
+    bench.namespace.wait_for_rollout()
+    bench.namespace.call("PATCH", f"{bench.rollout.path}/web", {"spec": {"minReadySeconds": 1}},
+                         "application/merge-patch+json")
+    bench.rollout.wait_until("Healthy")
+    image = bench.image()
+    with bench.namespace.observer() as ours_observer, bench.measure() as ours:
+        with pytest.raises(Killed):
+            bench.namespace.roll(kind="Deployment", image=image, fault=kill_at_30)
+        bench.namespace.roll(kind="Deployment", image=image)
+    assert bench.has_only("foo", image)
+    image = bench.image()
+    with (bench.namespace.observer() as observer, bench.measure() as argo,
+          contextlib.ExitStack() as stack):
+        bench.set_image(image)
+        eventually(lambda: sum(pod["spec"]["containers"][0]["image"] == image
+                               for pod in bench.pods("web")) >= KILLED_AT, "the first new pods")
+        process.kill()
+        process.wait()
+        stack.enter_context(bench.controller())
+        bench.wait_for_rollout(image)
+    bench.add("the driving process is killed at 30 new pods, and started again", "s",
+              ours.seconds, argo.seconds)
+    bench.add("its requests per pod", "", ours.requests["task"], argo.requests["rollouts"])
+    # both controllers have 100 pods
+    assert ours_observer.min_ready >= 2 * PODS <= observer.min_ready
+
+
+@pytest.mark.long
+def test_measurements(bench, tmp_path):
+    bench.namespace.make_deployment(PODS, strategy=STRATEGY, revisionHistoryLimit=2)
+    with bench.controller() as process:
+        create_rollout(bench, "myimage:v1")
+        good_update(bench)
+        error, message = failure(bench, "an image that does not exist", "-absent")
+        assert ": not found (and 24 more pods)" in error.why and "timed out progressing" in message
+        with Webhook(bench.namespace, tmp_path, make_one_unready, PODS_ONLY, timeout=10):
+            error, message = failure(bench, "one new pod that never becomes ready", "-one")
+        assert "no progress for 10 s" in error.what and "timed out progressing" in message
+        killed(bench, process)
+    for row in bench.rows:
+        print(row)
+    if os.environ.get("WRITE_COMPARISON"):
+        write(bench.rows)
+
+
+def write(rows):
+    lines = [f"| | {OURS} | {ARGO} |", "|---|---|---|"]
+    lines += [f"| {what} | {ours:.3g}{f' {unit}' if unit else ''} | "
+              f"{argo:.3g}{f' {unit}' if unit else ''} |" for what, unit, ours, argo in rows]
+    lines += ["", f"Measured on {datetime.date.today().isoformat()}."]
+    head, _begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    _old, _end, tail = rest.partition(END)
+    PAGE.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{tail}", "utf-8")

@@ -20,6 +20,8 @@ TABLES = {
     "rollouts": ("rollout", "kind", "seconds", "killed tasks", "requests", "failed"),
     "bad version": ("version", "share", "requests until the route was restored",
                     "answered by the bad version", "in percent", "seconds"),
+    "switches": ("blue/green", "kind", "changes", "requests", "failed",
+                 "seconds from the write to the last request under the old weights, at most"),
     "delays": ("change of the route", "changes", "requests", "failed",
                "seconds until Envoy has the route", "until the last request under the old weights",
                "after the end of the task"),

@@ -18,8 +18,11 @@ from history import KINDS, SERVER_DRIVEN, History, Json, World
 REPLICAS, MAX_WRITES = 3, 60
 V2: Json = {"image": "myimage:v2"}
 PAUSE: Json = {**V2, "pause_at": 1}
+KEEP_OLD: Json = {**V2, "pause_at": "100%", "keep_old": True}
 ROLL_BACK: Json = {"state": "rolled_back"}
 CLIENT_DRIVEN = tuple(kind for kind in KINDS if kind not in SERVER_DRIVEN)
+#: The kinds that can keep all old pods beside all new pods.
+KEEPING = (*CLIENT_DRIVEN, "Deployment")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +48,13 @@ ROWS = (
     Row("an update with a surge of two", {**V2, "max_surge": 2},
         kinds=tuple(kind for kind in KINDS if kind != "StatefulSet")),
     Row("an update without a surge", {**V2, "max_surge": 0, "max_unavailable": 1},
-        kinds=(*CLIENT_DRIVEN, "Deployment")),
+        kinds=KEEPING),
     Row("an update to a pause with two unavailable pods", {**PAUSE, "max_unavailable": 2}),
+    Row("an update that keeps the old pods", KEEP_OLD, kinds=KEEPING),
+    Row("an update from kept old pods to the end", V2, before=(KEEP_OLD,), kinds=KEEPING),
+    Row("an update from kept old pods, then a rollback", V2, before=(KEEP_OLD,), after=ROLL_BACK,
+        kinds=KEEPING),
+    Row("a rollback from kept old pods", ROLL_BACK, before=(KEEP_OLD,), kinds=KEEPING),
     Row("a rollback from a pause", ROLL_BACK, before=(PAUSE,)),
     Row("a rollback from a pause, then the update", ROLL_BACK, before=(PAUSE,), after=V2),
     Row("a rollback to a revision", {**ROLL_BACK, "to_revision": 1}, before=(V2,)),
@@ -101,7 +109,9 @@ class Acts(History):
             self._assert_requested_state()
         elif action == "nothing":
             new = [image == V2["image"] for _name, image, _is_ready in self.world.pods()]
-            assert (sum(new), len(new)) == (task["pause_at"], REPLICAS), (
+            sizes = ((REPLICAS, 2 * REPLICAS) if "keep_old" in task
+                     else (task["pause_at"], REPLICAS))
+            assert (sum(new), len(new)) == sizes, (
                 f"{sum(new)} of {len(new)} pods are new at the pause")
         self.teardown()
         return True

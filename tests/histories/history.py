@@ -741,6 +741,8 @@ def _surge(params: Json, kind: str, size: int, fields: Json) -> int:
     """Return the maximum number of additional pods, rounded up."""
     if kind == "StatefulSet":
         return 0
+    if "keep_old" in params:
+        return size
     if kind in USER_SPECS and not params.keys() & {"max_surge", "max_unavailable"}:
         return _resolve(_user_numbers(fields).get("maxSurge", 0), size)
     return _resolve(params.get("max_surge", 0 if kind == "DaemonSet" else 1), size)

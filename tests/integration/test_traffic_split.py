@@ -549,6 +549,7 @@ def test_warnings_and_causes_of_a_split(namespace):
     assert edge.split()["warnings"] == []
 
 
+@pytest.mark.full
 def test_tls_policy_that_lacks_the_services_of_the_split_is_refused(namespace):
     """The patch of the error adds the Services."""
     edge = begin(namespace)

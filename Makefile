@@ -72,7 +72,7 @@ test-histories-sample: ## The first seeds of test-histories: a minute
 test-releases-sample: ## The first seeds of test-releases: two minutes
 test-versions-sample: ## The oldest row of each kind of test-versions: a minute, and more the first time
 test-events: ## An alert rolls an update back, with Alertmanager and ansible-rulebook, which needs Java: a minute
-test-neighbours: ## Updates next to real Helm, Flux, Argo Rollouts, webhooks and evictions: ten minutes, and twenty more to build the first time
+test-neighbours: ## Updates next to real Helm, Flux and Argo Rollouts: eight minutes, and ten more to build them the first time
 test-node-sample: ## The short part of test-node
 test-molecule: ## The role image_bump on the embedded cluster
 test-kind: ## The role image_bump on kind, and some of test-integration; needs a Docker engine with kind, or root to make one

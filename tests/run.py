@@ -245,8 +245,10 @@ TIERS = {
                             takes_one_processor=True),
     "versions": Tier([BUILD, "python tests/versions"], minutes=60),
     "events": Tier([BUILD, f"{PYTEST} -s tests/events"], missing=no_events, files=EVENT_FILES),
-    "neighbours": Tier([BUILD, BUILD_NEIGHBOURS, f"{LONG} -rs tests/neighbours"],
-                       files=NEIGHBOUR_FILES),
+    "neighbours": Tier(
+        [BUILD, BUILD_NEIGHBOURS, f"{LONG} -n 2 --dist worksteal -rs tests/neighbours"],
+        files=NEIGHBOUR_FILES,
+    ),
     "node-sample": Tier(
         [BUILD_NODE, f"{LONG} tests/node"], missing=no_real_node, in_ci=False,
         files=NODE_FILES,

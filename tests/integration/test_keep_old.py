@@ -47,7 +47,7 @@ def settings(namespace, kind):
             if field not in ("template", "selector")}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("then, sizes", [(FINISH, (0, 3)), (BACK, (3, 0))],
                          ids=["finish", "back"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -72,7 +72,7 @@ def test_all_new_pods_beside_all_old_pods(namespace, kind, then, sizes):
     assert settings(namespace, kind) == before
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("after", [False, True], ids=["before a write", "after a write"])
 def test_no_old_pod_goes_if_the_task_is_killed_at_any_write(namespace, kind, after):

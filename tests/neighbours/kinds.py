@@ -11,8 +11,8 @@ from objects import Json, eventually, is_ready, manifest, role
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 #: Without a probe, updates of some kinds have a warning.
 PROBE = {"tcpSocket": {"port": 80}}
-#: Kinds whose sizes users set.
-SCALABLE = KINDS[:-1]
+#: Kinds whose sizes users set; the flow of a ReplicaSet is that of a ReplicationController.
+SCALABLE = ("ReplicationController", "Deployment", "StatefulSet")
 
 
 def make(namespace: Namespace, kind: str, replicas: int = 3, **spec: object) -> None:

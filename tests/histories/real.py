@@ -225,9 +225,13 @@ class RealWorld:
         if verb == "scale":
             self._patch(*self._target(*arguments), {"spec": {"replicas": int(flags["--replicas"])}})
         elif verb == "annotate":
-            removed = {argument[:-1]: None for argument in arguments[2:]}
-            assert all(argument.endswith("-") for argument in arguments[2:]), words
-            self._patch(*self._target(*arguments[:2]), {"metadata": {"annotations": removed}})
+            date = str(time.time())
+            pairs = [argument.replace("$(date)", date).partition("=")
+                     for argument in arguments[2:]]
+            assert all(equals or key.endswith("-") for key, equals, _value in pairs), words
+            changes = {key if equals else key[:-1]: value if equals else None
+                       for key, equals, value in pairs}
+            self._patch(*self._target(*arguments[:2]), {"metadata": {"annotations": changes}})
         elif verb == "delete" and arguments[0] in ("pod", "pods"):
             for name in arguments[1:]:
                 self.namespace.remove(name, "pods")

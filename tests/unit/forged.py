@@ -190,6 +190,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "kubectl.kubernetes.io/last-applied-configuration": HOSTILE,
     gitops.ARGO_TRACKING: ("shop:apps/Deployment:default/foo",
                            *(f"{name}:x/foo" for name in _OWNERS)),
+    gitops.FLUX_RECONCILE: ("disabled", "Disabled", *HOSTILE),
     **dict.fromkeys((gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
                      *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE,
                      *gitops.HELM_RELEASE), _OWNERS),

@@ -237,7 +237,7 @@ TIERS = {
                        "python tests/histories --kinds Fleet --seeds 1-10",
                        "python tests/histories --acts 1"],
                       minutes=120),
-    "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-6"]),
+    "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-4"]),
     "releases": Tier([BUILD, "python tests/releases --seeds 1-160",
                       f"env RELEASES=334 {LONG} -o timeout=3600 tests/unit/release"],
                      minutes=120),

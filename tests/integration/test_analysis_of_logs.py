@@ -47,6 +47,7 @@ def make(namespace, replicas=4, kind="ReplicationController"):
         namespace.until_available("foo", replicas)
 
 
+@pytest.mark.full
 def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     make(namespace)
     created_at = time.monotonic()

@@ -269,6 +269,7 @@ def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
             and "CrashLoopBackOff" in artifacts(job)["msg"])
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_next_commands_of_a_failed_job_are_launches(namespace, jobs):
     """Errors of the role and of the module name job templates instead of ad-hoc commands."""

@@ -264,6 +264,7 @@ def test_proxy_credentials_reach_only_the_proxy(namespace, proxy):
     assert "407" in error.value.why and PASSWORD not in repr(error.value.as_result())
 
 
+@pytest.mark.full
 def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, proxy):
     """The output (with -vvvv and --diff), temporary files and command lines contain no secret."""
     cases = {name: case

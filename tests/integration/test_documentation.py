@@ -47,7 +47,7 @@ TESTED_ELSEWHERE = {
 #: Address in an example, which is replaced by the address of a test server.
 ADDRESS = "https://shop.example.com"
 #: Only `make test-all` executes the examples of the other pages.
-FIRST_PAGES = ("README.md", "docs/tutorial/first-update.md")
+FIRST_PAGES = ("README.md",)
 #: Commands of README.md for a new namespace, which are executed together.
 FIRST_STEPS = re.compile(r"^## Five minutes on your own cluster\n.*?```console\n(.*?)```",
                          re.DOTALL | re.MULTILINE)

@@ -38,6 +38,7 @@ def test_canary_of_a_stateful_set_is_watched_and_rolled_back(namespace, ansible_
         assert images == ["myimage:v1"] * 4 and "rolled back" in result["msg"]
 
 
+@pytest.mark.full
 def test_update_by_label_stops_after_the_second_failure(
         namespace, ansible_environment):
     options = example("Roll all controllers with a label")

@@ -96,6 +96,7 @@ def test_failed_canary_is_repeated_as_a_canary_and_rolled_back(namespace, termin
     eventually(lambda: images(namespace) == ["v1", "v1"], "two old pods", 60)
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("an image that cannot be pulled")
 def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, ansible_environment,
                                                           tmp_path):

@@ -84,7 +84,7 @@ def run_play(namespace, ansible_environment, tmp_path):
     return run_play
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("stages, outcome, texts", [
     (["50%", "100%"], "updated", ["foo is updated to myimage:v2", ":white_check_mark:"]),
     (["50%"], "paused", ["foo is paused at 1 of 2", "waiting for approval", ":raised_hand:"])])

@@ -64,6 +64,7 @@ def clusters(namespace, playbooks):
         for name in names}
 
 
+@pytest.mark.full
 def test_failed_region_stops_the_next_regions(playbooks, clusters):
     """A cluster in two groups belongs to the first region."""
     def run_regions(*options):

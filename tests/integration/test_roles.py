@@ -298,6 +298,7 @@ def test_message_of_the_module_appears_once(namespace, playbooks):
     )
 
 
+@pytest.mark.full
 def test_update_of_another_client_in_progress_is_refused(namespace, playbooks, check_server):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v3", pause_at="1")

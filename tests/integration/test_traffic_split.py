@@ -331,7 +331,7 @@ def killed_runs(edge, monkeypatch, **options):
     pytest.fail("the task does not end")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicationController"])
 def test_task_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
     edge = begin(namespace, kind)
@@ -412,6 +412,7 @@ def test_grpc_route_is_split_by_headers(namespace):
     assert edge.weights() == [[("foo", 1)]] and not edge.services()
 
 
+@pytest.mark.full
 def test_ad_hoc_command_splits_and_restores(namespace, ansible_environment, tmp_path):
     edge = begin(namespace)
 

@@ -68,6 +68,7 @@ def documented_play(namespace):
     return [play]
 
 
+@pytest.mark.full
 def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace):
     shop.create("Deployment")
     shop.playbooks.write("play.yml", documented_play(namespace))
@@ -118,7 +119,7 @@ def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
     assert places == sorted(places)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicationController"])
 def test_failed_check_after_a_switch_returns_to_the_old_pods(shop, namespace, kind):
     shop.create(kind, 3)
@@ -173,7 +174,7 @@ def test_update_that_cannot_begin_leaves_the_route_as_it_was(shop, namespace):
     assert shop.playbooks.report_data["outcome"] == "failed"
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicationController", "StatefulSet"])
 def test_failed_check_at_a_share_restores_the_route(shop, namespace, kind):
     shop.create(kind, 4)

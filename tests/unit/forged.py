@@ -451,6 +451,7 @@ EXPECTED = re.compile(
     r"|/apis/autoscaling/v2/namespaces/NS/horizontalpodautoscalers(/[a-z0-9.-]+)?"
     r"|/apis/policy/v1/namespaces/NS/poddisruptionbudgets"
     r"|/apis/coordination.k8s.io/v1/namespaces/NS/leases(/[a-z0-9.-]+)?"
+    r"|/apis/argoproj.io/v1alpha1/namespaces/NS/rollouts"
     r"|/api/v1/nodes|/apis/authorization.k8s.io/v1/selfsubjectrulesreviews")
 
 #: Characters that move the cursor, hide text, or change its direction. Line ends are allowed only

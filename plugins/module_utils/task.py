@@ -365,10 +365,10 @@ def _is_updated(params: Json) -> bool:
     """Return whether an update with the options of a role would change nothing, without error."""
     from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-    if not params.get("_update"):
+    if not params.get("update"):
         return False
     shared = {option: params.get(option) for option in connection.ARGUMENT_SPEC}
-    valid = ArgumentSpecValidator(UPDATE_OPTIONS).validate({**shared, **params["_update"]})
+    valid = ArgumentSpecValidator(UPDATE_OPTIONS).validate({**shared, **params["update"]})
     with contextlib.suppress(RolloutError):
         return not valid.error_messages and update(
             dict(valid.validated_parameters), is_read_only=True) is not None

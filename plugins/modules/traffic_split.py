@@ -100,6 +100,17 @@ options:
       - Only for an HTTPRoute. A share below 100% needs Gateway API v1.3 or newer. Not every Gateway
         mirrors requests, and some ignore the share and copy all requests, such as Contour 1.33.
     type: str
+  before_update:
+    description:
+      - Whether the update begins in a later task. If an update is in progress, this task changes
+        nothing.
+    type: bool
+    default: false
+  update:
+    description:
+      - Options of the later task of M(baton.kubernetes.rolling_update). If that task would change
+        nothing, this task changes nothing. Used by the role P(baton.kubernetes.image_bump#role).
+    type: dict
   match:
     description:
       - Requests for the new pods regardless of O(weight). A request has to match one entry, and in

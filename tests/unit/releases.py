@@ -102,9 +102,9 @@ class Cluster:
         where = f"{options['route_kind']} {options['route']}"
         if controller.is_deleted or controller.has_no_route:
             return self._failed(where, "there is no such route")
-        if "_before_update" in options and controller.new_image:
+        if "before_update" in options and controller.new_image:
             return {"changed": False, "msg": "an update is in progress", "weight": None}
-        if "_update" in options and controller.image == options["_update"]["image"]:
+        if "update" in options and controller.image == options["update"]["image"]:
             return {"changed": False, "msg": "a needs no update", "weight": None}
         if share and (share != "0%" or options.get("match")) and not controller.new_image:
             return self._failed(where, "there are no new pods")

@@ -83,7 +83,7 @@ ROWS = (
 
 def owner_commands(request: Request, primary: Controller, desired: Json | None) -> tuple[str, ...]:
     """Return the next commands for a controller that a Rollout owns; () for another owner."""
-    kind, _, name = primary.owner.partition("/")
+    kind, _slash, name = primary.owner.partition("/")
     if primary.owner_group != GROUP or kind != "Rollout" or not is_name(name):
         return ()
     return _commands(request, primary, name, desired, f"rollouts.{GROUP} {name}")

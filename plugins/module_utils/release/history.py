@@ -19,7 +19,7 @@ UPDATING = ("update", "traffic", "check", "approval")
 #: The beginning of the title of a turn that holds the requests.
 HOLD = "Hold the requests for"
 #: Option of traffic_split: change nothing if an update is in progress.
-BEFORE_UPDATE = "_before_update"
+BEFORE_UPDATE = "before_update"
 #: Keys of an analysis result that the report shows.
 MEASURED = ("name", "kind", "metrics", "measurements")
 

@@ -49,7 +49,7 @@ def split_options(request: Request, turn: Turn) -> Json:
               if option in request.options}
     target = {option: value for option, value in request.traffic.items() if value}
     return request.selection | request.place | shared | target | turn.step | (
-        {"_update": _update_options(request, turn)} if is_hold(turn) and BEFORE_UPDATE in turn.step
+        {"update": _update_options(request, turn)} if is_hold(turn) and BEFORE_UPDATE in turn.step
         else {})
 
 

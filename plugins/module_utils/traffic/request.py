@@ -38,10 +38,8 @@ ARGUMENT_SPEC: Json = dict(
     state=dict(type="str", choices=[SPLIT, RESTORED], default=SPLIT),
     weight=dict(type="str"),
     mirror=dict(type="str"),
-    # Hidden, for the roles: change nothing if an update is in progress, or if an update with these
-    # options would change nothing.
-    _before_update=dict(type="bool", default=False),
-    _update=dict(type="dict"),
+    before_update=dict(type="bool", default=False),
+    update=dict(type="dict"),
     match=dict(type="list", elements="dict", options=dict(
         headers=dict(type="list", elements="dict", options=_CONDITION),
         query_params=dict(type="list", elements="dict", options=_CONDITION))),
@@ -109,7 +107,7 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None]) -> Traff
         params.get("service") or "", restores,
         NO_SHARE if restores or weight in (None, "") else parse_share(weight),
         () if restores else match, None if restores else mirror,
-        bool(params.get("_before_update")), duration("timeout", params["timeout"]),
+        bool(params.get("before_update")), duration("timeout", params["timeout"]),
         {**connection, **command_options(params)}, connection)
 
 

@@ -413,8 +413,8 @@ def test_options_of_a_split():
               **TRAFFIC, "match": match}
     update = {"name": "a", "namespace": "shop", "kind": "Deployment", "image": "myimage:v2",
               "on_failure": "rollback", "pause_at": "10%", "soak": "1m", "progress": False}
-    assert calls == [{**common, "match": [], "weight": "0%", "_before_update": True,
-                      "_update": update},
+    assert calls == [{**common, "match": [], "weight": "0%", "before_update": True,
+                      "update": update},
                      {**common, "weight": "1%"}, {**common, "state": "restored"}]
 
 

@@ -251,8 +251,6 @@ def test_module_documentation_equals_the_options(module, spec):
     fragment = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
     documented = fragment | yaml.safe_load(module.DOCUMENTATION)["options"]
 
-    # Ansible hides options with an underscore.
-    spec = {option: value for option, value in spec.items() if not option.startswith("_")}
     assert documented.keys() == spec.keys()
     assert list(differences("documentation", spec, documented)) == []
 

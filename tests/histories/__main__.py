@@ -142,9 +142,10 @@ def main() -> int:
                         metavar="KIND",
                         help=f"kinds of the histories; {FLEET}: several controllers at once "
                              "(default: all)")
-    parser.add_argument("--simulated", type=int, metavar="N",
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--simulated", type=int, metavar="N",
                         help="play N histories per seed in the simulated cluster instead")
-    parser.add_argument("--acts", type=int, metavar="N",
+    source.add_argument("--acts", type=int, metavar="N",
                         help="play each Nth kill of the table of acts instead")
     parser.add_argument("--record", action="store_true",
                         help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
@@ -167,8 +168,8 @@ def main() -> int:
                     [pool.submit(play_on_cluster, seed, options.kinds) for seed in seeds])
     minutes = (time.monotonic() - began) / 60
     print("\n".join(f"{count:6} {action}" for action, count in sorted(done.items())))
-    source = "the table" if options.acts else f"{len(seeds)} seeds"
-    print(f"{done['histories']} histories of {source} in {minutes:.1f} minutes; failed: "
+    played = "the table" if options.acts else f"{len(seeds)} seeds"
+    print(f"{done['histories']} histories of {played} in {minutes:.1f} minutes; failed: "
           f"{', '.join(failed) or 'none'}")
     if options.record:
         record(options, done, failed)
@@ -200,7 +201,8 @@ def record(options: argparse.Namespace, done: Counts, failed: list[str]) -> None
     tasks, killed = (sum(count for action, count in done.items() if end in action)
                      for end in (", ", ", killed"))
     cells = [datetime.datetime.now(datetime.UTC).date(),
-             "simulated" if options.simulated else "real", options.seeds,
+             "simulated" if options.simulated else "real",
+             f"--acts {options.acts}" if options.acts else options.seeds,
              done["histories"], tasks, killed, ", ".join(failed) or "none"]
     row = f"| {' | '.join(map(str, cells))} |"
     head, heading, rest = DOCUMENT.read_text("utf-8").partition(NEXT_HEADING)

@@ -26,6 +26,7 @@ from ..model.observed import Controller
 from ..model.request import Request
 from ..model.server_driven import DaemonSet, StatefulSet, pod_ordinal
 from ..model.template import labels_of
+from ..model.thresholds import Size
 from . import diagnosis
 from .diagnosis import Cause
 
@@ -72,7 +73,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 def stalled_surge(request: Request, controller: Controller) -> list[Cause]:
     """Return the cause of a surge that does not continue although no pod is unavailable."""
     if not (isinstance(controller, DaemonSet) and controller.min_ready_seconds
-            and str(controller.rolling_update.get("maxSurge", 0)) not in ("0", "0%")
+            and Size.from_api(controller.rolling_update["maxSurge"]).value
             and controller.updated < controller.replicas <= controller.available):
         return []
     suggestion = _WAKE.format(kubectl=request.kubectl, name=controller.name)

@@ -69,8 +69,8 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
 
 def _refuse_small_quotas(update: _Update) -> None:
     """Raise RolloutError if a quota does not admit all new pods beside the old pods."""
-    for name, _quota, shortage in _shortages(update) if update.request.keeps_old else ():
-        if not update.request.undoes:
+    if update.request.keeps_old and not update.request.undoes:
+        for name, _quota, shortage in _shortages(update):
             raise quotas.too_small(update.request, name, shortage)
 
 
@@ -182,7 +182,7 @@ def _quotas(update: _Update) -> t.Iterator[str]:
 
 
 def _shortages(update: _Update) -> t.Iterator[tuple[str, Json, str]]:
-    """Iterate over the quotas that are too small: the name, and the missing resources."""
+    """Iterate over the quotas that are too small: name, quota, and the missing resources."""
     for quota in () if update.primary.is_updating else update.related.quotas or ():
         if shortage := quotas.shortage(quota, _needed(update, update.surge)):
             yield _name(quota), quota, shortage

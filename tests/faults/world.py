@@ -188,8 +188,12 @@ class World:
             self.namespace.remove(name)
         for item in self.namespace.deployments():
             self.namespace.remove_deployment(item["metadata"]["name"])
-        for resource in ("replicasets", "statefulsets", "daemonsets"):
+        for resource in ("replicasets", "statefulsets"):
             self.namespace.call("DELETE", self.namespace.apps_path(resource))
+        # Without pods first, a sync that still runs may leave its expectations to the next
+        # DaemonSet of this name, which then gets no pods for five minutes.
+        daemon_sets = self.namespace.apps_path("daemonsets")
+        self.namespace.call("DELETE", daemon_sets, {"propagationPolicy": "Foreground"})
         for pod in self.namespace.pods():
             if not is_other_pod(pod):
                 # the garbage collector may have deleted the pod
@@ -200,7 +204,8 @@ class World:
         self.namespace.call("DELETE", self.namespace.apps_path("controllerrevisions"))
         eventually(lambda: (all(map(is_other_pod, self.namespace.pods()))
                             and len(self.namespace.rcs()) == len(OTHER_CONTROLLERS)
-                            and not self.namespace.replica_sets()),
+                            and not self.namespace.replica_sets()
+                            and not self.namespace.call("GET", daemon_sets)["items"]),
                    "an empty namespace")
 
     def run(self, params: Json, script: Script | None = None, client: Client = module,

@@ -218,11 +218,11 @@ def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path,
             and (provided != "17" or seed == "17"))
 
 
-@pytest.fixture
-def pairs(runner, monkeypatch, tmp_path):
-    """Return three tiers that use one processor, two of which wait for each other, and a fourth."""
+@pytest.fixture(params=["takes_one_processor", "waits"])
+def pairs(runner, monkeypatch, tmp_path, request):
+    """Return three tiers that run in pairs, two of which wait for each other, and a fourth."""
     def tier(command):
-        return runner.Tier([command, "echo end"], takes_one_processor=True)
+        return runner.Tier([command, "echo end"], **{request.param: True})
 
     def meet(file, partner):
         return (f"timeout 60 sh -c 'touch {tmp_path}/{file}; until [ -e {tmp_path}/{partner} ]; do "
@@ -235,7 +235,7 @@ def pairs(runner, monkeypatch, tmp_path):
     return runner
 
 
-def test_tiers_of_one_processor_run_in_pairs_without_mixed_output(pairs, capfd):
+def test_tiers_run_in_pairs_without_mixed_output(pairs, capfd):
     assert pairs.main(["unit", "lint", "sanity", "packaging"]) == 1
 
     output = capfd.readouterr().out

@@ -731,7 +731,7 @@ def revisions(draw: st.DrawFn, world: World) -> list[Json]:
 def property_test(examples: int) -> t.Callable[[t.Any], t.Any]:
     """Return the settings of a property; Hypothesis prints the seed of a failure."""
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-    return settings(max_examples=EXAMPLES or examples, deadline=None, suppress_health_check=checks,
+    return settings(max_examples=EXAMPLES or examples, suppress_health_check=checks,
                     print_blob=True)
 
 

@@ -18,5 +18,5 @@ class Simulated(History):
 
 TestHistories = Simulated.TestCase
 TestHistories.settings = hypothesis.settings(
-    max_examples=120, stateful_step_count=5, deadline=None, derandomize=True, database=None,
+    max_examples=120, stateful_step_count=5, derandomize=True, database=None,
     suppress_health_check=list(hypothesis.HealthCheck))

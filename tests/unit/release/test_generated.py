@@ -18,7 +18,7 @@ from releases import Cluster, Controller, Killed, Run, variables
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import is_hold
 
-EXAMPLES = settings(max_examples=int(os.environ.get("RELEASES", "50")), deadline=None,
+EXAMPLES = settings(max_examples=int(os.environ.get("RELEASES", "50")),
                     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 NAMES = ["a", "b", "c", "d", "e", "f"]
 STAGES = ["10%", "25%", "40%", "70%", "100%"]

@@ -510,7 +510,7 @@ def test_forged_passed_soak_of_a_pause_is_checked():
     assert SOAK - 25 <= seconds <= SOAK - 15
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sampled_from(KEYS[object_meta.SOAK]), st.booleans())
 def test_forged_annotation_never_skips_a_soak(
         text, is_paused):

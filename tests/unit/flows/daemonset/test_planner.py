@@ -869,7 +869,7 @@ def step(request, model):
     return isinstance(decision, Step) and model.write(decision.write)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_random_orders_respect_floor_and_pauses(data):
     """Clients with any request start and die, the server moves in any order; each request ends."""

@@ -960,7 +960,7 @@ def step(request, model):
 KEEPING = {"keep one": KEEP_ONE, "keep all": KEEP}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_random_orders_with_keep_old_remove_no_old_pod(data):
     """The old pods stay ready until a client without keep_old has begun; each request ends."""
@@ -989,7 +989,7 @@ def test_random_orders_with_keep_old_remove_no_old_pod(data):
     assert primary(model).settings["strategy"] == STRATEGY and not primary(model).settings["paused"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_random_orders_respect_ceiling_and_pauses(data):
     """Clients with any request start and die, the server moves in any order; each request ends.

@@ -788,7 +788,7 @@ def step(request, model):
     return isinstance(decision, Step) and model.write(decision.write)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_random_orders_respect_floor_and_pauses(data):
     replicas = data.draw(st.sampled_from([1, 3, 4]))

@@ -4,7 +4,7 @@
 
 """Send instant queries to Prometheus, or to a server with its API (Thanos, Mimir, VictoriaMetrics).
 
-A transient error, for example during a restart of the server, yields a reading without a number. A
+After a transient error, for example during a restart of the server, the reading has no number. A
 permanent error, for example in the query or the credentials, raises RolloutError.
 """
 
@@ -52,7 +52,7 @@ _URL_HINT = ("it must look like http://prometheus.example.com:9090, maybe with a
 
 
 class Prometheus:
-    """A client of one server, with its credentials."""
+    """A client for the query API of a Prometheus server."""
 
     def __init__(self, params: Json) -> None:
         """Validate the options, without a request. Raises RolloutError for invalid options."""
@@ -81,10 +81,10 @@ class Prometheus:
             cert_file=options.get("client_cert"), key_file=options.get("client_key"))
 
     def query(self, query: str, stop: t.Callable[[], str] = str) -> Reading:
-        """Evaluate a query at the current time.
+        """Return the current value of a query, after up to two retries.
 
-        stop returns a reason not to retry, or "". Raises RolloutError for an error that a retry
-        cannot fix.
+        stop: returns a reason to send no further request, or "". Raises RolloutError for a
+        permanent error.
         """
         why = ""
         for pause in (*BACKOFF, 0):
@@ -100,7 +100,7 @@ class Prometheus:
         return Reading(None, why, is_answer=False)
 
     def _send(self, query: str) -> tuple[int, bytes, str]:
-        """Send one request; return status, body and "", or 0, b"" and the error."""
+        """Send one request; return (status, body, "") or, without a response, (0, b"", error)."""
         import urllib3
 
         # The query is in the body of a POST: with many pod names, it is too long for a URL. The
@@ -206,7 +206,10 @@ def _provided_options(params: t.Mapping[str, t.Any]) -> Json:
 
 
 def _parse_url(options: Json) -> tuple[str, Json]:
-    """Return the URL without credentials, and the Authorization header. Raises RolloutError."""
+    """Return the URL without its credentials, and the headers with the credentials.
+
+    Raises RolloutError.
+    """
     import urllib3
 
     url = masking.without_password(options.get("url", ""))

@@ -50,15 +50,16 @@ ARGUMENT_SPEC: Json = dict(
     impersonate_groups=dict(type="list", elements="str"),
 )
 
-#: The API server uses the part before the slash as fieldManager, and writes all of it to the audit
-#: log. The version is that of galaxy.yml.
+#: The API server writes the part before the slash to managedFields, and the whole header to the
+#: audit log. The version is that of galaxy.yml.
 USER_AGENT = "baton.kubernetes/0.1.0"
 #: Maximum number of open connections. Only a task for several controllers needs more than two.
 MAX_CONNECTIONS = 32
-#: Seconds for which headers are reused: for each token, the kubernetes package reads the whole
-#: configuration.
+#: Seconds for which headers are reused. To get a token, the kubernetes package reads the whole
+#: configuration again.
 HEADER_LIFETIME = 1.0
-#: kubernetes.core reads the variable K8S_AUTH_<option>, and then K8S_AUTH_<name in the package>.
+#: Options that have another name in the kubernetes package: kubernetes.core reads the variable
+#: K8S_AUTH_VALIDATE_CERTS, for example, and then K8S_AUTH_VERIFY_SSL.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
                   "client_cert": "cert_file", "client_key": "key_file"}
 _FALSE = ("0", "false", "no", "off", "n", "f")
@@ -69,12 +70,12 @@ _MAX_REASON_LENGTH = 500
 
 
 class Connection:
-    """A connection pool, the address of the server, and headers with the credentials."""
+    """A connection to an API server: its address, a connection pool, and the credentials."""
 
     def __init__(self, params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> None:
         """Load the configuration, without a request.
 
-        Raises RolloutError if there is no configuration, or if it is invalid.
+        Raises RolloutError if the configuration is missing or invalid.
         """
         self._options, self._environment = _options(params, environment), environment
         timeout = params.get("timeout") or exec_plugin.TIMEOUT
@@ -84,14 +85,15 @@ class Connection:
         self._groups = 1
         self._headers: t.Any = None
         self._headers_expiry = 0.0
-        #: Incremented each time the configuration is read.
+        #: The number of times that the configuration was read.
         self.generation = 0
         self.renew(0)
 
     def renew(self, generation: int) -> None:
         """Read the configuration again, for a new token from a file or an exec plugin.
 
-        Do nothing if another thread has already replaced this generation.
+        generation: the generation whose token the API server has rejected. If another thread has
+        renewed the connection since, do nothing.
         """
         with self._lock:
             if generation == self.generation:
@@ -104,8 +106,8 @@ class Connection:
             from kubernetes.client import rest
 
             self._configuration, self._kubeconfig = _configuration(self._options, self._timeout)
-            #: URL of the API server. When the package renews a token, it resets the host of its
-            #: configuration to that of the kubeconfig, so this copy is used instead.
+            #: URL of the API server. `configuration.host` is not reliable: a renewal of the token
+            #: resets it to the host of the kubeconfig, even if the option host is given.
             self.server: str = masking.without_password(self._configuration.host.rstrip("/"))
             # Any, because urllib3 annotates the keyword arguments of request_encode_url as str.
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
@@ -119,7 +121,8 @@ class Connection:
     def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Turn each error into a RolloutError, without the secrets of options and files."""
         try:
-            # If both packages are missing, the error names kubernetes, which requires PyYAML.
+            # This order matters if both packages are missing: the error then names kubernetes, and
+            # an installation of kubernetes also installs PyYAML.
             import kubernetes.config  # noqa: F401
             import yaml
 
@@ -137,13 +140,13 @@ class Connection:
         secrets = masking.option_secrets(self._options, self._environment)
         for document in documents(self._options.get("kubeconfig")):
             secrets |= masking.kubeconfig_secrets(document) | masking.plugin_secrets(document)
-        # Mask before shortening: the mask does not match a truncated secret.
+        # Mask first, then shorten: the mask would not match a truncated secret.
         why = " ".join(masking.mask(error.why, secrets).split())[:_MAX_REASON_LENGTH]
         raise RolloutError(masking.mask(error.what, secrets), where=error.where, why=why,
                            next_command=error.next_command.splitlines()) from None
 
     def reserve(self, groups: int) -> None:
-        """Allow more connections at once: each group of controllers keeps watches open."""
+        """Enlarge the pool for the watches of several groups of controllers, which stay open."""
         with self._lock:
             self._groups = groups
             self._set_pool_size()
@@ -187,7 +190,7 @@ class Connection:
     def _token(self) -> str:
         """Return the token, renewed shortly before it expires; "" without a token.
 
-        The kubernetes package has such a function, but its signature differs between versions.
+        The kubernetes package has a function for that, whose signature differs between versions.
         """
         if self._kubeconfig and "api_key" not in self._options:
             self._kubeconfig.refresh(self._configuration)
@@ -210,8 +213,8 @@ def command_options(params: t.Mapping[str, t.Any],
                     environment: t.Mapping[str, str]) -> dict[str, str | None]:
     """Return the options with which a command connects to the same cluster, without secrets.
 
-    The value is None for a kubeconfig that is not the path of a file, and for a host that is not a
-    valid URL: a command cannot contain these.
+    A value is None if a command cannot contain the option: a kubeconfig that is not the path of a
+    file, or a host that is not a valid URL.
     """
     options = _options(params, environment)
     repeated: dict[str, str | None] = {}
@@ -236,8 +239,8 @@ def command_options(params: t.Mapping[str, t.Any],
 def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str:
     """Return the default namespace, by the rules of kubectl.
 
-    The namespace is that of the context, or of the pod in which the task runs, or else `default`.
-    An invalid kubeconfig also yields `default`, because the connection reports the error later.
+    These are, in order: the namespace of the context, the namespace of the pod in which the task
+    runs, and `default`. An invalid kubeconfig is no error here, since the connection reports it.
     """
     options = _options(params, environment)
     with contextlib.suppress(Exception):
@@ -273,7 +276,7 @@ def _load_service_account(configuration: t.Any) -> bool:
 
 
 def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:
-    """Return the options with a value; the environment provides missing values."""
+    """Return the options that have a value, from the parameters or else from the environment."""
     options: Json = {}
     for option in ARGUMENT_SPEC:
         value = params.get(option)
@@ -293,8 +296,7 @@ def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) ->
 
 
 def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
-    """Return the parts of the option proxy_headers, or of one environment variable for each part.
-    """
+    """Return the parts of the option proxy_headers; without any, those of the environment."""
     parts = ARGUMENT_SPEC["proxy_headers"]["options"]
     values = {part: mapping(option).get(part) for part in parts}
     if not any(values.values()):
@@ -304,7 +306,7 @@ def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
 
 
 def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | None]:
-    """Return a Configuration of the kubernetes package, and the kubeconfig it was loaded from.
+    """Return a Configuration of the kubernetes package, and its kubeconfig, or None.
 
     Options take precedence over the kubeconfig, as in kubernetes.core.
     """
@@ -337,7 +339,7 @@ def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | N
 
 
 def _is_complete(options: Json) -> bool:
-    """Return whether the options have an address and credentials, so that no file is read."""
+    """Return whether the options replace a kubeconfig: they have an address and credentials."""
     return "host" in options and ("api_key" in options
                                   or {"username", "password"} <= options.keys()
                                   or {"client_cert", "client_key"} <= options.keys())
@@ -362,11 +364,11 @@ def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certif
 
 
 def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
-    """Return the headers for a proxy; urllib3 ignores the credentials in the URL of a proxy."""
+    """Return the headers for a proxy, with the credentials in its URL, which urllib3 ignores."""
     from urllib3.util import make_headers
 
     address = urlsplit(proxy or "")
-    if address.username is not None:  # make_headers encodes latin-1, which preserves each byte
+    if address.username is not None:  # make_headers encodes as latin-1, so decode as latin-1
         user, password = (unquote(part or "", "latin-1")
                           for part in (address.username, address.password))
         headers = {"proxy_basic_auth": f"{user}:{password}", **headers}
@@ -374,7 +376,7 @@ def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
 
 
 def _load(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | None:
-    """Load the kubeconfig, or the ServiceAccount inside a pod, which has no kubeconfig.
+    """Load the kubeconfig and return it; inside a pod, load the ServiceAccount and return None.
 
     Raises RolloutError.
     """

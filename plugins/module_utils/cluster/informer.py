@@ -21,7 +21,7 @@ from .watch import Watch
 #: Seconds without an event after which the objects are listed again: a connection through a proxy
 #: can be dead without an error.
 MAX_SILENCE = 10
-#: Maximum share of the time that is spent on these lists, which may contain thousands of pods.
+#: Maximum share of the time for such lists: a slow list, of thousands of pods, is due less often.
 MAX_RELIST_SHARE = 0.05
 #: Seconds between two lists if the objects are not watched.
 LIST_PERIOD = 5
@@ -52,7 +52,8 @@ class Store(t.Generic[Stored]):
         self._objects: dict[str, Stored] = {}
         #: Versions of all objects, including the objects that `convert` filters out.
         self._versions: dict[str, _Version] = {}
-        #: Objects deleted recently, by uid: a late response or event must not add them again.
+        #: The last states of recently deleted objects, by uid. A late response or event must not
+        #: add such an object again.
         self._deleted: dict[str, Stored | None] = {}
         self._history: list[Stored] = []
         #: resourceVersion of the last list; "" if only the first page was read.
@@ -63,7 +64,8 @@ class Store(t.Generic[Stored]):
             return dict(self._objects)
 
     def changes(self) -> list[Stored]:
-        """Return the states that the watch has reported since the last call, in order."""
+        """Return the states of objects that the watch has reported since the last call, in order.
+        """
         with self._lock:
             history, self._history = self._history, []
             return history
@@ -76,9 +78,9 @@ class Store(t.Generic[Stored]):
     def put(self, item: Json) -> bool:
         """Store an object unless the stored version is newer; return whether the store changed.
 
-        The response to a write and the event of the same write arrive in any order. Their
-        resourceVersions are compared as numbers: the API guarantees the order since Kubernetes
-        1.35, and etcd has always provided it.
+        The response to a write and the event of the write arrive in any order, so put() compares
+        resourceVersions as numbers. The API guarantees their order since Kubernetes 1.35; etcd has
+        always provided it.
         """
         with self._lock:
             return self._put(item)
@@ -114,9 +116,9 @@ class Store(t.Generic[Stored]):
     def replace(self, items: list[Json], list_version: str, is_partial: bool) -> bool:
         """Replace the stored objects by a list; return whether the list shows a change.
 
-        A stored object can be newer than the list, because another thread wrote it during the
-        request. An object that the list does not contain is therefore deleted only if it is older
-        than the list. is_partial: the list has further pages.
+        An object that is missing from the list is deleted only if its stored version is older than
+        the list: another thread may have created the object during the request. is_partial: the
+        list has further pages.
         """
         names = {item["metadata"]["name"] for item in items}
         with self._lock:
@@ -172,17 +174,17 @@ class Informer(t.Generic[Stored]):
                  has_all_pages: bool = True, has_history: bool = False) -> None:
         """Initialize an empty informer, without a request.
 
-        convert maps an object to the value in the store, or to None to omit the object. Without
-        is_watched, the objects are listed every LIST_PERIOD seconds. Without has_all_pages, only
-        the first page is listed, and at most one page of objects is stored. With has_history, past
-        states and deleted objects are stored, too.
+        convert: returns the value to store for an object, or None to omit the object.
+        is_watched: if False, the objects are listed every LIST_PERIOD seconds.
+        has_all_pages: if False, only the first page is listed, and at most so many objects stored.
+        has_history: if True, past states and deleted objects are stored, too.
         """
         self._http, self._path, self._query = http, path, query
         self._is_watched, self._has_all_pages = is_watched, has_all_pages
         self.store = Store(convert, is_bounded=not has_all_pages, has_history=has_history)
         self._update_lock = threading.Lock()
         self._watch: Watch | None = None
-        #: The refusal of the last list; None after a successful list.
+        #: The response that refused the last list; None after a successful list.
         self.refused: Refused | None = None
         self._is_filled, self._is_partial = False, False
         self._listed_at = self._event_at = float("-inf")
@@ -200,10 +202,10 @@ class Informer(t.Generic[Stored]):
             self._watch.stop()
 
     def update(self, seconds: float = 0) -> list[Json] | None:
-        """Process the events of the watch; `seconds` is the timeout for the first event.
+        """Process the events of the watch, and wait up to `seconds` for the first one.
 
-        Return the changed objects, or None if any object may have changed. Raises Refused,
-        RolloutError.
+        Returns the changed objects; None after a new list, which does not tell what has changed.
+        Raises Refused, RolloutError.
         """
         with self._update_lock:
             changed = self._receive(0)
@@ -241,7 +243,7 @@ class Informer(t.Generic[Stored]):
         return None if was_relisted else changed
 
     def _is_overdue(self) -> bool:
-        """Return whether a new list is due: without a watch, or after a watch without events."""
+        """Return whether a new list is due: after LIST_PERIOD, or after a silence of the watch."""
         if self.refused and self.refused.status == 403:
             return False
         now = time.monotonic()
@@ -253,8 +255,8 @@ class Informer(t.Generic[Stored]):
     def _relist(self) -> bool:
         """List the objects; return whether the list shows a change.
 
-        A change that the watch has not reported means that its connection is dead. The watch is
-        then replaced.
+        If the watch has not reported a change that the list shows, the connection of the watch is
+        dead. A new watch then replaces it.
         """
         version, is_changed = self._list()
         if self._is_watched and (is_changed or self._watch is None):
@@ -287,7 +289,7 @@ class Informer(t.Generic[Stored]):
 
 
 def _is_older(version: str, other_version: str) -> bool:
-    """Compare two resourceVersions of one resource. Only numbers are ordered."""
+    """Return whether a resourceVersion is older than another; False unless both are numbers."""
     return (version.isdigit() and other_version.isdigit()
             and int(version) < int(other_version))
 

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn before the first write of a failure that related objects make likely. Pure.
+"""Warn, before the first write, of failures that Services, quotas and nodes make likely. Pure.
 
 Each kind of object has a function. Each message names the object, and ends with a remedy. A wrong
-warning is worse than none: admission, LimitRanges, affinity and the load of nodes are not checked,
-because only the cluster can judge them. diagnosis.py reports their failures later.
+warning is worse than none, so nothing is checked that only the cluster can judge: admission,
+LimitRanges, affinity, the load of nodes. diagnosis.py reports such failures later.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ..model.template import labels_of
 from ..model.thresholds import grow_to, resolve_fenceposts
 from . import quotas
 
-#: Fields to add to a container. Their effect was measured at 400 new connections per second, with 4
-#: replicas and kube-proxy.
+#: Fields to add to a container, as YAML. The numbers of lost requests in the warnings were measured
+#: at 400 new connections per second, with 4 replicas and kube-proxy.
 PRE_STOP = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
 PRE_STOP_BEFORE_1_30 = 'lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}'
 #: Default of terminationGracePeriodSeconds (pkg/apis/core/v1/defaults.go).
 GRACE_PERIOD = 30
-#: Value of the deployment label of the new pods, which is not known before the update. No selector
-#: matches it, because "?" is not a valid label value.
+#: Stands for the value of the deployment label on the new pods, which is unknown before the update.
+#: No selector matches "?", since it is not a valid label value.
 _UNKNOWN = "?"
 
 
@@ -59,7 +59,7 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
              related: RelatedObjects) -> list[str]:
     """Return warnings of failures and lost requests during an update of the primary.
 
-    template is the desired pod template, without the deployment label. Raises RolloutError.
+    template: the desired pod template, without the deployment label. Raises RolloutError.
     """
     update = _Update(flow, request, primary, template, related)
     _refuse_small_quotas(update)
@@ -68,7 +68,7 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
 
 
 def _refuse_small_quotas(update: _Update) -> None:
-    """Raise RolloutError if a quota does not admit all new pods beside the old pods."""
+    """Raise RolloutError if the update keeps all old pods, and a quota rejects some new pods."""
     if update.request.keeps_old and not update.request.undoes:
         for name, _quota, shortage in _shortages(update):
             raise quotas.too_small(update.request, name, shortage)
@@ -89,7 +89,7 @@ class _Update(t.NamedTuple):
 
     @property
     def surge(self) -> int:
-        """The number of new pods before the first deletion of an old pod."""
+        """The number of new pods that the update creates before it deletes an old pod."""
         surge, _unavailable = resolve_fenceposts(
             self.request.max_surge, self.request.max_unavailable, self.desired)
         return grow_to(desired=self.desired, surge=surge, shrinking_pods=self.desired)
@@ -171,8 +171,7 @@ def _template(update: _Update) -> t.Iterator[str]:
 def _quotas(update: _Update) -> t.Iterator[str]:
     """Warn of ResourceQuotas that are too small for the update with its full surge.
 
-    There is no warning for an update in progress, because the usage already includes a part of the
-    surge.
+    During an update there is no warning: status.used already includes a part of the surge.
     """
     for name, quota, shortage in _shortages(update):
         alternative = ("" if quotas.missing(quota, _needed(update, 0))
@@ -182,20 +181,20 @@ def _quotas(update: _Update) -> t.Iterator[str]:
 
 
 def _shortages(update: _Update) -> t.Iterator[tuple[str, Json, str]]:
-    """Iterate over the quotas that are too small: name, quota, and the missing resources."""
+    """Yield each quota that is too small, as its name, the quota, and the missing resources."""
     for quota in () if update.primary.is_updating else update.related.quotas or ():
         if shortage := quotas.shortage(quota, _needed(update, update.surge)):
             yield _name(quota), quota, shortage
 
 
 def _needed(update: _Update, surge: int) -> quotas.Amounts:
-    """Return the usage that the new pods and their controller add, with a surge."""
+    """Return the resources that an update with this surge adds to the usage of a quota."""
     pods = quotas.needed(update.primary.template, update.template, update.desired, surge)
     return pods + quotas.Amounts(update.flow.quota_names)
 
 
 def _nodes(update: _Update) -> t.Iterator[str]:
-    """Warn if no node can run a new pod, even without other pods on the node."""
+    """Warn if no node can run a new pod, not even a node without other pods."""
     first_obstacles, template = [], _with_tolerations(update)
     for node in update.related.nodes or ():
         obstacles = ((number, obstacle.find(node, template))
@@ -216,9 +215,10 @@ def _nodes(update: _Update) -> t.Iterator[str]:
 
 
 def _daemon_nodes(update: _Update) -> t.Iterator[str]:
-    """Warn of nodes from which the DaemonSet controller deletes the pods at once.
+    """Warn of nodes that the new template of a DaemonSet excludes.
 
-    It does so regardless of the update strategy (manage in pkg/controller/daemon).
+    The DaemonSet controller deletes the pods on such nodes at once, regardless of the update
+    strategy (manage in pkg/controller/daemon).
     """
     if not update.flow.has_pod_per_node:
         return
@@ -255,8 +255,8 @@ def _with_tolerations(update: _Update) -> Json:
 def _budgets(update: _Update) -> t.Iterator[str]:
     """Warn of PodDisruptionBudgets that allow no eviction, or do not select the new pods.
 
-    An update with a surge keeps the full size of the controller available, so it also works with a
-    budget that allows no eviction. Without a surge, the planner raises an error.
+    With a budget that allows no eviction, an update works only with a surge, which keeps the full
+    size available. For an update without a surge, the planner raises an error.
     """
     new_template = {"metadata": {"labels": update.new_labels}}
     for budget in budgets_of(update.primary.template, update.related.budgets):
@@ -304,9 +304,8 @@ class _Server(t.NamedTuple):
 def _serving(update: _Update) -> list[_Server]:
     """Return the containers of the desired template that receive requests from a Service.
 
-    The container declares the target port, or is the only container. Services with
-    publishNotReadyAddresses are excluded, because they serve the discovery of peers, and not
-    clients.
+    Such a container declares the target port, or is the only container. A Service with
+    publishNotReadyAddresses does not count, since it serves the discovery of peers, not clients.
     """
     spec = _map(update.template, "spec")
     containers = _list(spec, "containers")
@@ -331,7 +330,7 @@ def _serving(update: _Update) -> list[_Server]:
 
 
 def _with_selector(services: t.Iterable[Json] | None) -> list[Json]:
-    """Return the Services that select pods: neither ExternalName nor without a selector."""
+    """Return the Services with a selector, except Services of the type ExternalName."""
     return [service for service in services or () if _map(service, "spec", "selector")
             and _map(service, "spec").get("type") != "ExternalName"]
 
@@ -355,10 +354,11 @@ def _pre_stop_sleep(container: Json) -> int:
 class _Obstacle(t.NamedTuple):
     """A reason why a node cannot run a pod."""
 
-    #: Texts in which {} stands for the detail that find() returns, and {kubectl} for kubectl.
+    #: The count of nodes precedes the summary. {} stands for the result of find().
     summary: str
+    #: {} stands for the result of find(), {kubectl} for the kubectl command of the cluster.
     advice: str
-    #: Returns the detail that prevents a pod of a template on a node, or "".
+    #: Return why a node cannot run the pods of a template, such as "disktype=ssd", or "".
     find: t.Callable[[Json, Json], str]
 
 
@@ -386,7 +386,8 @@ def _tainted(node: Json, template: Json) -> str:
 def _tolerates(template: Json, taint: Json) -> bool:
     """Return whether a template tolerates a taint.
 
-    Source: ToleratesTaint (api/core/v1/toleration.go). An unknown operator counts as tolerating.
+    Source: ToleratesTaint (api/core/v1/toleration.go). A toleration with an unknown operator
+    counts, so that no warning is wrong.
     """
     return any(_text(toleration, "effect") in ("", taint.get("effect"))
                and _text(toleration, "key") in ("", taint.get("key"))
@@ -411,8 +412,8 @@ def _too_small(node: Json, template: Json) -> str:
 #: Taints that the pods of a DaemonSet always tolerate.
 _DAEMON_TOLERATIONS = ("not-ready", "unreachable", "disk-pressure", "memory-pressure",
                        "pid-pressure", "unschedulable")
-#: For each node, the first obstacle is reported. The advice is about the obstacle that is last in
-#: this list, because its node has none of the previous obstacles.
+#: The reasons why a node cannot run a pod, in the order of the checks. The summary counts the first
+#: obstacle of each node. The advice is for the node that passed the most checks.
 _OBSTACLES = (
     _Obstacle("not ready", "See why: {kubectl} get nodes", _not_ready),
     _Obstacle("cordoned", "Uncordon one: {kubectl} uncordon NODE", _cordoned),
@@ -440,7 +441,7 @@ def _names(servers: t.Sequence[_Server]) -> str:
 
 
 def _mismatch(selector: Json, labels: Json) -> Json:
-    """Return the labels of a selector that the labels of a pod do not match."""
+    """Return the part of a selector that the labels of a pod do not match."""
     return {key: value for key, value in selector.items() if labels.get(key) != value}
 
 

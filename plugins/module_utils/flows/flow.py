@@ -4,8 +4,8 @@
 
 """The interface of a flow, through which the other packages work with every kind.
 
-A flow is one way to update a controller, in a package of its own; choice.py chooses the flow of a
-request. A flow decides from an observation of the cluster alone.
+A flow is one way to update a controller, and a package under flows/. choice.py chooses the flow of
+a request. A flow decides from an observation of the cluster alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Rule: t.TypeAlias = "tuple[str, str, tuple[str, ...]]"
 
 
 def every_verb(kind: Kind) -> Rule:
-    """Return the permissions to watch and write the controllers of a kind."""
+    """Return the rule with all verbs that a task may need for the controllers of a kind."""
     return (kind.group, kind.resource, ("get", "list", "watch", "create", "patch", "delete"))
 
 
@@ -44,7 +44,7 @@ class Cluster(t.Protocol):
         """
 
     def look_up(self, name: str) -> None:
-        """Read a controller of the user's kind from the API server, and update controllers()."""
+        """Read a controller of the user's kind from the API server; controllers() then has it."""
 
     def find(self, kind: str, name: str) -> Json | None:
         """Return an object of any kind, read from the API server."""
@@ -59,10 +59,13 @@ class Cluster(t.Protocol):
         """
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the pods that are neither ended nor terminating, read from the API server."""
+        """Return the pods that are neither ended nor terminating, read from the API server.
+
+        A pod in the phase Succeeded or Failed has ended; one with a deletionTimestamp terminates.
+        """
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the terminating pods except ended pods, read from the API server."""
+        """Return the terminating pods that have not ended, read from the API server."""
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Return the ControllerRevisions of these controllers; None without permission."""
@@ -80,7 +83,7 @@ class Cluster(t.Protocol):
         """Return the names of the nodes that match a label selector. Raises RolloutError."""
 
     def has_change_times(self) -> bool:
-        """Return whether entries of managedFields have a time (since Kubernetes 1.25).
+        """Return whether the API server writes times to managedFields (since Kubernetes 1.25).
 
         Raises RolloutError.
         """
@@ -101,7 +104,8 @@ class RealCluster(Cluster, t.Protocol):
 
 
 class Model(t.Protocol):
-    """The simulated cluster of check mode; by default without pods, history or nodes."""
+    """The simulated cluster of check mode. Without an override, it has no pods, history or nodes.
+    """
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         """Return the controllers of a kind by name; None for the kind that the user names."""
@@ -123,11 +127,11 @@ class Model(t.Protocol):
         return None
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        """Return a controller's pods that are not ready, as far as a flow depends on them."""
+        """Return the unready pods of a controller; [] unless the flow reads them in check mode."""
         return []
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
-        """Return all pods of a controller, as far as a flow depends on them."""
+        """Return all pods of a controller; None unless the flow reads them in check mode."""
         return None
 
     def nodes(self, selector: str) -> frozenset[str]:
@@ -152,11 +156,11 @@ class Model(t.Protocol):
 
 @dataclasses.dataclass
 class Memory:
-    """The cache of a run between two observations, which saves requests to the API server.
+    """The cache of a run, which saves requests to the API server.
 
-    A task that resumes without the cache makes the same decisions, or fails with an error that asks
-    the user for the settings, the size or the successor of the update. docs/internals/design.md
-    compares both cases, field by field.
+    A task that resumes an update starts with an empty cache. Its decisions are the same, or it
+    fails with an error that asks the user for the settings, the size or the successor of the
+    update. docs/internals/design.md compares a run with and without the cache, field by field.
     """
 
     #: The current time in RFC 3339, for records.
@@ -175,15 +179,16 @@ class Memory:
     budgets: t.Sequence[Json] | None = None
     #: The last observation.
     observed: Observed = Observed(None, None)
-    #: The desired template as the API server would store it, with the key of the cache.
+    #: The desired template as the API server would store it, after the key of this cache entry.
     desired: tuple[str, Json] | None = None
-    #: Whether a dry run turns the desired template into the current one, with the key of the cache.
+    #: Whether a dry run with the desired template yields the current one, after the key of this
+    #: cache entry.
     confirmed: tuple[str, bool] | None = None
     #: The ControllerRevisions of the history; None if they have to be listed.
     revisions: list[Json] | None = None
     #: Whether the update stores its history; False without permission.
     keeps_history: bool = True
-    #: The time of the next list of pods (compare with seconds).
+    #: The time of the next list of pods, by the same clock as `seconds`.
     look_at_pods_from: float = 0.0
     #: The warnings in the task's result.
     warnings: list[str] = dataclasses.field(default_factory=list)
@@ -191,13 +196,13 @@ class Memory:
     _caches: object = None
 
     def caches(self, caches_type: type[Anything]) -> Anything:
-        """Return the caches of the flow; the first call creates them."""
+        """Return the caches of the flow, an instance of the type; create it at the first call."""
         if not isinstance(self._caches, caches_type):
             self._caches = caches_type()
         return self._caches
 
     def note_handover(self, seconds: float, is_complete: bool) -> None:
-        """Set the time of the next list of pods: now, if some pods were not reparented."""
+        """Set the time of the next list of pods: immediately if some pods were not reparented."""
         self.look_at_pods_from = seconds + (POD_LIST_INTERVAL if is_complete else 0)
 
 
@@ -230,8 +235,9 @@ class Holder(t.NamedTuple):
     """
 
     controller: Controller
-    #: The labels of the new pods: {} if all pods are new, None if all pods are old. A value is ""
-    #: without permission to read the ControllerRevisions.
+    #: The labels of the new pods, such as {"controller-revision-hash": "foo-7d9c"}; {} if all pods
+    #: are new, None if all pods are old. The value of a label is "" without permission to read the
+    #: ControllerRevisions.
     new_labels: Json | None
 
     def is_new(self, pod_labels: t.Mapping[str, t.Any]) -> bool:
@@ -303,7 +309,7 @@ class Flow(t.Protocol[ObservedT]):
     makes_pods: bool = True
     #: Whether a HorizontalPodAutoscaler can scale the controller that the user names.
     is_scalable: bool = True
-    #: Whether the update creates a successor, which is in no manifest of the user.
+    #: Whether the update creates a successor, a controller without a manifest of the user.
     creates_successor: bool = False
     #: Whether each node runs one pod.
     has_pod_per_node: bool = False
@@ -320,39 +326,46 @@ class Flow(t.Protocol[ObservedT]):
         return ()
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
-        """Disable the features that need the optional permissions, with a warning."""
+        """Disable the features that need the optional permissions, and add a warning."""
         return
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
-        """Return the request with the template of to_revision. Raises RolloutError."""
+        """Return the request with the template of the revision that the option to_revision names.
+
+        Raises RolloutError.
+        """
         return request
 
     def find(self, request: Request, cluster: Cluster,
              revisions: t.Sequence[Json] | None = None) -> ObservedT:
         """Return an observation from the watch alone, without requests.
 
-        revisions has the ControllerRevisions of the history, if they are read already.
+        revisions: the ControllerRevisions of the history if the caller has read them, else None.
         """
 
     def desired_template(self, request: Request, cluster: Cluster, memory: Memory) -> Json | None:
-        """Return the template for new pods; None if no controller is to be changed.
+        """Return the template for new pods; None if the request needs no new template.
 
         Raises RolloutError.
         """
         return None
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:
-        """Return an observation for plan(). Raises RolloutError."""
+        """Return an observation for plan(), with all requests that it needs. Raises RolloutError.
+        """
 
     def plan(self, request: Request, observed: ObservedT) -> Decision:
-        """Return the next step, a wait or the end. Raises RolloutError."""
+        """Return the next step, a wait, or the end of the task. Raises RolloutError."""
 
     def carrier(self, observed: ObservedT) -> Controller | None:
         """Return the controller with the template of the new pods; None before its creation."""
         return observed.primary
 
     def is_soak_due(self, observed: ObservedT, decision: Decision) -> bool:
-        """Return whether a soak precedes the planned decision: a pause, or an irreversible step."""
+        """Return whether the new pods must pass a soak before the decision is applied.
+
+        A soak precedes a pause, and a step that no rollback can undo.
+        """
         if not isinstance(decision, Step):
             return isinstance(decision, Done) and observed.in_progress
         primary = observed.primary
@@ -365,7 +378,10 @@ class Flow(t.Protocol[ObservedT]):
         """Return a simulated cluster with the objects of the real cluster."""
 
     def commands(self, request: Request, observed: ObservedT) -> tuple[str | None, str | None]:
-        """Return the commands that resume and roll back an update in progress; None for neither."""
+        """Return the command that resumes an update in progress, and the command that rolls back.
+
+        A command is None if it does not apply.
+        """
         return None, None
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
@@ -377,7 +393,10 @@ class Flow(t.Protocol[ObservedT]):
         return {}
 
     def handover_source(self, request: Request, observed: ObservedT) -> Controller | None:
-        """Return the controller whose pods will be reparented, for a dry run before the update."""
+        """Return the controller whose pods the update will reparent, or None.
+
+        Before the update, a dry run on one of these pods checks that reparenting is allowed.
+        """
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
@@ -389,9 +408,9 @@ class Flow(t.Protocol[ObservedT]):
         return
 
     def halt_step(self, observed: ObservedT) -> Step | None:
-        """Return the step that stops the creation of failing pods, without a rollback.
+        """Return the step after which the controller manager creates no more of the failing pods.
 
-        Returns None if only a rollback stops the creation.
+        Returns None if only a rollback achieves that.
         """
         return None
 

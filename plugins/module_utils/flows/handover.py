@@ -5,17 +5,19 @@
 """The handover: the last phase of a client-driven update without next_name. No I/O.
 
 The primary gets the template of the successor, and the pods of the successor are reparented to the
-primary. One patch per pod replaces the owner reference, so every pod has exactly one controller at
-any time, and no other controller can adopt the pod.
+primary. One patch per pod replaces the owner reference. Every pod therefore has exactly one
+controller at any time, and no other controller can adopt the pod.
 
-The controller manager watches controllers and pods through separate informers. With an outdated
-view it would create pods to replace the reparented pods of the successor, or the pods that the
-primary does not have yet. To prevent that, both templates are *closed* first: a closed template
-has a priority class that does not exist, and the API server rejects every pod of the template.
+The controller manager learns about controllers and about pods from separate informers, so one may
+lag behind the other. During a handover, the controller manager could then create unwanted pods: for
+the successor, to replace the pods that have left; for the primary, whose new pods are not visible
+yet. To prevent both, the two templates are *closed* first. A closed template names a priority class
+that does not exist, and the API server rejects every pod with this priority class.
 
 A task that resumes after a kill decides from the two controllers, the takeover annotation, and the
-owners of the pods. The rows above the code are the rows of the table in
-docs/concepts/handover.md. The migration to a Deployment reparents pods with the same functions.
+owners of the pods. Comments of the form `| ... |` are the rows of the table in
+docs/concepts/handover.md: primary, successor, condition, step. The migration to a Deployment
+reparents pods with the same functions.
 """
 
 from __future__ import annotations
@@ -66,9 +68,10 @@ PRIORITY = "/spec/template/spec/priorityClassName"
 
 
 def is_under_way(observed: Observed) -> bool:
-    """Return whether the handover has begun, after which a rollback is no longer possible.
+    """Return whether the handover has begun. From then on, a rollback is impossible.
 
-    If another client has replaced the primary, the annotation on the successor decides.
+    A primary that another client has replaced lacks the takeover annotation. The handover has begun
+    nevertheless if the successor is closed, and has a copy of the annotation.
     """
     primary, successor = observed.primary, observed.successor
     return bool(primary and (primary.has_takeover
@@ -77,7 +80,7 @@ def is_under_way(observed: Observed) -> bool:
 
 
 def is_half_closed(observed: Observed) -> bool:
-    """Return whether only the primary is closed: the next step closes the successor."""
+    """Return whether the primary is closed and the successor is still open."""
     return bool(observed.primary and observed.successor and is_closed(observed.primary)
                 and not is_closed(observed.successor))
 
@@ -105,8 +108,8 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
     """Return the step that gives the primary the template of the successor, closed.
 
     The primary also gets the selector, the size and the takeover annotation. Since the template is
-    closed, the controller manager creates no pods for the primary. A rollback is not possible after
-    this step: of the old template, only the images remain, in the annotation.
+    closed, the controller manager creates no pods for the primary. The step overwrites the old
+    template, so a rollback is impossible afterwards. The annotation keeps the old images.
     """
     # | 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
     value = deployment_label(request, successor)
@@ -130,7 +133,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
 
 
 def recreate(request: Request, successor: Controller, desired: int) -> Step:
-    """Return the step that creates a deleted primary in the state after the rename."""
+    """Return the step that creates the deleted primary again, with the result of rename()."""
     # | deleted | all pods | another client deleted the primary | create: as after the rename |
     value = deployment_label(request, successor) or ""
     annotations = {key: text
@@ -160,8 +163,7 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
 def finish(request: Request, observed: Observed, primary: Controller) -> Decision:
     """Return the next decision of a handover, from the takeover annotation.
 
-    Raises RolloutError if the annotation is invalid, or names another controller than the
-    successor.
+    Raises RolloutError if the annotation is invalid, or does not name the successor.
     """
     successor = observed.successor
     takeover = (primary.takeover
@@ -172,7 +174,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
             where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml",
         )
-    # The annotation alone is no proof of a handover, which begins with a closed template.
+    # A handover closes the primary first, so another client has written this annotation.
     # | open | open | the primary has the takeover annotation | annotate: remove the annotation |
     if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
         return Step(Action.ANNOTATE, primary.name,
@@ -192,7 +194,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if not primary.has_takeover or primary.images != successor.images:
         return _restore(primary, successor)
     # | closed | any | another client scaled the primary down | restore the size |
-    # At most the number of existing pods: a closed primary cannot create pods.
+    # The size is at most the number of existing pods, since a closed primary cannot create pods.
     size = min(takeover["replicas"], primary.current + max(successor.replicas, successor.current))
     if primary.replicas < size and not (successor.is_deleting and successor.current == 0):
         return scale(primary, size, Action.RESTORE)
@@ -204,7 +206,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if decision := reparent(observed.pods, successor, primary):
         return decision
     # | closed | being deleted, no pods | the primary has all living pods | restore: open it |
-    # A terminating controller creates and adopts no pods, so its finalizers need not be awaited.
+    # A terminating successor neither creates nor adopts pods, so its finalizers cause no wait.
     if is_abandoned and may_open(primary, successor.uid, observed.pods):
         return Step(Action.RESTORE, primary.name,
                     patch(primary, *opening_operations(takeover["priorityClassName"])),
@@ -214,10 +216,10 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
 
 def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controller,
              labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
-    """Return the step that reparents all pods of the source to the target, or a wait before it.
+    """Return the step that reparents all pods of the source to the target.
 
-    The patch of a pod also sets the labels; None removes a label. Returns None once the source has
-    no more pods.
+    Returns a Wait while the status of a controller is outdated, and None if the source has no pods.
+    The patch of a pod also sets `labels`; the value None removes a label.
     """
     # | closed | closed | the successor has pods | hand over: reparent each pod by one patch |
     if not (source.is_observed and target.is_observed):
@@ -240,7 +242,7 @@ def reparent_step(pods: tuple[Pod, ...], source_uid: str, source_name: str, targ
 
 
 def delete_empty(controller: Controller) -> Decision:
-    """Return the step that deletes a controller without pods, or a wait before or after it."""
+    """Return the deletion of a controller without pods, or a wait while its status counts pods."""
     # | closed | closed | the successor has no pods, also by its status | delete it |
     if controller.is_deleting:
         return wait_for_deletion(controller)
@@ -252,27 +254,23 @@ def delete_empty(controller: Controller) -> Decision:
 
 
 def close(controller: Controller, annotations: t.Mapping[str, str | None]) -> Step:
-    """Return the step that closes the template, and sets the annotations by the same patch.
-
-    A successor gets the takeover annotation of the primary, which stores the priority class to
-    restore.
-    """
+    """Return the step that closes the template, and sets the annotations by the same patch."""
     return Step(Action.ANNOTATE, controller.name,
                 patch(controller, *annotate(controller, annotations), put(PRIORITY, CLOSED)),
                 after="no more pods are created for it")
 
 
 def opening_operations(original: str | None) -> tuple[Json, ...]:
-    """Return the patch operations that open a template, and restore its priority class."""
+    """Return the patch operations that open a template: they restore its priority class."""
     return (test(PRIORITY, CLOSED),
             put(PRIORITY, original) if original else {"op": "remove", "path": PRIORITY})
 
 
 def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | None) -> bool:
-    """Return whether the status counts all pods, and all pods have been reparented.
+    """Return whether the controller can be opened: its status counts every reparented pod.
 
-    Otherwise the controller manager would create replacements for the uncounted pods. Failed and
-    unready pods are no reason to wait, since only an open template can replace them.
+    With a lower count, the controller manager would create replacements for pods that exist. Failed
+    and unready pods are no reason to wait, since only an open template can replace them.
     """
     if not controller.is_observed:
         return False
@@ -284,23 +282,20 @@ def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | No
 
 
 def wait(sizes: str, observed: Observed) -> Wait:
-    """Return a wait that also reports the terminating pods which delay the next step."""
+    """Return a Wait for the sizes, with the terminating pods that delay the next step."""
     return Wait(", ".join(filter(None, (sizes, observed.terminating.text))),
                 terminating=observed.terminating)
 
 
 def _exceeds_surge(request: Request, observed: Observed, controller: Controller) -> bool:
-    """Return whether terminating pods leave no surge for the pods that an open template creates."""
+    """Return whether an open template would create pods while terminating pods exceed the surge."""
     surge, _unavailable = budgets.surge_and_unavailable(
         request, observed.budgets, controller.replicas)
     return controller.current < controller.replicas and observed.terminating.count > surge
 
 
 def _restore(primary: Controller, successor: Controller) -> Step:
-    """Return the step that restores the closed template and the annotations of the primary.
-
-    Another client has applied a manifest to the primary during the handover.
-    """
+    """Return the step that restores a closed primary to which another client applied a manifest."""
     takeover = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
     operations = (*annotate(primary, {TAKEOVER: takeover, PARTNER: successor.name}),
                   test(PRIORITY, CLOSED),
@@ -317,16 +312,16 @@ def _restore(primary: Controller, successor: Controller) -> Step:
 
 def _undo(request: Request, observed: Observed, primary: Controller, successor: Controller,
           takeover: Takeover) -> Decision:
-    """Return the next decision that undoes the handover, after which the update continues.
+    """Return the next decision that undoes a handover after another client opened the primary.
 
-    Another client has replaced the primary by an open template. The update resumes from the phase
-    where both controllers have pods. With the successor's pods as well, the primary would have too
-    many, and the controller manager would choose pods to delete.
+    An open primary creates pods of its own. If it also got the pods of the successor, it would have
+    too many, and the controller manager would delete some. So the successor gets its pods back, and
+    the update continues with pods in both controllers.
     """
     if not successor.is_observed or observed.pods is None:
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
     # | open | closed | the successor's status counts more pods than exist | wait |
-    # With the pods back, an outdated status would look like a current one.
+    # Wait for the status before the pods return: afterwards, the outdated count would be correct.
     if sum(pod.owner == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"{successor.name} {successor.current} pods")
     # | open | closed | the primary has pods of the successor's template | hand over: back |
@@ -348,10 +343,10 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
 
 
 def _end(request: Request, observed: Observed, primary: Controller, takeover: Takeover) -> Decision:
-    """Return the last steps: open the primary and remove the annotations, by one patch if possible.
+    """Return the next of the last steps, after the deletion of the successor.
 
-    The annotations are removed only when all pods are available, so that a task which resumes after
-    a kill waits for the pods as well.
+    The steps open the primary, and remove the annotations when all pods are available: a task that
+    resumes after a kill then waits for the pods, too. One patch does both if possible.
     """
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])
@@ -373,14 +368,14 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
     # | any | deleted | all pods are available | annotate: open it, remove the annotations |
     images = images_of(primary.template)
     record = {"outcome": "updated", "from": takeover["from"], "to": images, **observed.stamp}
-    # False if another client has edited the template during the handover.
+    # The template differs if another client has edited it during the handover.
     has_successor_template = (
         takeover["template"] == provenance.digest(primary.template, takeover["label"]))
     if has_successor_template:
         record["request"] = provenance.record_entry(takeover["request"], primary, takeover["label"])
     changes = {**dict.fromkeys(UPDATE_ANNOTATIONS), LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in primary.annotations}
-    # This write is the last: no later observation would detect a template of another client.
+    # No observation follows the last write, so the write itself must detect a concurrent change.
     is_unchanged = test("/metadata/resourceVersion", primary.resource_version)
     spec = provenance.without_priority(primary.template)["spec"]
     if takeover["priorityClassName"]:
@@ -403,9 +398,10 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
 
 def takeover_annotation(request: Request, successor: Controller, desired: int,
                         before: Json) -> Takeover:
-    """Return the takeover annotation: everything that a task needs to finish the handover.
+    """Return the takeover annotation, from which a task can finish the handover.
 
-    The annotation is enough even after the deletion of the successor.
+    The annotation has all that a task needs after the deletion of the successor. before: the images
+    before the update.
     """
     return {"next": successor.name, "uid": successor.uid, "label": request.label_key,
             "replicas": desired, "from": before,
@@ -416,7 +412,10 @@ def takeover_annotation(request: Request, successor: Controller, desired: int,
 
 
 def stored_template_hash(template: Json) -> str:
-    """Return the hash of the template as stored by the API server, to detect later changes."""
+    """Return the hash of a template in the form in which the API server stores the template.
+
+    A different hash later means that another client has changed the template.
+    """
     return identity.digest({**template, "metadata": template.get("metadata") or {}})
 
 
@@ -430,17 +429,19 @@ def _refuse_unproven(request: Request, primary: Controller, successor: Controlle
 
     A user with annotate permission can write the name of any controller into the annotation.
     """
-    is_twin = (is_closed(primary) and primary.selector.items() <= successor.selector.items()
-               and provenance.digest(primary.template, "")
-               == provenance.digest(successor.template, ""))
-    # A user can create a closed controller that names the primary. If the primary is open, has no
-    # annotation, and creates pods with the same label, the primary's pods must not be reparented.
+    has_same_template = (is_closed(primary)
+                         and primary.selector.items() <= successor.selector.items()
+                         and provenance.digest(primary.template, "")
+                         == provenance.digest(successor.template, ""))
+    # A user may create a closed controller whose annotations name an open primary without the
+    # takeover annotation. If both have the same deployment label, _undo() would mistake the pods of
+    # the primary for pods of a successor.
     takes_foreign_pods = (not is_closed(primary) and not primary.has_takeover
                           and (deployment_label(request, primary)
                                == deployment_label(request, successor)))
-    is_ours = (successor.is_named_for(primary.name)
-               and (successor.partner == primary.name or is_twin))
-    if successor.owner or takes_foreign_pods or not is_ours:
+    is_confirmed = (successor.is_named_for(primary.name)
+                    and (successor.partner == primary.name or has_same_template))
+    if successor.owner or takes_foreign_pods or not is_confirmed:
         raise RolloutError(
             f"the annotation {TAKEOVER} names {successor.name}, which is not the successor in this "
             f"update: its own annotations do not name {primary.name}", where=request.where,

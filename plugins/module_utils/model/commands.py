@@ -4,9 +4,9 @@
 
 """The options that a suggested ad-hoc command repeats from the task. No I/O.
 
-A command repeats all options that the user has provided, except options that do not apply to its
-state. Without `pause_at`, for example, a command would update every pod to the version that has
-just failed.
+An error suggests a command, which repeats the options of the failed task if they apply to the state
+that the command requests. For example, a command that resumes an update repeats `pause_at`: without
+the pause, the command would update every pod to a version that has just failed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .kinds import State
 
 #: States whose tasks create pods of a new template.
 _FORWARD = frozenset({State.UPDATED, State.RESTARTED})
-#: The same states, and the rollback.
+#: States whose tasks replace pods.
 _REPLACING = _FORWARD | {State.ROLLED_BACK}
 _ANY = frozenset(State)
 _UPDATE = frozenset({State.UPDATED})
@@ -96,26 +96,30 @@ OPTIONS: dict[str, Option] = {
 NAMESPACES = ("namespaces", "namespace_selectors")
 #: Options that no command repeats.
 _NEVER = {"api_version"}
-#: Options that a command to paste cannot contain: their values have several lines, or the path src
-#: may not exist on another machine.
+#: Options that a command to paste cannot contain. The values of template and definition have
+#: several lines; the file that src names may not exist on another machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Changes (None removes an option) that remove all template options; a caller then adds images.
+#: Changes that remove all template options (None removes one), so that a caller can add images.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
-#: Changes that make a command apply to a single controller.
+#: A command that changes one of these options applies to a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}
-#: The advice if there is no command that is safe to paste.
+#: The advice in place of a command that is not safe to paste.
 RERUN_TASK = "run the same task again"
 
 
 def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
                  changes: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a command with these changes applies to all controllers of the task."""
+    """Return whether a command applies to all controllers of the task.
+
+    state: the state that the command requests, or None for that of the task. changes: the options
+    that the command changes.
+    """
     return state is None and not _SINGLE_CONTROLLER & changes.keys() and any(
         OPTIONS[option].is_for_fleets_only for option in options)
 
 
 def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
-    """Return the options that a command repeats. state is the new state, or None."""
+    """Return the options that a command repeats; see is_for_fleet() for state."""
     return {option: value for option, value in options.items()
             if option not in _NEVER
             and (state is None or state in OPTIONS[option].states)
@@ -123,7 +127,10 @@ def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fle
 
 
 def image_options(images: t.Mapping[str, str]) -> Json:
-    """Return the options for these images by container (see Request.images)."""
+    """Return the options for images by container, in the form of Request.images.
+
+    {"web": "shop:2"} yields image=shop:2 container=web; several images yield the option images.
+    """
     if len(images) != 1:
         return {"images": dict(images) or None}
     ((container, image),) = images.items()
@@ -137,7 +144,7 @@ def sort_options(options: Json) -> Json:
 
 def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: str,
                               namespace: str) -> Json:
-    """Return the changes that turn a task for several controllers into a task for one."""
+    """Return the changes that turn a task for several controllers into a task for one of them."""
     selectors = ("names", "label_selectors", "field_selectors", *NAMESPACES)
     removed: Json = {option: None for option in selectors if option in options}
     place = {"kind": kind} if isinstance(options.get("kind"), list) else {}

@@ -4,9 +4,9 @@
 
 """All annotations and labels that the collection reads and writes, with their parsers. No I/O.
 
-A user with annotate permission may change the annotations of an object, but no other field: such a
-user can write any value, of any length. A parser therefore raises no exception, and returns None or
-an empty value for a missing or invalid value. The flows decide whether to trust a valid value.
+A user with annotate permission may write any text into the annotations, but no other field. A
+parser therefore raises no exception, and returns None or an empty value for a missing or invalid
+annotation. The flows decide whether to trust a valid one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from .settings import are_settings
 from .soaks import Soak
 from .template import images_of
 
-#: Label that distinguishes the pods of primary and successor: on metadata, selector, template and
-#: pods.
+#: Label that distinguishes the pods of the primary from the pods of the successor. Each controller
+#: has the label in metadata, selector and template.
 DEPLOYMENT_LABEL = "kubernetes.io/deployment"
 #: On primary and successor: the number of replicas at the end of the update; "0" on the shrinking
-#: controller. The annotation shows the direction after a crash.
+#: controller. A task that resumes after a crash reads the direction of the update from it.
 DESIRED = "kubernetes.io/desired-replicas"
 #: On primary and successor: the name of the other controller.
 PARTNER = "kubernetes.io/update-partner"
-#: On primary and successor: the uid of the other controller, to detect that it was recreated.
+#: On primary and successor: the uid of the other controller. A recreated controller has another.
 PARTNER_UID = "baton.kubernetes/partner-uid"
-#: On primary and successor: the number of replicas at the start of the update. If another client
-#: deletes one of the controllers, the other still has the number.
+#: On primary and successor: the number of replicas at the start of the update. Both have the
+#: number, so that it survives if another client deletes one of them.
 ORIGINAL = "baton.kubernetes/original-replicas"
-#: On the primary: the hash of the successor's pod spec as stored by the API server.
+#: On the primary: the hash of the successor's pod template as stored by the API server.
 SUCCESSOR_SPEC = "baton.kubernetes/next-spec"
 #: On the primary: the number of new pods at which the update is paused (pause_at).
 PAUSED = "baton.kubernetes/paused"
@@ -43,11 +43,10 @@ PAUSED = "baton.kubernetes/paused"
 SOAK = "baton.kubernetes/soak"
 #: On a HorizontalPodAutoscaler that is frozen during the update: its previous fields, as JSON.
 FROZEN = "baton.kubernetes/frozen"
-#: On the primary, and later also on the successor: everything that a task needs to finish the
-#: handover, as JSON.
+#: On the primary, and later also on the successor: the data to finish the handover, as JSON.
 TAKEOVER = "baton.kubernetes/takeover"
-#: On the growing controller, and at the end on the remaining controller: the record of the update,
-#: as JSON with outcome, from, to and time.
+#: On the growing controller during the update, and on the remaining controller afterwards: the
+#: record of the update, as JSON: {"outcome": "updated", "from": {...}, "to": {...}, "time": "..."}.
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
 #: On the primary: the routes with a traffic split of its requests (traffic/record.py).
 TRAFFIC_ROUTES = "baton.kubernetes/traffic-routes"
@@ -61,12 +60,13 @@ HISTORY = "baton.kubernetes/history-of"
 MIGRATION = "baton.kubernetes/migration-of"
 #: Label that the Deployment controller sets on ReplicaSets and pods: a hash of the template.
 HASH_LABEL = "pod-template-hash"
-#: Label on the pods of a StatefulSet or DaemonSet: the ControllerRevision of their template, by its
-#: name for a StatefulSet; for a DaemonSet, by a hash that is also its label.
+#: Label on the pods of a StatefulSet or DaemonSet: the ControllerRevision of their template. For a
+#: StatefulSet, the value is the name of the ControllerRevision; for a DaemonSet, a hash that the
+#: ControllerRevision has in the same label.
 POD_REVISION = "controller-revision-hash"
 #: Label on the pods of a DaemonSet: the generation of the template. The label is deprecated, but
 #: the DaemonSet controller still counts a pod with the current generation as updated. A recreated
-#: DaemonSet starts at 1 again, so an old pod can have the current generation.
+#: DaemonSet starts at generation 1 again, so an old pod may count as updated, too.
 POD_GENERATION = "pod-template-generation"
 #: Annotation of a DaemonSet: the current generation of the template.
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
@@ -77,9 +77,9 @@ REVISION = "deployment.kubernetes.io/revision"
 #: On a ReplicaSet of a Deployment: the earlier revisions of the template. The Deployment controller
 #: writes this annotation and REVISION, and never copies them from the Deployment.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
-#: On a DeploymentConfig: a migration has paused it, and a rollback of the migration resumes it.
+#: On a DeploymentConfig that a migration has paused: "true". A rollback resumes no other.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
-#: On a Lease: the holders' processes; a task on the same machine detects that they have ended.
+#: On a Lease: the processes of the holders. A task on the same machine sees whether they run.
 HOLDER = "baton.kubernetes/holder"
 
 #: Annotations of an update in progress. The last step of the update removes all of them.
@@ -113,8 +113,9 @@ MAX_UID_LENGTH = 128
 
 Annotations: t.TypeAlias = "t.Mapping[str, str]"
 
-#: The value of TAKEOVER: the successor, the number of pods, and the fields that a step writes when
-#: it opens the template of the primary.
+#: The value of TAKEOVER. next and uid identify the successor; label is the key of the deployment
+#: label; replicas the final size of the primary; from the images before the update; request and
+#: template are hashes; priorityClassName is the class to restore in the closed template.
 Takeover = t.TypedDict("Takeover", {
     "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str,
     "template": str, "priorityClassName": "str | None"})
@@ -124,7 +125,7 @@ Takeover = t.TypedDict("Takeover", {
 class Rollout:
     """The record of a server-driven update in progress.
 
-    Another client may have written the record: flows/server_driven/recorded decides which fields to
+    Another client may have written the record. flows/server_driven/recorded decides which fields to
     trust.
     """
 
@@ -139,11 +140,11 @@ class Rollout:
     time: str
     #: The name of the ReplicaSet or ControllerRevision with the previous template; "" if unknown.
     set: str
-    #: The newest revision at the start of the update; 0 if the update does not need it.
+    #: The newest revision at the start of the update; 0 if the flow does not need the number.
     revision: int
     #: The fields of spec that the update changes besides the template, with their previous values.
     original: Json
-    #: The same fields, with the values during the update.
+    #: The fields of `original` with their values during the update.
     overrides: Json
     #: The hash of the request.
     request: str
@@ -202,8 +203,7 @@ class Revision:
     owner_uid: str = ""
     #: The value of the label POD_REVISION on the pods with this template.
     pod_revision: str = ""
-    #: Whether the controller manager has changed the number of the ControllerRevision, as it does
-    #: when a rollback uses the template again.
+    #: Whether the ControllerRevision has got a new number, because a rollback returned to it.
     is_renumbered: bool = False
 
 
@@ -214,7 +214,7 @@ def partner(annotations: Annotations) -> str | None:
 
 
 def partner_uid(annotations: Annotations) -> str | None:
-    """Return the uid of the other controller; for an invalid uid, a text that no uid equals."""
+    """Return the uid of the other controller; for an invalid uid, "not readable"."""
     uid = annotations.get(PARTNER_UID)
     is_valid = uid is None or (len(uid) <= MAX_UID_LENGTH and uid.isprintable())
     return uid if is_valid else "not readable"
@@ -264,8 +264,8 @@ def takeover(annotations: Annotations) -> Takeover | None:
 def last_rollout(annotations: Annotations) -> Json:
     """Return the record of the last update, or {}.
 
-    A flow may add fields to the common fields outcome, from, to, time, who and request. Common
-    fields with invalid values are left out.
+    The common fields are outcome, from, to, time, who and request; invalid ones are left out. A
+    flow may store further fields, which are not checked here.
     """
     stored = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     record = {field: value for field, value in stored.items()
@@ -295,7 +295,7 @@ def rollout(annotations: Annotations) -> Rollout | None:
 
 
 def former_revisions(annotations: Annotations) -> frozenset[int]:
-    """Return the earlier revisions of a ReplicaSet."""
+    """Return the numbers of the earlier revisions of a ReplicaSet."""
     texts = annotations.get(FORMER_REVISIONS, "")[:values.MAX_TEXT_LENGTH].split(",")
     return frozenset(filter(None, (values.count(text.strip()) for text in texts)))
 
@@ -386,7 +386,7 @@ def server_revision(item: Json) -> Revision | None:
         return None
     name, creation = metadata["name"], fields.text(metadata, "creationTimestamp")
     # Only the number of a ControllerRevision can change, so a later entry in managedFields means a
-    # new number. All times are in UTC, to the second.
+    # new number. The texts are ordered like times, since all are in UTC, to the second.
     is_renumbered = any(fields.text(manager, "time") > creation
                         for manager in fields.objects(metadata, "managedFields"))
     return Revision(number, template, creation, "", name, owner_uid(item),
@@ -400,7 +400,7 @@ def owner_uid(item: Json) -> str:
 
 
 def pod_revision(labels: t.Mapping[str, t.Any]) -> str:
-    """Return the value of the label POD_REVISION, or ""."""
+    """Return the value of the label POD_REVISION; "" for a missing label."""
     return fields.text(labels, POD_REVISION)
 
 
@@ -410,7 +410,7 @@ def template_generation(entries: t.Mapping[str, t.Any]) -> str:
 
 
 def serialize_revision(revision: Revision, owner_uid: str) -> tuple[Json, Json]:
-    """Return metadata and data of a ControllerRevision in the history of a controller."""
+    """Return the metadata and the data of the ControllerRevision that stores a revision."""
     record = {"to": images_of(revision.template), "time": revision.time, "who": revision.who}
     metadata = {"labels": {HISTORY: owner_uid}, "annotations": {LAST_ROLLOUT: canonical(record)}}
     return metadata, {"template": values.canonical_text(revision.template)}

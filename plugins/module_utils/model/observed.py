@@ -37,11 +37,11 @@ class Controller:
     annotations: Json
     #: The field managers in metadata.managedFields.
     managers: frozenset[str]
-    #: The controller of this object, such as "Deployment/foo", which would undo every step; or "".
+    #: The object that controls this one, such as "Deployment/foo", or "". It undoes every step.
     owner: str
-    #: The API group of the controller of this object, or "".
+    #: The API group of the owner, or "".
     owner_group: str
-    #: The uid of the controller of this object, or "".
+    #: The uid of the owner, or "".
     owner_uid: str
     #: Whether the object has a deletionTimestamp.
     is_deleting: bool
@@ -64,7 +64,7 @@ class Controller:
 
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> Controller:
-        """Parse an object of the API. An element of a list has no field kind, so pass the kind."""
+        """Parse an object of the API. Pass the kind for an item of a list, which has no kind."""
         metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
         owners = [ref for ref in metadata.get("ownerReferences") or [] if ref.get("controller")]
         failures = [condition for condition in status.get("conditions") or []
@@ -94,7 +94,7 @@ class Controller:
             is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 1),
             current=status.get("replicas", 0),
             ready=status.get("readyReplicas", 0),
-            # With NEVER_AVAILABLE no pod counts as available, so ready pods count instead.
+            # With NEVER_AVAILABLE, availableReplicas is always 0, so count the ready pods instead.
             available=status.get("readyReplicas" if spec.get("minReadySeconds") == NEVER_AVAILABLE
                                  else "availableReplicas", 0),
             failure=display_text(failures[0].get("message", "")) if failures else "",
@@ -107,7 +107,7 @@ class Controller:
 
     @property
     def is_part_of_owner(self) -> bool:
-        """Return whether another object manages the controller: a Deployment owns ReplicaSets."""
+        """Return whether the owner also updates the controller, as a Deployment its ReplicaSets."""
         return bool(self.owner) and self.kind.is_usually_owned
 
     @property
@@ -131,7 +131,7 @@ class Controller:
         return self.has_at_most(0)
 
     def has_at_most(self, replicas: int) -> bool:
-        """Return whether at most this number of pods exists now, and after pending creations.
+        """Return whether at most so many pods exist, and the controller manager creates no more.
 
         Terminating pods do not count.
         """
@@ -166,31 +166,31 @@ class Controller:
 
     @property
     def is_successor(self) -> bool:
-        """Whether the annotations mark the controller as the successor of an update in progress.
+        """Whether the controller is a successor, by its own annotations.
 
-        Another client may have written the annotations: see primary().
+        Another client may have written the annotations; primary() checks them.
         """
         return self.is_updating and self.last_rollout.get("outcome") == "updating"
 
     @property
     def hashes(self) -> list[str]:
-        """The values in the selector that may be values of the deployment label."""
+        """The values in the selector that have the form of a deployment label's value."""
         return [value for value in self.selector.values() if identity.is_label_value(value)]
 
     def is_named_for(self, primary: str) -> bool:
-        """Return whether an update would give this name to the successor of the primary.
+        """Return whether the controller has the name of a successor of the primary.
 
-        The name contains the value of the deployment label in the selector, which a user with
-        annotate permission cannot change.
+        The name is proof, because it contains the value of the deployment label in the selector: a
+        user with annotate permission can change neither.
         """
         return any(self.name == identity.successor_name(primary, value) for value in self.hashes)
 
     def primary(self, controllers: t.Mapping[str, Controller]) -> str | None:
-        """Return the name of the primary if the controller is certainly its successor, or None.
+        """Return the name of the primary if this controller is certainly a successor, or None.
 
-        The annotations of the controller are not enough: its name or the annotations of the
-        primary must confirm them. Two controllers that both claim to be the successor of the other
-        do not confirm each other.
+        The annotations of the controller are not enough. Either its name must confirm them, or the
+        annotations of the primary. If each of two controllers claims to be the successor of the
+        other, neither claim is confirmed.
         """
         name = self.partner if self.is_successor and not self.owner else None
         if name is None or self.is_named_for(name):
@@ -212,7 +212,7 @@ class Controller:
 
     @property
     def successor_spec(self) -> str | None:
-        """The hash of the successor's pod spec as stored by the API server."""
+        """The hash of the successor's pod template as stored by the API server."""
         return object_meta.successor_spec(self.annotations)
 
     @property
@@ -227,7 +227,7 @@ class Controller:
 
 
 def own_pods(controller: Controller, pods: t.Iterable[Json]) -> list[Json]:
-    """Return the pods of a controller, out of the pods that its selector matches."""
+    """Return those of the pods that the controller owns; its selector may match others."""
     return [pod for pod in pods if object_meta.owner_uid(pod) == controller.uid]
 
 
@@ -273,7 +273,7 @@ class TerminatingPod(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Terminating:
-    """The terminating pods that pod_replacement_policy=TerminationComplete waits for."""
+    """The terminating pods for which pod_replacement_policy=TerminationComplete waits."""
 
     count: int = 0
     #: The names and finalizers, for messages.
@@ -321,13 +321,14 @@ class Observed:
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods; empty before they are read.
     budgets: tuple[Json, ...] = ()
-    #: spec.replicas before the update; None unless this task has observed it itself.
+    #: spec.replicas before the update; None unless this task has observed the time before.
     size: int | None = None
-    #: Whether a dry run shows that admission turns the desired template into the current template.
+    #: Whether a dry run with the desired template yields the current template, for example after
+    #: changes by admission.
     is_confirmed: bool = False
     #: The templates that a rollback can restore, the newest first.
     history: tuple[Revision, ...] = ()
-    #: The annotation of a soak that has passed in this task (object_meta.SOAK), or None.
+    #: The value of the annotation SOAK for a soak that has passed in this task, or None.
     passed_soak: str | None = None
 
     @property
@@ -359,6 +360,6 @@ def deployment_label(request: Request, primary: Controller) -> str | None:
 
 
 def _labels(selector: Json) -> Json:
-    """Return the labels of a selector. Some kinds have a flat selector, without matchLabels."""
+    """Return the labels of a selector: matchLabels, or those of a ReplicationController."""
     is_flat = all(isinstance(value, str) for value in selector.values())
     return selector if is_flat else selector.get("matchLabels") or {}

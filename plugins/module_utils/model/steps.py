@@ -4,9 +4,9 @@
 
 """The decisions of a planner as values: a step with a write, a wait, a watch, or the end. No I/O.
 
-Every write has preconditions. A JSON patch begins with `test` operations on the fields that the
-step depends on; resourceVersion would also change with every status update. A deletion has
-preconditions on uid and resourceVersion.
+Every write has preconditions. A JSON patch begins with `test` operations on the fields from which
+the step was planned. resourceVersion would be too strict, since every update of the status changes
+it. A deletion has preconditions on uid and resourceVersion.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Delete:
 class Handover:
     """The reparenting of pods, by one patch for each pod.
 
-    A pod whose patch is rejected is part of the next observation.
+    If the patch of a pod is rejected, the next observation contains the pod again.
     """
 
     pods: tuple[Pod, ...]
@@ -133,13 +133,13 @@ class Step:
     #: The name of the object.
     name: str
     write: Write
-    #: The replicas, name, images or annotations before the step.
+    #: The changed value before the step: a number of replicas, a name, images or an annotation.
     before: t.Any = None
-    #: The replicas, name, images or annotations after the step.
+    #: The same value after the step.
     after: t.Any = None
     #: Whether the task ends after the step, for example at a pause.
     is_last: bool = False
-    #: Whether the update is complete after the step, which removes its last annotation.
+    #: Whether the step completes the update: it removes the annotations of the update.
     is_end: bool = False
     #: A warning about the reason for the step, or "".
     warning: str = ""
@@ -149,11 +149,12 @@ class Step:
 class Wait:
     """A wait for a change in the cluster."""
 
-    #: The numbers of pods during the wait, or the expected state, for progress lines and errors.
+    #: A text for progress lines and errors: the state that the task waits for, such as "foo is
+    #: gone", or numbers of pods, such as "foo 2/4 available".
     until: str
-    #: Whether `until` is the expected state, such as "foo is gone".
+    #: Whether `until` is a state, and not numbers.
     is_condition: bool = False
-    #: Whether the task waits for the controller manager, and can observe less often.
+    #: Whether only the controller manager can end the wait, so that the task observes less often.
     is_of_server: bool = False
     #: The terminating controller to wait for.
     deleted: Controller | None = None
@@ -226,8 +227,8 @@ def keys(path: str) -> list[str]:
 def expect_annotations(controller: Controller) -> tuple[Json, ...]:
     """Return tests that all annotations of an update still have their observed values.
 
-    A client writes these annotations before it begins or reverses an update. The tests therefore
-    reject a step that was planned before another client reversed the update. A `test` for null
+    A client that begins or reverses an update writes these annotations first. If another client has
+    done so since the observation, the API server therefore rejects the step. A `test` for null
     succeeds for a missing field, as an integration test shows.
     """
     if not controller.annotations:
@@ -237,7 +238,10 @@ def expect_annotations(controller: Controller) -> tuple[Json, ...]:
 
 
 def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tuple[Json, ...]:
-    """Return the operations that set annotations, after their tests; None removes an annotation."""
+    """Return the tests of the annotations, and the operations that change annotations.
+
+    The value None removes an annotation.
+    """
     operations = [*expect_annotations(controller)]
     if not controller.annotations:
         operations.append(put("/metadata/annotations", {}))
@@ -250,7 +254,7 @@ def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tup
 
 
 def scale(controller: Controller, replicas: int, action: Action = Action.SCALE) -> Step:
-    """Return the step that scales a controller from the observed number of replicas."""
+    """Return the step that scales a controller, unless another client has changed its size."""
     write = patch(controller, test("/spec/replicas", controller.replicas),
                   *expect_annotations(controller),
                   put("/spec/replicas", replicas))

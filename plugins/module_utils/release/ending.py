@@ -28,16 +28,16 @@ UNCHANGED = "Nothing has been changed."
 
 @dataclasses.dataclass(frozen=True)
 class Ending:
-    """The outcome and the messages of a release that ends now."""
+    """The outcome and the messages of a release, at its end."""
 
     request: Request
     history: History
 
     @property
     def is_refused(self) -> bool:
-        """Return whether the run failed before its first turn because of an invalid request.
+        """Return whether the run failed before its first turn, because of an invalid variable.
 
-        A variable that becomes invalid later fails the turn that uses it.
+        If a variable becomes invalid during the run, the turn that uses the variable fails instead.
         """
         return (bool(self.request.errors)
                 and all(event.turn.purpose == "artifacts" for event in self.history.events))
@@ -46,8 +46,8 @@ class Ending:
     def outcome(self) -> str:
         """Return updated, paused, rolled_back, stopped or failed.
 
-        stopped means that an update is still in progress, or that another client has resumed the
-        update. failed means that no update has begun, or that a hook or the rollback has failed.
+        stopped: an update is still in progress, or another client has resumed the update.
+        failed: no update has begun, or a hook or the rollback has failed.
         """
         if self.is_refused:
             return "failed"
@@ -67,7 +67,10 @@ class Ending:
 
     @property
     def message(self) -> str:
-        """Return the full message, including the message of the failed task."""
+        """Return the message for the report and the artifacts.
+
+        After a failure, it has the full message of the failed task.
+        """
         event = self.history.failed
         if self.is_refused:
             return self.error
@@ -81,7 +84,7 @@ class Ending:
     def error(self) -> str:
         """Return the message of the last task of the role, or "" after a success.
 
-        The message of the failed task is left out, since Ansible has already shown it.
+        Ansible has already shown the message of the failed task, so only its gist is repeated.
         """
         if self.is_refused:
             return "\n".join(f"{error.rstrip('.')}. {UNCHANGED}" for error in self.request.errors)
@@ -123,9 +126,9 @@ class Ending:
 
     @property
     def previous_images(self) -> dict[str, str]:
-        """Return the images to which a rollback of the whole run returns, by container.
+        """Return the images that a rollback of the whole run would restore, by container.
 
-        Returns {} unless the run has updated all controllers, from the same images.
+        Returns {} unless the run has updated all controllers, and all had the same images before.
         """
         last = {text(result, "name"): result for result in self.history.results
                 if not result.get("skipped")}
@@ -152,7 +155,7 @@ class Ending:
 
     @property
     def _is_approved(self) -> bool:
-        """Return whether another client has resumed the update just before the rollback."""
+        """Return whether a client has approved the update just before the role rolled back."""
         look = self.history.last("look")
         return bool(self.rollback.get("failed") and look
                     and look.result.get("answer") == "approved")
@@ -175,7 +178,7 @@ class Ending:
                     and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
     def _not_rolled_back(self, event: Event) -> list[str]:
-        """Return message lines about the controllers of a fleet that were not rolled back."""
+        """Return message lines about the controllers of a fleet that are not rolled back."""
         if self.request.name or not self.request.rolls_back or event.turn.purpose not in UPDATING:
             return []
         return remaining_updates(self.rollback_scope, objects(self.rollback, "results"))
@@ -211,7 +214,8 @@ class Ending:
 
     @property
     def _failed_hooks(self) -> list[str]:
-        """Return a message line for each failed file of the failure hook, and for the route."""
+        """Return a message line for each failed file of the failure hook, and of the restoration.
+        """
         return [f"Then {event.turn.file} has failed too: {text(event.failure, 'reason')}"
                 for event in self.history.with_purpose("restore", "failure")
                 if event.has_failed]
@@ -220,7 +224,7 @@ class Ending:
 def failure_of(request: Request, event: Event, reason: str, success: str) -> str:
     """Return the sentence about a failed turn, with its stage and the reason.
 
-    success is the message of the update before the turn.
+    success: the message of the last successful update, for a hook that fails after it.
     """
     turn, task = event.turn, text(event.failure, "task")
     if turn.purpose == "update" and request.role == "image_bump":
@@ -239,7 +243,7 @@ def failure_of(request: Request, event: Event, reason: str, success: str) -> str
 
 
 def next_commands(ending: Ending) -> list[str]:
-    """Return the next commands: none after a complete run, or for an invalid request."""
+    """Return the next commands; [] after a complete run, and for an invalid request."""
     request, history = ending.request, ending.history
     is_update = request.role == "image_bump"
     is_resumable = is_update and bool(history.summary.in_progress
@@ -253,7 +257,7 @@ def next_commands(ending: Ending) -> list[str]:
 
 def report_data(request: Request, history: History, ending: Ending, caller: Json, began: str,
                 ended: str) -> Json:
-    """Return the data of the report. caller has the keys user and host."""
+    """Return the data of the report. caller: {"user": ..., "host": ...} of the run."""
     return {"name": request.title, "namespace": _namespace(request, history.results),
             "kind": ending.kind,
             "image": text(request.options, "image"), "images": request.options.get("images") or {},
@@ -266,15 +270,16 @@ def report_data(request: Request, history: History, ending: Ending, caller: Json
 
 
 def _namespace(request: Request, results: t.Sequence[Json]) -> str:
-    """Return the namespace of the request, or else of the results, where the module chose it."""
+    """Return the namespace of the request; without one, the default namespace in the results."""
     chosen = (text(result, "namespace") for result in results)
     return text(request.options, "namespace") or next(filter(None, chosen), "")
 
 
 def failed_task(result: Json, name: str) -> Json:
-    """Return the failure of a task: task, reason, gist, and the measurements of an analysis.
+    """Return the failure of a task: the keys are task, reason, gist and measured.
 
-    reason is the full message of the task. gist is one sentence, for a task of the module only.
+    reason: the full message of the task. gist: one sentence, if the task is a module of this
+    collection, else "". measured: the measurements, if the task is an analysis.
     """
     if result.get("_ansible_no_log"):
         return {"task": name, "reason": "its output is hidden by no_log", "gist": "",
@@ -294,17 +299,20 @@ def message_of(result: Json) -> str:
 
 
 def gist(result: Json) -> str:
-    """Return one sentence with object and failure for a result of the module, or ""."""
+    """Return the failure in a result of the module as one sentence, or "".
+
+    For example: "Deployment shop/foo: the new pods do not become available."
+    """
     failure = mapping(result, "failure")
     message = ": ".join(filter(None, (text(failure, "where"), text(failure, "what"))))
     return f"{message.rstrip('.')}." if message else ""
 
 
 def previous_images(results: t.Sequence[Json]) -> dict[str, dict[str, str]]:
-    """Return the images that a run has replaced, by updated controller and by container.
+    """Return the images that a run has replaced, by controller and container.
 
-    The images are from the results, not from the record in the cluster, which another client may
-    have written.
+    Only controllers whose update is complete count. The images come from the results of the run,
+    since another client may have written the record in the cluster.
     """
     latest = {text(result, "name"): result for result in results if not result.get("skipped")}
     updated = [name
@@ -318,7 +326,7 @@ def previous_images(results: t.Sequence[Json]) -> dict[str, dict[str, str]]:
 def artifacts(request: Request, history: History, ending: Ending, page: str = "") -> Json:
     """Return the artifacts: the variables that AWX passes to the next job of a workflow.
 
-    page is the report as HTML, or "".
+    page: the report as HTML, or "".
     """
     requested = "" if request.role == "rollback" else text(request.options, "image")
     results = history.results

@@ -14,11 +14,11 @@ from ..model.fields import Json, mapping, objects, text
 from .stage import Stage
 from .summary import Summary
 
-#: Purposes of turns after whose failure the controllers are rolled back (on_failure).
+#: Purposes of turns. If such a turn fails, the controllers are rolled back (on_failure).
 UPDATING = ("update", "traffic", "check", "approval")
-#: The beginning of the title of a turn that holds the requests.
+#: The beginning of the title of a turn that keeps all requests at the old pods before a stage.
 HOLD = "Hold the requests for"
-#: Option of traffic_split: change nothing if an update is in progress.
+#: The option of traffic_split with which a task changes nothing if an update is in progress.
 BEFORE_UPDATE = "before_update"
 #: Keys of an analysis result that the report shows.
 MEASURED = ("name", "kind", "metrics", "measurements")
@@ -38,7 +38,8 @@ class Turn:
     purpose: str
     #: The stage, such as 10%; "" before the first stage.
     stage: str = ""
-    #: The task file of a check or hook, as typed by the user; the module name of an analysis.
+    #: The task file of a check or hook, as typed by the user; the name of the module for an
+    #: analysis.
     file: str = ""
     #: The absolute path of the task file.
     path: str = ""
@@ -46,7 +47,7 @@ class Turn:
     names: list[str] = dataclasses.field(default_factory=list)
     #: Options of the module for this turn.
     step: Json = dataclasses.field(default_factory=dict)
-    #: Controllers and analyses: name, and index in Request.analyses.
+    #: The analyses of the turn: name of the controller, and index in Request.analyses.
     analyses: list[Json] = dataclasses.field(default_factory=list)
     #: Lines that the turn prints.
     lines: list[str] = dataclasses.field(default_factory=list)
@@ -95,16 +96,16 @@ class History:
         return cls([Event.from_json(event) for event in objects(state, "events")])
 
     def with_purpose(self, *purposes: str) -> list[Event]:
-        """Return the events with these purposes."""
+        """Return the events with any of the purposes."""
         return [event for event in self.events if event.turn.purpose in purposes]
 
     def last(self, *purposes: str) -> Event | None:
-        """Return the last event with one of these purposes."""
+        """Return the last event with any of the purposes, or None."""
         return next(iter(reversed(self.with_purpose(*purposes))), None)
 
     @functools.cached_property
     def failed(self) -> Event | None:
-        """Return the event that made the run fail, or None."""
+        """Return the failed turn because of which the run has failed, or None."""
         purposes = (*UPDATING, "before", "after", "rollback", "look")
         return next((event for event in self.with_purpose(*purposes) if event.has_failed), None)
 
@@ -121,7 +122,7 @@ class History:
 
     @property
     def message(self) -> str:
-        """Return the message of that result, and of the split of the requests at the pause."""
+        """Return the message of `result`, and that of the traffic split at the pause."""
         split = self.last("traffic")
         share = text(split.result, "msg") if split and self.traffic else ""
         return "; ".join(filter(None, (text(self.result, "msg"), share)))
@@ -148,13 +149,13 @@ class History:
         event = self.last("traffic")
         if event is None or event.has_failed or not self.summary.in_progress:
             return ""
-        # During an update, a task for the time before the update sets no share.
+        # With before_update, a task sets no share if an update is in progress.
         is_set = event.result.get("weight", event.turn.traffic) is not None
         return event.turn.traffic if is_set else ""
 
     @property
     def may_hold_requests(self) -> bool:
-        """Return whether a task of the run has held the requests before the update."""
+        """Return whether the run may have held the requests at the old pods before the update."""
         return any(BEFORE_UPDATE in event.turn.step for event in self.with_purpose("traffic"))
 
     @property
@@ -174,7 +175,8 @@ class History:
 
     @property
     def compared(self) -> set[str]:
-        """Return the names of the controllers whose new and old pods an analysis has compared."""
+        """Return the names of the controllers of which an analysis has compared new and old pods.
+        """
         return {text(measured, "name") for event in self.with_purpose("check")
                 for measured in objects(event.result, "results")
                 if measured.get("old_pods")}
@@ -182,7 +184,7 @@ class History:
     def stages(self, pauses: t.Sequence[Stage]) -> list[Json]:
         """Return the stages for the report: stage, traffic, started, ended, outcome and checks.
 
-        The update to the end is a stage of its own, unless the update has already paused at 100%.
+        The update from the last stage to the end is an entry too, unless the last stage is 100%.
         """
         stages: list[Json] = []
         for event in self.with_purpose(*UPDATING):
@@ -212,9 +214,7 @@ def is_hold(turn: Turn) -> bool:
 
 
 def _checks(event: Event) -> list[Json]:
-    """Return the entry of a check file or a split, or the entries of an analysis for each
-    controller.
-    """
+    """Return the entries of a check for the report: one, or one per controller of an analysis."""
     message = text(event.result, "msg") if event.turn.purpose == "traffic" else ""
     check = {"file": event.turn.file, "outcome": "passed", "message": message, "at": event.ended,
              "measured": {}}

@@ -4,9 +4,9 @@
 
 """Decide which controllers a failed run of a role rolls back, and which it only reports. Pure.
 
-A run updates its controllers stage by stage, with one task of the module for each stage. The
-result of the failed task lacks the controllers that this task did not reach, so the decision uses
-the last result of each controller in the whole run.
+A run updates its controllers stage by stage, with one task of the module for each stage. A task
+that fails has no result for the controllers that it did not reach, so the decision uses the last
+result of each controller in the whole run.
 
 | last result of a controller | action of the role |
 |---|---|
@@ -39,18 +39,19 @@ class RollbackScope:
 
     #: One result for each controller and task, in the order of the tasks.
     results: list[Json]
-    #: One result for each controller of the last task, with the changes during an approval.
+    #: The results of the last update or approval, one for each controller. After an approval, they
+    #: show what other clients have changed in the meantime.
     last: list[Json]
 
     @functools.cached_property
     def latest(self) -> dict[str, Json]:
-        """Return the last result of each controller, without updates of another client."""
+        """Return the last result of each controller that no other client has updated since."""
         latest: dict[str, Json] = {}
         for result in [*self.results, *self.last]:
             name = text(result, "name")
             if not result.get("skipped"):
                 latest[name] = result
-            elif mapping(result, "rollout"):  # updates of other clients are skipped
+            elif mapping(result, "rollout"):  # skipped because of an update by another client
                 latest.pop(name, None)
         return {name: result for name, result in latest.items() if name}
 
@@ -69,7 +70,8 @@ class RollbackScope:
 
     @property
     def not_rolled_back(self) -> dict[str, Json]:
-        """Return the results of controllers that failed after a change and were not rolled back."""
+        """Return the results of controllers that failed after a change, and still have the change.
+        """
         return {name: result for name, result in self.latest.items()
                 if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
 
@@ -89,7 +91,7 @@ class RollbackScope:
 
     @functools.cached_property
     def _paused(self) -> dict[str, Json]:
-        """Return the last rollout in progress of each controller, from successful tasks."""
+        """Return, for each controller, the rollout in progress after the last successful task."""
         return {text(result, "name"): mapping(result, "rollout") for result in self.results
                 if not result.get("failed") and not result.get("skipped")
                 and _phase(result) in IN_PROGRESS}
@@ -105,9 +107,9 @@ class RollbackScope:
 
 
 def is_same_update(earlier: Json, now: Json) -> bool:
-    """Return whether the update in progress is the update that this run has begun.
+    """Return whether the update in progress is that of this run.
 
-    Another client may have rolled back, and updated to other images.
+    Another client may have rolled it back, and begun an update to other images.
     """
     return text(now, "direction") != "forward" or desired_images(now) == desired_images(earlier)
 
@@ -128,9 +130,9 @@ def _is_rolled_back(result: Json) -> bool:
 
 
 def remaining_updates(scope: RollbackScope, rollback: list[Json]) -> list[str]:
-    """Return message lines about controllers that were not rolled back, with the next commands.
+    """Return message lines about controllers that are not rolled back, with the next commands.
 
-    rollback has the results of the role's own rollback, one for each controller.
+    rollback: the results of the role's own rollback, one for each controller.
     """
     failed = (scope.not_rolled_back
               | {text(result, "name"): result for result in rollback if result.get("failed")})
@@ -154,7 +156,7 @@ def remaining_updates(scope: RollbackScope, rollback: list[Json]) -> list[str]:
 
 
 def _as_option(images: dict[str, str]) -> str:
-    """Return the option of the playbook for these images."""
+    """Return the option of the rollback playbook for the images, such as "and image=web:1 "."""
     if len(images) == 1:
         ((_container, image),) = images.items()
         return f"and image={image} "

@@ -5,9 +5,9 @@
 """The update of several controllers by one task: selection, order, concurrency, failures.
 
 The task observes all controllers before the first update, so that a wrong name is reported before
-anything is changed. At most `concurrency` drivers run at a time, each in its own thread: a driver
-that waits for a Lease or retries a request does not block the others that are running. All drivers
-of a kind in a namespace share a gateway with one watch.
+anything is changed. At most `concurrency` drivers run at a time, each in its own thread, so that a
+driver that waits for a Lease or retries a request does not block another. All drivers of a kind in
+a namespace share a gateway with one watch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Group(t.NamedTuple):
 
     flow: Flow
     gateway: KubernetesGateway
-    #: Return the traffic splits of a controller; the argument is False in check mode.
+    #: Return the traffic splits of a controller. is_real is False in check mode.
     splits: t.Callable[[bool], Splits] = lambda is_real: NO_SPLITS
 
 
@@ -69,15 +69,14 @@ class Fleet:
     field_selectors: tuple[str, ...]
     #: The maximum number of simultaneous updates.
     concurrency: int
-    #: The number or percentage (rounded down) of failures that are tolerated; after one more, no
-    #: further update begins.
+    #: The number or percentage (rounded down) of failures after which further updates still begin.
     max_failures: Size
     #: The kinds, in order.
     kinds: tuple[Kind, ...]
 
     @classmethod
     def from_params(cls, params: Json) -> Fleet | None:
-        """Return the fleet of a module's parameters; None for a single controller (option name).
+        """Return the fleet of a task; None for a task with a single controller (option name).
 
         Raises RolloutError for an invalid combination of options.
         """
@@ -134,8 +133,8 @@ class Fleet:
     def _selected_names(self, gateway: KubernetesGateway) -> list[str]:
         """Return the names of the controllers that match the selectors.
 
-        A successor is replaced by its primary, unless the primary exists and does not match. With
-        several kinds, ReplicaSets with an owner are left out: the owner updates them.
+        For a successor, the name of its primary is returned, unless the primary exists and does not
+        match. With several kinds, a ReplicaSet with an owner is left out: its owner is updated.
         """
         controllers = gateway.controllers()
         matching = gateway.names(self.label_selectors, self.field_selectors)
@@ -160,8 +159,8 @@ class Fleet:
     def why_skipped(self, request: Request, controller: Controller | None, is_idle: bool) -> str:
         """Return why a selected controller is skipped, or "".
 
-        ReplicaSets with an owner are skipped, since the owner updates them. An image applies only
-        to controllers that run its repository, and a rollback only to updates in progress.
+        A ReplicaSet with an owner is skipped, since its owner updates it. An image is meant for
+        controllers that run an image of the same repository; a rollback, for updates in progress.
         """
         if self.names or controller is None:
             return ""
@@ -225,7 +224,7 @@ def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock
 
 
 def look(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> Json | None:
-    """Return the task's result if no controller needs an update, else None.
+    """Return the task's result if all controllers are up to date already, else None.
 
     Raises RolloutError as run() does.
     """
@@ -234,7 +233,7 @@ def look(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) ->
 
 
 class _FleetRun:
-    """The controllers of a task, with the result of each. The constructor observes them all."""
+    """The controllers of a task, with the result of each. The constructor observes all of them."""
 
     def __init__(self, fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> None:
         self.requests = requests
@@ -243,8 +242,7 @@ class _FleetRun:
                                             [request.name for request in requests
                                              if Place.of(request) == place])
                        for place, group in groups.items()}
-        #: The results so far, by place and name; controllers without an entry are still to be
-        #: updated.
+        #: The results so far, by place and name. A controller without an entry needs an update.
         self._entries: dict[tuple[Place, str], Json] = {}
         for request in requests:
             flow, gateway, _splits = groups[Place.of(request)]
@@ -285,17 +283,17 @@ class _FleetRun:
             shared.end(error)
 
     def name_in_namespace(self, request: Request) -> str:
-        """Return a controller's name, with the kind where kinds may share a name."""
+        """Return a controller's name, with the kind if the task has several kinds."""
         return self._with_kind(request, request.name)
 
     def display_name(self, request: Request) -> str:
-        """Return a controller's name in messages, with the namespace where there are several."""
+        """Return a controller's name in messages, with the namespace if the task has several."""
         has_namespaces = len({place.namespace for place in self.shared}) > 1
         name = f"{request.namespace}/{request.name}" if has_namespaces else request.name
         return self._with_kind(request, name)
 
     def begin(self, request: Request, update: t.Callable[[Request], Json]) -> None:
-        """Update a controller, or skip the controller after more failures than max_failures."""
+        """Update a controller; skip the controller if more than max_failures have failed."""
         if self._has_to_end:
             self._skip_after_failures(request)
         else:
@@ -323,8 +321,8 @@ class _FleetRun:
     def _next_command(self) -> list[str]:
         """Return the next commands of the first failure.
 
-        If they include a rollback, joint commands replace it, one per namespace (at most
-        LISTED_LIMIT), for all failed controllers of the same kind that suggest a rollback.
+        A rollback among them is replaced by joint rollbacks: one command per namespace, for all
+        failed controllers of the kind that suggest a rollback. At most LISTED_LIMIT are returned.
         """
         failed = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                   for request in self.requests if self._entries[_key(request)]["failed"]]
@@ -341,7 +339,7 @@ class _FleetRun:
         return [command for line in lines for command in (joint if line == single else [line])]
 
     def _record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:
-        """Record the result or the error of the work for a controller; do not record None."""
+        """Record what the work for a controller returns or raises; do not record None."""
         try:
             result = work(request)
         except RolloutError as error:
@@ -369,7 +367,7 @@ def _key(request: Request) -> tuple[Place, str]:
 
 
 def _joint_rollback(requests: t.Sequence[Request]) -> str:
-    """Return the command that rolls back controllers of one kind in one namespace."""
+    """Return the command that rolls back several controllers of a kind in a namespace."""
     first, names = requests[0], [request.name for request in requests]
     changes: Json = {"name": None, "names": names} if len(names) > 1 else {}
     return first.command(State.ROLLED_BACK, **changes)

@@ -5,14 +5,14 @@
 """Leases (coordination.k8s.io/v1) that admit one task at a time to a controller.
 
 The rules are those of client-go's leaderelection. A task acquires the Lease of the controller
-before the first write, renews the Lease until the end, and then deletes it. If the holder is
-killed, the Lease expires: a waiting task acquires a Lease of which it has observed no renewal for
-LEASE_DURATION, by its own clock. Another client may have written renewTime and
-leaseDurationSeconds, so a task never acquires a Lease because of these fields. If the holder was a
-process on the same machine that has ended, a task acquires the Lease without waiting.
+before the first write, renews the Lease during the update, and deletes the Lease at the end. After
+a kill of the holder, the Lease expires: a waiting task acquires the Lease if it has observed no
+renewal for LEASE_DURATION, by its own clock. The fields renewTime and leaseDurationSeconds are not
+evidence, because another client may have written them. If the holder was a process on the same
+machine, and that process has ended, a task acquires the Lease without waiting.
 
-Unlike leaderelection, a Lease also fences writes: before each write, the task renews a Lease that
-is older than RENEW_INTERVAL, and stops if another task has acquired the Lease. On a slow
+Unlike leaderelection, a Lease also fences writes. Before each write, the task renews a Lease that
+it has not renewed for RENEW_INTERVAL, and stops if another task has acquired the Lease. On a slow
 connection the renewal is sent in the background, and the write waits for the renewal only after
 RENEW_DEADLINE.
 
@@ -44,16 +44,16 @@ from .process import ACTIVE_TASKS, Process
 LEASE_DURATION = 15
 #: Default seconds between two renewals by the holder.
 RENEW_INTERVAL = 2.0
-#: Seconds since the last renewal after which the holder writes nothing before a further renewal.
-#: The rest of LEASE_DURATION is time for the requests in flight.
+#: Seconds since the last renewal after which the holder must renew the Lease before the next write.
+#: The requests in flight have the rest of LEASE_DURATION.
 RENEW_DEADLINE = LEASE_DURATION / 2
 #: Seconds between two attempts to acquire a Lease.
 RETRY_PERIOD = 0.5
 #: Seconds since renewTime, by the API server's clock, after which a task that changes nothing
 #: deletes a Lease.
 ABANDONED_AFTER = 4 * LEASE_DURATION
-#: Minimum seconds between two renewals of the shared Lease. Tasks of earlier versions compete for
-#: this Lease and must observe a renewal within LEASE_DURATION.
+#: Minimum seconds between two renewals of the shared Lease. The interval is less than
+#: LEASE_DURATION, so that a waiting task of an earlier version does not consider it expired.
 SHARED_RENEW_INTERVAL = 5.0
 #: Attempts to write a Lease that other tasks write at the same time.
 MAX_WRITE_ATTEMPTS = 10
@@ -105,7 +105,7 @@ class StoredLease:
 
 
 class Task(t.NamedTuple):
-    """The parameters that all Leases of a task have in common."""
+    """The parameters that all Leases of a task share."""
 
     gateway: Gateway
     request: Request
@@ -117,7 +117,7 @@ class Task(t.NamedTuple):
 
 
 class Lease:
-    """All Leases that a task needs to update one controller."""
+    """The Leases of a task that updates one controller: one per kind, and the shared Lease."""
 
     def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float],
                  sleep: t.Callable[[float], None], stop: t.Callable[[], str],
@@ -139,9 +139,9 @@ class Lease:
         return any(lease.is_lost for lease in self._leases)
 
     def acquire(self) -> None:
-        """Acquire all Leases, after a wait of at most lock_timeout seconds for a live holder.
+        """Acquire all Leases, and wait up to lock_timeout seconds for a live holder to end.
 
-        Raises RolloutError if the holder is still alive then.
+        Raises RolloutError if the holder is still alive after that time.
         """
         ACTIVE_TASKS.add(self.process.task)
         for lease in self._leases[1:]:
@@ -150,7 +150,7 @@ class Lease:
             lease.acquire(self.renew)
 
     def is_held_by_other_task(self) -> bool:
-        """Return whether another task holds a Lease and may still run. Raises RolloutError."""
+        """Return whether another task that may still run holds a Lease. Raises RolloutError."""
         return self._request.lock and any(lease.is_held_by_other_task() for lease in self._leases)
 
     def renew(self) -> None:
@@ -168,8 +168,8 @@ class Lease:
     def delete_abandoned(self) -> None:
         """Delete the Leases of killed holders, at the end of a task that changed nothing.
 
-        Here renewTime is enough to delete the Lease of a holder on another machine: if the holder
-        is alive, its next renewal creates the Lease again. Failures are ignored.
+        A Lease with an old renewTime is deleted although the holder may be alive: the next renewal
+        of a live holder would create the Lease again. Failures are ignored.
         """
         if self._request.lock:
             self._send_all([lease.delete_abandoned for lease in self._leases])
@@ -186,7 +186,7 @@ class Lease:
 
 
 class _ExclusiveLease:
-    """A Lease with a single holder."""
+    """A Lease with one holder at a time."""
 
     def __init__(self, task: Task, name: str, renew_interval: float) -> None:
         self._task, self._name, self._renew_interval = task, name, renew_interval
@@ -200,7 +200,7 @@ class _ExclusiveLease:
         self.is_lost = False
 
     def begin_creation(self) -> None:
-        """On a slow connection, send the request that creates the Lease in the background."""
+        """Send the request that creates the Lease in the background if the connection is slow."""
         self._pending_write = self._gateway.start_in_background(functools.partial(self._put, None))
 
     def acquire(self, renew_others: t.Callable[[], None]) -> None:
@@ -228,8 +228,8 @@ class _ExclusiveLease:
                         where=self._request.where, next_command=self._request.command())
                 self._pause(renew_others)
                 continue
-            # Only a live holder is an error. Most often the holder was killed a moment ago, and the
-            # Lease is about to expire.
+            # Only a live holder is an error. Without a sign of life, the holder has probably been
+            # killed, so wait until the Lease expires.
             if ((is_alive or self._is_live_process(lease))
                     and now - start >= self._request.lock_timeout):
                 raise RolloutError(
@@ -255,7 +255,7 @@ class _ExclusiveLease:
         return lease is not None and not self._has_expired(lease, unchanged_for=0)
 
     def renew(self) -> None:
-        """Renew the Lease if it is due. Raises RolloutError if another task has acquired it."""
+        """Renew the Lease if due. Raises RolloutError if another task has acquired it."""
         if self._own_lease is None or self._renew_if_due():
             return
         lease: StoredLease | None = None
@@ -276,7 +276,7 @@ class _ExclusiveLease:
             where=self._request.where, next_command=self._request.command())
 
     def _renew_if_due(self) -> bool:
-        """Renew the Lease if it is due; return False after a conflict with another client."""
+        """Renew the Lease if due; return False after a conflict with another client."""
         age = self._elapsed() - self._renewed_at
         if self._pending_write is None and age < self._renew_interval:
             return True
@@ -285,12 +285,12 @@ class _ExclusiveLease:
         if self._pending_write and not self._pending_write.done() and age < RENEW_DEADLINE:
             return True
         renewal, self._pending_write = self._pending_write, None
-        # A renewal that waits for a free connection is canceled, and sent in the foreground.
+        # A renewal that still waits for a free connection is canceled, and then sent from here.
         if renewal is None or renewal.cancel():
             return self._write_renewal()
         if not renewal.result():
             return False
-        # If the process was suspended, the Lease may have expired since the response.
+        # The process may have been suspended after the response, so check the time again.
         return self._elapsed() - self._renewed_at < RENEW_DEADLINE or self._write_renewal()
 
     def _write_renewal(self) -> bool:
@@ -324,7 +324,7 @@ class _ExclusiveLease:
         return None if lease is None else StoredLease.from_api(lease)
 
     def _put(self, lease: StoredLease | None) -> bool:
-        """Write this task into the Lease; return False if the stored Lease has changed."""
+        """Make this task a holder of the Lease; return False if the stored Lease has changed."""
         start = self._elapsed()
         processes = [*(self._other_holders(lease) if lease else ()), self._task.process]
         stored = self._write(lease, processes)
@@ -334,7 +334,7 @@ class _ExclusiveLease:
         return True
 
     def _write(self, lease: StoredLease | None, processes: t.Iterable[Process]) -> Json | None:
-        """Replace the holders of the stored Lease, or create the Lease.
+        """Write the Lease with these holders, and return the Lease as stored.
 
         Returns None if the stored Lease has changed. Raises RolloutError.
         """
@@ -355,7 +355,7 @@ class _ExclusiveLease:
                      "leaseTransitions": transitions}})
 
     def _other_holders(self, lease: StoredLease) -> list[Process]:
-        """Return the holders that share the Lease with this task."""
+        """Return the other holders that may keep the Lease besides this task."""
         return []
 
     def _has_expired(self, lease: StoredLease, unchanged_for: float) -> bool:
@@ -374,7 +374,7 @@ class _ExclusiveLease:
     def _is_live_process(self, lease: StoredLease) -> bool:
         """Return whether the holders are processes of this machine that still renew the Lease.
 
-        The annotation alone is no proof: another client can write it.
+        The annotation with the processes is not enough, because another client can write it.
         """
         renew_time = _seconds(lease.renew_time)
         return (self._is_on_this_machine(lease) and renew_time is not None
@@ -385,15 +385,15 @@ class _ExclusiveLease:
 
 
 class _SharedLease(_ExclusiveLease):
-    """The Lease without a kind, which tasks of this version share.
+    """The Lease whose name has no kind. Tasks of this version for different kinds share the Lease.
 
-    A task of an earlier version does not share the Lease.
+    A task of an earlier version acquires the Lease alone.
     """
 
     def _other_holders(self, lease: StoredLease) -> list[Process]:
         """Return the live tasks for other kinds.
 
-        The exclusive Leases of this task already exclude tasks for the same kinds.
+        Tasks for the same kinds have ended, since this task holds the exclusive Leases.
         """
         if not lease.is_shared:
             return []
@@ -406,7 +406,7 @@ class _SharedLease(_ExclusiveLease):
         return lease.is_shared or super()._has_expired(lease, unchanged_for)
 
     def _delete(self, lease: Json) -> None:
-        """Remove this task from the holders, and delete the Lease without other holders."""
+        """Remove this task from the holders, or delete the Lease if no other holder remains."""
         stored: Json | None = lease
         for _attempt in range(MAX_WRITE_ATTEMPTS):
             current = StoredLease.from_api(stored) if stored else None

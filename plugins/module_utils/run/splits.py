@@ -4,9 +4,9 @@
 
 """The interface between a run and the traffic splits of its controller.
 
-A traffic split has a Service of the old and a Service of the new pods. An update removes the pods
-of one of the two, so the driver changes the route first. traffic/follower.py implements the
-interface; task.py connects both.
+A traffic split sends requests to one Service for the old pods, and to another for the new pods. The
+end of an update or rollback deletes the pods of one of them, so the driver changes the route first.
+traffic/follower.py implements the interface; task.py passes the implementation to the driver.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .recorder import Recorder
 
 
 class Turn(t.NamedTuple):
-    """The observation of a turn of the loop, and the decision that has not been applied yet."""
+    """The observation in one turn of the driver's loop, and the decision that is still to apply."""
 
     request: Request
     primary: Controller
@@ -36,14 +36,14 @@ class Turn(t.NamedTuple):
     @classmethod
     def of(cls, request: Request, primary: Controller | None,
            status: t.Callable[[], RolloutStatus], decision: Decision | None) -> Turn | None:
-        """Return the turn; None if the annotation of the primary names no route."""
+        """Return the turn; None if the primary has no annotation with routes."""
         if primary is None or object_meta.TRAFFIC_ROUTES not in primary.annotations:
             return None
         return cls(request, primary, status(), decision)
 
 
 class Tools(t.NamedTuple):
-    """The parts of a run with which it writes."""
+    """The parts of a run that a change of the routes needs."""
 
     gateway: Gateway
     clock: Clock
@@ -63,9 +63,9 @@ class Tools(t.NamedTuple):
         return self.reason_to_stop()
 
     def write(self, step: Step, memory: Memory) -> tuple[bool, Step]:
-        """Return whether the write was accepted, and the step to report. Raises RolloutError.
+        """Write a step; return whether the API server accepted the write, and the step to report.
 
-        The step of a handover reports the number of reparented pods.
+        The step to report of a handover has the number of reparented pods. Raises RolloutError.
         """
         if not isinstance(step.write, Handover):
             return self.gateway.write(step.write), step
@@ -76,10 +76,10 @@ class Tools(t.NamedTuple):
 
 
 class Splits(t.Protocol):
-    """The traffic splits of a controller."""
+    """The traffic splits of a controller, as the driver uses them."""
 
     def refuse_missing_permissions(self, turn: Turn) -> None:
-        """Raise RolloutError if the task would have to change a route without permission."""
+        """Raise RolloutError if the task may have to change a route, but lacks the permission."""
 
     def is_due(self, turn: Turn) -> bool:
         """Return whether a route has to be changed before the decision is applied."""
@@ -92,7 +92,7 @@ class Splits(t.Protocol):
 
 
 class NoSplits:
-    """The splits of a run that follows none."""
+    """The splits of a controller without traffic splits."""
 
     def refuse_missing_permissions(self, turn: Turn) -> None:
         return

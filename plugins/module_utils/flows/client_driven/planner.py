@@ -4,11 +4,11 @@
 
 """The state table of a client-driven update: the next step for an observation. No I/O.
 
-All transitions are in this module and in handover.py. No state is kept between two calls, so a task
-that resumes after a kill plans the same steps.
+All transitions are in this module and in handover.py. The functions keep no state between two
+calls, so a task that resumes after a kill plans the same steps.
 
-The comments above the conditions are the rows of the table in
-docs/concepts/how-it-works.md, in the same order.
+Comments of the form `| ... |` are the rows of the table in docs/concepts/how-it-works.md, in the
+same order: primary, successor, condition, step.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
 
-#: Stands for an unknown number of terminating pods: leaves no surge.
+#: The terminating pods before they are counted: more than any surge allows.
 NOT_COUNTED = Terminating(2**31)
 
 
@@ -65,8 +65,8 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
         if primary.is_deleting and successor and successor.partner_uid == primary.uid:
             if request.undoes:
                 refuse_deleting(request, primary, refusals.finish_command(request, successor))
-            # After the deletion, the rows without a primary apply. An update with next_name deletes
-            # the primary itself.
+            # After the deletion, the rows without a primary apply. With next_name, the deletion is
+            # a step of the update, and needs no explanation.
             is_planned = not (primary.replicas or successor.is_named_for(request.name))
             return wait_for_deletion(primary, "" if is_planned else "another client deletes it")
         refusals.refuse_deleting_or_closed(request, primary, successor)
@@ -81,7 +81,10 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
 
 
 def depends_on_terminating(request: Request, observed: ClientDrivenObserved) -> bool:
-    """Return whether the next step depends on the number of terminating pods."""
+    """Return whether the next step depends on the number of terminating pods.
+
+    Only then does the flow list the pods.
+    """
     try:
         plans = [plan(request, dataclasses.replace(observed, terminating=terminating))
                  for terminating in (NONE_TERMINATING, NOT_COUNTED)]
@@ -151,7 +154,7 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     if not evidence.match(request, observed).is_result:
         raise refusals.another_update(request, successor, primary)
     desired = size.final_size(request, observed, primary, successor)
-    # pause_at limits the number of new pods, but no existing new pod is removed.
+    # pause_at limits the number of new pods, but never removes new pods that exist already.
     target = max(pause_at(request, desired), successor.replicas)
     paused = primary.paused if primary.paused == target else None
     # | yes | yes | annotations are missing | annotate the primary, then the successor |
@@ -222,9 +225,10 @@ def _pause(primary: Controller, successor: Controller, target: int, desired: int
 
 
 def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller) -> Step:
-    """Return the step that annotates the primary or, after that step, creates the successor.
+    """Return the step that annotates the primary or, after that, creates the successor.
 
-    The patch tests that the annotation does not exist, so only one of two clients can begin.
+    The patch of the primary tests that the annotations are missing. If two clients begin an update
+    at the same time, the API server rejects the patch of one.
     """
     refusals.refuse_matching_selector(request, primary.selector)
     name, value = expected_successor(request, primary)
@@ -232,8 +236,8 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
     if request.next_name is None:
         template = with_label(observed.desired or {}, request.label_key, value)
         refusals.refuse_selector_mismatch(request, primary, template, name)
-    # If another client has deleted the successor, the primary may be scaled down already, so the
-    # size is the original size in the annotations.
+    # If another client has deleted a successor, the primary may be scaled down already. The
+    # annotations then have the original size.
     desired = max(primary.replicas, size.final_size(request, observed, primary))
     manifest = successor_manifest(request, observed, primary, desired)
     refusals.refuse_without_room(request, primary, Controller.from_api(manifest), desired)
@@ -250,10 +254,10 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
               desired: int, *, forward: bool, paused: int | None) -> Step | None:
     """Return the step that writes direction and sizes to the annotations of a controller, or None.
 
-    The step also restores annotations that another client has removed, and reverses an update. The
-    primary is annotated first, so that a reversed successor always has a reversed primary. Every
-    later write tests these annotations, so that only one of two clients with opposite requests can
-    change sizes. The step removes the annotation of an earlier pause.
+    The step is due at the start, at a reversal, and after another client has removed annotations.
+    It also removes the annotation of an earlier pause. The primary comes first, so that a reversed
+    successor always has a reversed primary. Every later write tests these annotations: of two
+    clients with opposite requests, only one can change sizes.
     """
     outcome = "updating" if forward else "rolling back"
     grows = successor if forward else primary
@@ -281,11 +285,10 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
           shrinks: Controller, desired: int, target: int, minimum: int) -> Decision | None:
     """Return the next scale step, or a wait; None if both controllers have their size.
 
-    These are target for the growing controller, and at most minimum for the shrinking one.
-
-    The numbers of pods are valid only after the controller manager has observed the size. With
+    The growing controller is scaled up to `target`, the shrinking one down to `minimum`. A status
+    that the controller manager has not updated since the last scale step is not used. With
     pod_replacement_policy=TerminationComplete, terminating pods count towards the ceiling, and the
-    update is complete after their deletion (KEP-5882).
+    update is complete only after their deletion (KEP-5882).
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
     budgets.refuse_blocking_budgets(request, observed.budgets, desired, surge, unavailable)
@@ -317,7 +320,7 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
 def _deletable(request: Request, controller: Controller) -> int:
     """Return the number of pods that the controller manager still has to delete after a scale-down.
 
-    These pods may have begun to terminate since the last status.
+    They count towards the ceiling, since the list of terminating pods may not contain them yet.
     """
     if not request.waits_for_termination:
         return 0
@@ -327,7 +330,10 @@ def _deletable(request: Request, controller: Controller) -> int:
 
 def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Controller, size: int,
                 action: Action) -> Decision | None:
-    """Return the step that scales up the only controller; None at the desired size."""
+    """Return the step that scales up a controller whose partner is deleted, or a wait.
+
+    Returns None at the desired size.
+    """
     surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, size)
     pods = _deletable(request, controller) + observed.terminating.count
     if controller.replicas < (limit := grow_to(desired=size, surge=surge, shrinking_pods=pods)):
@@ -346,9 +352,9 @@ def _delete(controller: Controller) -> Step:
 
 def _finish_successor(request: Request, observed: ClientDrivenObserved,
                       successor: Controller) -> Decision:
-    """Return the last steps of an update with next_name, after the deletion of the primary.
+    """Return the next of the last steps of an update with next_name, after the primary is deleted.
 
-    The successor is scaled up, and its annotations are removed when all pods are available.
+    The steps scale up the successor, and remove its annotations when all pods are available.
     """
     desired = size.final_size(request, observed, successor)
     if growth := _grow_alone(request, observed, successor, desired, Action.SCALE):
@@ -363,9 +369,9 @@ def _finish_successor(request: Request, observed: ClientDrivenObserved,
 
 def _clean(request: Request, observed: ClientDrivenObserved, primary: Controller,
            outcome: str | None) -> Decision | None:
-    """Return the steps that restore the primary after the deletion of its successor.
+    """Return the next step that restores the primary after the deletion of its successor.
 
-    They restore the size, and then remove the annotations. Returns None without annotations.
+    The steps restore the size, and then remove the annotations. Returns None without annotations.
     """
     if not primary.is_updating:
         return None
@@ -384,7 +390,7 @@ def _clean(request: Request, observed: ClientDrivenObserved, primary: Controller
 
 
 def _request_field(controller: Controller) -> dict[str, str]:
-    """Return the field of the record that marks a rollback to `previous`."""
+    """Return the request of the record if it is a rollback to `previous`, else {}."""
     return {"request": PREVIOUS} if controller.last_rollout.get("request") == PREVIOUS else {}
 
 
@@ -398,7 +404,7 @@ def _clear(controller: Controller, record: str | None, after: str, is_last: bool
 
 
 def _needs_rollback(request: Request, observed: ClientDrivenObserved) -> bool:
-    """Return whether the update in progress must be rolled back before to_revision applies."""
+    """Return whether a task with to_revision must first roll back the update in progress."""
     primary, successor = observed.primary, observed.successor
     return bool(request.revision and primary and successor and not handover.is_under_way(observed)
                 and not evidence.match(request, observed).is_result)

@@ -69,6 +69,19 @@ def running(log: Path, command: t.Sequence[str], url: str, ready: int,
         print(log.read_text(errors="replace"))
 
 
+def with_templates(program: str) -> list[str]:
+    """Return a prefix that runs a program of an unpacked package with the package's /usr/share.
+
+    Debian's Alertmanager opens its templates there. The mount is private to the program.
+    """
+    share = Path(program).parents[1] / "share"
+    if share == Path("/usr/share"):
+        return []
+    unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    mount = f"mount -t overlay -o ro,lowerdir={share}:/usr/share overlay /usr/share"
+    return [*unshare, "sh", "-c", f'{mount} && exec "$@"', "sh"]
+
+
 @contextlib.contextmanager
 def alertmanager(program: str, folder: Path, receiver: str) -> t.Iterator[t.Callable[..., None]]:
     """Run Alertmanager with the configuration of examples/, and yield the function that sends an
@@ -80,7 +93,7 @@ def alertmanager(program: str, folder: Path, receiver: str) -> t.Iterator[t.Call
     config = config.replace("http://127.0.0.1:5050/", receiver)
     (folder / "alertmanager.yml").write_text(
         config.replace("/etc/alertmanager/alert-token", str(folder / "token")))
-    command = [program, f"--config.file={folder}/alertmanager.yml",
+    command = [*with_templates(program), program, f"--config.file={folder}/alertmanager.yml",
                f"--storage.path={folder}/alertmanager", "--cluster.listen-address=",
                f"--web.listen-address=127.0.0.1:{port}"]
     url = f"http://127.0.0.1:{port}/api/v2/alerts"

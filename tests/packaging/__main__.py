@@ -33,6 +33,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/cluster")]
 
 import archives  # noqa: E402
 import environments  # noqa: E402
+import platform_roles  # noqa: E402
 import tool_environment  # noqa: E402
 from workspace import ClusterError, say  # noqa: E402
 
@@ -232,11 +233,13 @@ def main(command: str) -> int:
     python = tool_environment.python("galaxy-importer", LOCK)
     with tempfile.TemporaryDirectory(prefix="baton-packaging-") as place:
         is_reproducible = build(Path(place)).read_bytes() == file.read_bytes()
+        role_faults = list(platform_roles.faults(python.parent, Path(place)))
     return report([*complaints(file), *relative_links(file),
                    *([] if is_reproducible else ["a second build gives another archive"]),
                    *licensed(python.parent / "reuse"),
                    *imported(python, file),
-                   *environments.faults(python.parent / "ansible-builder", file)])
+                   *environments.faults(python.parent / "ansible-builder", file),
+                   *role_faults])
 
 
 def report(faults: list[str]) -> int:

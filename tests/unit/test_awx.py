@@ -84,12 +84,13 @@ class UnsafeLoader(yaml.SafeLoader):
 
 
 UnsafeLoader.add_constructor("!unsafe", UnsafeLoader.construct_scalar)
-#: Keys of the objects in the roles of infra.aap_configuration (read from the roles' tasks).
+#: Keys of the objects in the roles of infra.aap_configuration. tests/packaging/platform_roles.py
+#: compares the configuration with the roles themselves, if Galaxy can be reached.
 KEYS = {
     "controller_execution_environments": {"name", "image"},
     "controller_projects": {"name", "organization", "scm_type", "scm_url", "scm_update_on_launch",
                             "default_environment"},
-    "controller_inventories": {"name", "organization"},
+    "controller_inventories": {"name", "organization", "variables"},
     "controller_hosts": {"name", "inventory", "variables"},
     "controller_notifications": {"name", "organization", "notification_type",
                                  "notification_configuration", "messages"},

@@ -83,6 +83,38 @@ def test_only_a_public_remote_is_an_address(packaging, monkeypatch, remote, addr
     assert packaging.address() == address
 
 
+TASKS = """
+- name: Manage hosts
+  host:
+    name: "{{ __host_item.name | mandatory }}"
+    inventory: "{{ __host_item.inventory.name | default(__host_item.inventory) | mandatory }}"
+- name: Manage nodes
+  node:
+    identifier: "{{ __host_node_item.identifier | mandatory }}"
+    label: "{{ __host_item.simplified_workflow_nodes }}"
+"""
+
+
+def test_keys_that_a_role_ignores_or_requires_are_reported(packaging, tmp_path):
+    files = {"dispatch/defaults/main.yml": "controller_configuration_dispatcher_roles: "
+                                           "[{role: hosts, var: controller_hosts}]",
+             "hosts/tasks/main.yml": TASKS}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    good = {"name": "a", "inventory": "b", "simplified_workflow_nodes": [{"identifier": "c"}]}
+    bad = {"name": "d", "nodes": [], "simplified_workflow_nodes": [{"name": "e"}]}
+
+    faults = list(packaging.platform_roles.differences(
+        {"controller_hosts": [good, bad], "controller_labels": []}, tmp_path))
+
+    assert faults == ["controller_hosts, d: the role ignores nodes",
+                      "controller_hosts, d: the role requires inventory",
+                      "controller_hosts, d, None: the role ignores name",
+                      "controller_hosts, d, None: the role requires identifier",
+                      "the role dispatch does not read controller_labels"]
+
+
 def test_collection_works_with_its_four_folders_alone(tmp_path):
     """The package ansible requires that no plugin or role reads other files of the collection."""
     collection = tmp_path / "ansible_collections/baton/kubernetes"

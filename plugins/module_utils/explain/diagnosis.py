@@ -124,9 +124,9 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
     """Return a cause of each kind for the unavailable pods, most specific first.
 
-    pods are the unready pods of the controller, and events the Warning Events of the namespace. Any
-    user who may create Events can forge one, so an Event only explains the status of a pod, and
-    never makes a cause permanent.
+    pods: the unready pods of the controller. events: the Events of the namespace with the type
+    Warning. Any user who may create Events can forge one, so an Event only explains the status of a
+    pod, and never makes a cause permanent.
     """
     commands = _commands(request)
     events_by_uid: dict[str, list[Json]] = collections.defaultdict(list)
@@ -141,12 +141,12 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 
 
 def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
-    """Return the causes of an unready or terminating pod; events are the Events of the pod."""
+    """Return the causes of an unready or terminating pod, from its status and its Events."""
     return _causes_in_pod(pod, list(events), _commands(request))
 
 
 def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> list[Cause]:
-    """Return the cause of the last restart, for each of these containers."""
+    """Return the cause of the last restart of each container that `names` lists."""
     spec, status = _map(pod, "spec"), _map(pod, "status")
     name = _text(_map(pod, "metadata"), "name")
     values = {"pod": name, "node": _text(spec, "nodeName"), **_commands(request)}
@@ -236,12 +236,15 @@ def name_or_placeholder(kind: str, name: str) -> str:
 
 
 def _commands(request: Request) -> dict[str, str]:
-    """Return the values of a suggestion that do not depend on the pod."""
+    """Return the values of the placeholders that do not depend on the pod."""
     return {"kubectl": request.kubectl, "cluster": request.cluster_kubectl, **_advice(request)}
 
 
 def _advice(request: Request) -> dict[str, str]:
-    """Return the advice to delete old pods first, unless the update always does so."""
+    """Return the placeholder with the advice to delete old pods first.
+
+    It is empty for a kind whose updates always delete old pods first.
+    """
     advice = ", or remove old pods first: max_surge=0 max_unavailable=1"
     return {"or_delete_first": advice if request.may_surge else ""}
 
@@ -250,7 +253,8 @@ def _controller_causes(controller: Controller, events: list[Json],
                        commands: t.Mapping[str, str]) -> list[Cause]:
     """Return the cause why the controller manager cannot create or delete pods.
 
-    A kind without the condition ReplicaFailure only has Events, which count while pods are missing.
+    A kind without the condition ReplicaFailure has Events instead. They count while pods are
+    missing.
     """
     subject = _Subject(f"{controller.kind} {controller.name}", {**commands})
     if not controller.reports_failures and controller.current < controller.replicas:

@@ -23,7 +23,7 @@ class StrEnum(str, enum.Enum):
 
 
 class Kind(StrEnum):
-    """A kind of controller, with its name in a manifest."""
+    """A kind of controller. The value is the kind in a manifest."""
 
     REPLICATION_CONTROLLER = "ReplicationController"
     DEPLOYMENT = "Deployment"
@@ -67,7 +67,7 @@ class Kind(StrEnum):
 
     @property
     def may_change_selector(self) -> bool:
-        """Return whether the selector of an existing object is mutable."""
+        """Return whether the API server accepts a change of the selector."""
         return self is Kind.REPLICATION_CONTROLLER
 
     @property
@@ -114,10 +114,10 @@ class Kind(StrEnum):
         return labels.get(self, object_meta.HISTORY)
 
     def revisions_selector(self, uids: t.Sequence[str]) -> str:
-        """Return the label selector of the ControllerRevisions with the controllers' templates.
+        """Return the label selector that lists the ControllerRevisions of the controllers.
 
-        ControllerRevisions of the controller manager have no label with the uid of their
-        controller, so their selector matches the ControllerRevisions of all controllers.
+        ControllerRevisions of the controller manager have no label with a uid. For kinds that use
+        them, the selector matches the ControllerRevisions of all controllers.
         """
         label = self.history_label
         has_uid = uids and label == object_meta.HISTORY
@@ -173,14 +173,14 @@ class State(StrEnum):
     UPDATED = "updated"
     #: The update in progress is rolled back, or the controller has the template of a revision.
     ROLLED_BACK = "rolled_back"
-    #: New pods have replaced all pods; the template differs only in the restart annotation.
+    #: New pods have replaced all pods. The template has changed only in the restart annotation.
     RESTARTED = "restarted"
     #: A Deployment controls the pods.
     MIGRATED = "migrated"
 
     @property
     def changes_template(self) -> bool:
-        """Return whether the request has a template."""
+        """Return whether the request contains a template, or changes of one."""
         return self is State.UPDATED
 
     @property
@@ -190,7 +190,7 @@ class State(StrEnum):
 
     @property
     def undoes(self) -> bool:
-        """Return whether the task rolls back: the update in progress, or to a revision."""
+        """Return whether the task rolls back an update, or rolls back to a revision."""
         return self is State.ROLLED_BACK
 
     @property
@@ -228,7 +228,7 @@ class Module(StrEnum):
         return self.states[0]
 
     def module_for(self, state: State) -> Module:
-        """Return the module for a task with this state: the same module, if it has the state."""
+        """Return the module for a task with the state; this module if it has the state."""
         return next(module for module in (self, *Module) if state in module.states)
 
 

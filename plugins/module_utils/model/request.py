@@ -24,7 +24,7 @@ COLLECTION = "baton.kubernetes"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """The request of one task: the controller, the desired template and the limits."""
+    """The request of one task: the controller, the desired template, the limits."""
 
     name: str
     namespace: str = "default"
@@ -41,7 +41,7 @@ class Request:
     template: Json | None = None
     #: The manifest of the successor, as in `kubectl rolling-update -f`.
     definition: Json | None = None
-    #: ConfigMaps and Secrets: a change of their data replaces the pods. "auto" means all that the
+    #: The ConfigMaps and Secrets whose changes replace the pods. "auto" stands for all that the
     #: template names.
     roll_on: tuple[Reference | str, ...] = ()
     #: Checksums of the data by reference; None before the objects are read (flows/roll_on.py).
@@ -63,8 +63,8 @@ class Request:
     overrides_strategy: bool = False
     #: minReadySeconds of the controller; None keeps its value.
     min_ready_seconds: int | None = None
-    #: Whether the task waits for the end of the update. If not, the task ends when the controller
-    #: manager has begun to replace the pods.
+    #: Whether the task waits for the end of the update. Without a wait, the task ends as soon as
+    #: the controller manager replaces the pods.
     waits: bool = True
     #: Seconds without progress before the task fails.
     progress_deadline: float = 600
@@ -72,7 +72,7 @@ class Request:
     timeout: float | None = None
     #: Seconds for which a fatal cause must last before the task fails.
     failure_grace: float = 10
-    #: Whether the task rolls back a failed update.
+    #: Whether the task rolls back an update that fails (on_failure).
     rolls_back: bool = False
     #: The number or percentage (rounded up) of new pods at which to pause; None for no pause.
     pause_at: Size | None = None
@@ -147,7 +147,7 @@ class Request:
 
     @property
     def needs_dry_run(self) -> bool:
-        """Whether only a dry run shows the desired template."""
+        """Whether the desired template is unknown without a dry run."""
         return self.state.changes_template and (self.template is not None
                                                 or self.definition is not None)
 
@@ -181,7 +181,7 @@ class Request:
         return object_meta.with_annotation(template, object_meta.CHECKSUMS, checksums)
 
     def content(self, template: Json, selector: Json) -> Json:
-        """Return the content for the hash in the successor's name and label."""
+        """Return the value whose hash is part of the successor's name and deployment label."""
         labels = {key: value for key, value in selector.items() if key != self.label_key}
         content: Json = {"selector": labels}
         if self.definition is not None:
@@ -195,20 +195,21 @@ class Request:
 
     @property
     def fingerprint(self) -> str:
-        """The hash of the desired pods, independent of the state of the controller."""
+        """The hash of the request's template options, whatever the controller has at present."""
         if self.is_previous:
             return PREVIOUS
         return identity.digest([self.state, dict(self.images), self.template, self.definition,
                                 *filter(None, [self.revision, self.checksums])])
 
     def command(self, state: State | None = None, *, otherwise: str = "", **changes: t.Any) -> str:
-        """Return the ad-hoc command of this task with another state or other options.
+        """Return the ad-hoc command of this task, with another state or other options.
 
-        In changes, None leaves an option out, and images are by container. A command with another
-        state repeats only the options that apply to that state (commands.OPTIONS). A command with
-        another state, name or template is for this controller alone; any other command is for all
-        controllers of the task. If no command is safe to paste, return `otherwise`; if that is
-        empty, return the advice to run the task again. In AWX, return the advice to launch a job.
+        changes: the other options. None removes an option; images are by container.
+
+        With another state, the command repeats only the options that apply to the state
+        (commands.OPTIONS). With another state, name or template, it is for this controller alone;
+        otherwise, for all controllers of the task. If no command is safe to paste, `otherwise` is
+        returned, or else the advice to run the task again; in AWX, the advice to launch a job.
         """
         return _command(self, state, otherwise, changes)
 
@@ -262,7 +263,7 @@ def _state_options(request: Request, target: State, state: State | None) -> Json
 def _command_options(request: Request, target: State | None, is_fleet: bool, changes: Json) -> Json:
     """Return all options of a command, in the order of the documentation.
 
-    target selects the options for a command with this state; None selects all options.
+    target: repeat only the options that apply to this state; None repeats all options.
     """
     kind = None if request.kind is Request.kind else str(request.kind)
     kinds = request.options.get("kind") if is_fleet else None

@@ -40,14 +40,14 @@ class ServerDriven(Controller):
 
     @property
     def rollout(self) -> object_meta.Rollout | None:
-        """The record of the update in progress; None if it is not one that an update writes."""
+        """The record of the update in progress; None if no update writes such a record."""
         record = object_meta.rollout(self.annotations)
         return record if record and self.may_have_overridden(record) else None
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
-        """Return whether the record has only changes of settings that an update makes.
+        """Return whether an update may have changed the settings as the record says.
 
-        An update changes revisionHistoryLimit only from 0 to 1.
+        An update changes only OVERRIDDEN, and revisionHistoryLimit only from 0 to 1.
         """
         before, during = (settings.get("revisionHistoryLimit", default)
                           for settings, default in ((record.original, 0), (record.overrides, 1)))
@@ -55,7 +55,7 @@ class ServerDriven(Controller):
 
     @property
     def may_pause(self) -> bool:
-        """Whether an update can pause, for which it needs at least one pod."""
+        """Whether an update can pause: there must be a pod."""
         return self.replicas > 0
 
     @property
@@ -69,7 +69,7 @@ class ServerDriven(Controller):
 
     @property
     def desired(self) -> int | None:
-        """The final number of old pods: all replicas during a rollback, otherwise 0."""
+        """The number of old pods at the end: all replicas for a rollback, 0 for an update."""
         return self.replicas if self.rollout and self.rollout.is_back else 0
 
 
@@ -115,7 +115,7 @@ class RevisionDriven(ServerDriven):
 
 
 def _strategies(record: object_meta.Rollout) -> list[t.Any]:
-    """Return updateStrategy during and before an update; [] if the update does not change it."""
+    """Return updateStrategy during and before the update; [] if the update does not change it."""
     return [settings["updateStrategy"] for settings in (record.overrides, record.original)
             if "updateStrategy" in settings]
 
@@ -201,7 +201,7 @@ class DaemonSet(RevisionDriven):
 
     @property
     def may_pause(self) -> bool:
-        """Whether an update can pause: always, since nodes can become eligible meanwhile."""
+        """Whether an update can pause: also without pods, since nodes may still become eligible."""
         return True
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
@@ -245,7 +245,7 @@ class DeploymentConfig(Controller):
         return self.is_paused and object_meta.is_paused_for_migration(self.annotations)
 
     def rollout_number(self, controller: Controller) -> int:
-        """Return the number of the rollout of a ReplicationController; 0 if it belongs to none.
+        """Return the number of the rollout that created a ReplicationController; 0 for another one.
 
         The name and the owner reference decide: users with annotate permission cannot change them.
         """

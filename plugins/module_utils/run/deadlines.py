@@ -32,22 +32,23 @@ from .clock import Clock, Intervals
 if t.TYPE_CHECKING:
     from ..explain import diagnosis
 
-#: Seconds without a cause after which the cause counts as solved. A crashing container runs for a
-#: moment after each restart.
+#: Seconds for which a cause must not be observed to count as solved. A crashing container runs for
+#: a moment after each restart, without a visible cause.
 CAUSE_TIMEOUT = 2.0
-#: A list of a thousand pods takes megabytes. For controllers with more than this number of pods,
-#: a cheap request checks during the first seconds of a wait whether the pods are still starting.
+#: A list of a thousand pods takes megabytes. For a controller with more pods than the first number,
+#: and until a wait has lasted the second number of seconds, a cheap request checks first whether
+#: the pods are still starting.
 LARGE_CONTROLLER, CHEAP_CHECK_SECONDS = 200, 10.0
-#: Maximum number of pods rejected by nodes (kubelet admission), for each missing pod.
+#: Maximum number of pods that kubelets reject at admission, for each missing pod.
 MAX_REJECTED_PODS = 3
-#: Maximum number of times that a task applies a step which another client undoes.
+#: Maximum number of times that a task applies the same step: another client keeps undoing it.
 MAX_REPETITIONS = 5
 #: Maximum number of consecutive writes rejected because of concurrent changes.
 MAX_REJECTED_WRITES = 20
 
 
 class Attempts:
-    """Counts the applied steps, and the consecutive rejected writes."""
+    """The numbers of applied steps and of consecutive rejected writes."""
 
     def __init__(self) -> None:
         self._steps: collections.Counter[tuple] = collections.Counter()
@@ -105,17 +106,19 @@ class Deadlines:
              steps: int) -> tuple[list[diagnosis.Cause], float]:
         """Return the causes of a long wait, and the seconds until progress_deadline.
 
-        steps is the number of distinct steps so far. The deletion of a terminating pod counts as
-        progress, and the deadline is not before the end of a pod's grace period. Raises
-        RolloutFailed after a deadline or for a fatal cause, and RolloutError if a finalizer blocks
-        a deletion.
+        steps: the number of distinct steps so far. The deletion of a terminating pod counts as
+        progress, and the deadline never precedes the end of a pod's grace period.
+
+        Raises RolloutFailed after a deadline or for a fatal cause, and RolloutError if a finalizer
+        blocks a deletion.
         """
         now = self._clock.monotonic()
-        # Until the controller manager observes the update, the status of a StatefulSet equals the
-        # status after a finished update.
+        # Until the controller manager has observed an update, the status of a StatefulSet looks
+        # like that of a finished update.
         progress = (steps, status.progress if status.is_observed else -math.inf)
         goal = math.inf if status.goal is None else status.goal
-        # After a scale-down, the same progress reaches the smaller goal, so the deadline restarts.
+        # A scale-down makes the goal smaller without a change of the progress. It restarts the
+        # deadline, too.
         if self._max_progress is None or progress > self._max_progress or goal < self._min_goal:
             self._max_progress, self._progress_time = progress, now
             self._rejected_before, self._min_terminating = None, math.inf
@@ -134,7 +137,7 @@ class Deadlines:
                               if now - times[1] <= CAUSE_TIMEOUT}
         self._fatal_causes |= {cause.kind: (self._fatal_causes.get(cause.kind, (now, now))[0], now)
                                for cause in causes if cause.is_fatal}
-        # Pods that nodes reject again and again leave no time for failure_grace.
+        # Kubelets that reject every pod would fill the namespace with pods during failure_grace.
         is_endless = any(cause.is_rejection and cause.is_fatal for cause in causes)
         if causes and (is_endless or any(now - first >= request.failure_grace
                                          for first, _last in self._fatal_causes.values())):
@@ -164,8 +167,8 @@ class Deadlines:
                 is_expired: bool) -> list[diagnosis.Cause]:
         """Return why new pods are not available, or why old pods still exist.
 
-        stalled is the number of seconds without progress. Returns nothing until observedGeneration
-        is up to date: then the controller manager is the cause, and not the pods.
+        stalled: the seconds without progress. Returns [] while observedGeneration is outdated: the
+        task then waits for the controller manager, not for pods.
         """
         from ..explain import old_pods
 
@@ -201,7 +204,7 @@ class Deadlines:
         return dataclasses.replace(growing, current=len(own_pods(growing, pods)))
 
     def _with_severity(self, cause: diagnosis.Cause, growing: Controller) -> diagnosis.Cause:
-        """Return the cause, as fatal if nodes rejected MAX_REJECTED_PODS for each missing pod."""
+        """Return the cause; fatal if kubelets rejected MAX_REJECTED_PODS for each missing pod."""
         if not cause.is_rejection:
             return cause
         if self._rejected_before is None:
@@ -266,7 +269,7 @@ def explain_idle_failure(request: Request, error: RolloutFailed, status: Rollout
 def concurrent_change_error(request: Request) -> RolloutError:
     """Return the error for a template that another client changed during a wait for pods.
 
-    The next step of this task would undo that change.
+    The task ends, because its next step would undo the change of the other client.
     """
     return RolloutError("another client changed the template while this task waited for pods",
                         where=request.where, next_command=request.command())
@@ -286,8 +289,8 @@ def next_commands(request: Request, error: RolloutFailed, *states: State,
     """Return the suggestions of the causes, and then the commands to choose from, one per line.
 
     The commands are this task, and this task with the other states. After a failed rollback, a
-    further command finishes the update: the former template may never have worked. is_undone is
-    True if the rollback deleted the new pods, so that suggestions about these pods are left out.
+    further command finishes the update, since the former template may never have worked.
+    is_undone: whether a rollback has deleted the new pods; suggestions about them are left out.
     """
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"]

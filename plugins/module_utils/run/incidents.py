@@ -4,8 +4,8 @@
 
 """The incidents of a soak: restarts, lost readiness, lost pods, and warning Events of new pods.
 
-Each pod is compared with its first observation in the soak. A pod that a scale-down removes is no
-incident.
+Each pod is compared with its first observation in the soak. A pod that a scale-down removes does
+not count as lost.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class View(t.NamedTuple):
         return side.name if side else ""
 
     def sizes(self, previous: tuple[int, int]) -> tuple[int, int]:
-        """Return the desired replicas of the whole update and of the successor.
+        """Return the desired replicas of the whole update, and of the successor.
 
-        A server-driven update has no successor; its size stays as in previous.
+        Without a successor, the second number stays as in `previous`.
         """
         new = self.status.new
         has_successor = new and self.carrier is not self.observed.primary
@@ -71,12 +71,12 @@ class Incidents:
         self._gateway, self._clock, self._pods = gateway, clock, pods
         #: The first observation of each watched pod, by uid.
         self.initial_pods: dict[str, pod_health.Vitals] = {}
-        #: The counts of the Events that are no incident, by uid of the Event.
+        #: The counts of the Events before the soak, by uid. Only a higher count is an incident.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
         #: The names of the watched pods that another client has evicted since the last call.
         self.evicted: list[str] = []
-        #: Monotonic time since which missing pods have been the only incident.
+        #: The monotonic time when missing pods became the only incident; None for other incidents.
         self.missing_since: float | None = None
 
     def start(self, view: View, events: list[Json]) -> None:
@@ -87,8 +87,8 @@ class Incidents:
     def add_pods(self, events: list[Json]) -> bool:
         """Watch the pods that were created or became ready since the last call.
 
-        Returns whether there are such pods. Their Events until now are about their start, and no
-        incident.
+        Returns whether there are such pods. Their Events so far are no incidents: they are about
+        the start of a pod.
         """
         has_new_pods = False
         for uid, pod in self._pods.active_new.items():
@@ -121,7 +121,7 @@ class Incidents:
     def _accept_evictions(self, changes: list[Json]) -> None:
         """Stop watching the pods that another client has evicted.
 
-        The template is not the cause, and the pods that replace them restart the soak.
+        An eviction is no fault of the template. The pods that replace them restart the soak.
         """
         evicted = {pod["metadata"]["uid"]: pod_health.name_of(pod) for pod in changes
                    if pod_health.is_evicted_by_client(pod)}
@@ -130,10 +130,10 @@ class Incidents:
             self.initial_pods.pop(uid, None)
 
     def may_be_scale_down(self, view: View, causes: list[Cause]) -> bool:
-        """Return whether a scale-down may explain the causes.
+        """Return whether the pods may be missing because of a scale-down.
 
-        The watch can report the deletion of a pod before the smaller spec.replicas of its
-        controller, so missing pods are an incident only after CAUSE_TIMEOUT.
+        The watch may report the deletion of a pod first, and the smaller spec.replicas of its
+        controller later. Missing pods are therefore an incident only after CAUSE_TIMEOUT.
         """
         now = self._clock.monotonic()
         if not causes or any(cause.kind != DELETED for cause in causes):

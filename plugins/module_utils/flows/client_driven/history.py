@@ -5,15 +5,16 @@
 """The history of a client-driven controller: a ControllerRevision for each old template. No I/O.
 
 As in the history of a DaemonSet (pkg/controller/daemon/update.go), equal templates share one
-ControllerRevision, with the highest number. Unlike those of a DaemonSet, they are never changed.
+ControllerRevision, with the highest number. Unlike the ControllerRevisions of a DaemonSet, these
+are never changed.
 
-The data of a ControllerRevision is a single string. The API server compares the immutable data byte
-by byte, and another version can serialize a structured template differently. Then every patch would
-fail, including the patch of the garbage collector that removes the owner reference, and an
-orphaning deletion of the controller would never end.
+The data of a ControllerRevision is a single string, since the API server compares the immutable
+data byte by byte. Another version of the API server might serialize a structured template
+differently, and then reject every patch of the ControllerRevision. A deletion of the controller
+with --cascade=orphan would never end: the garbage collector must patch the owner reference.
 
 The update stores the old template before the step that discards it: the handover, or the deletion
-of the primary. The current template is not stored; it has the next number.
+of the primary. The current template is not stored. Its number is the next one.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
 def revisions(controller: Controller, stored: t.Iterable[Json], key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
-    """Return the revisions for a rollback, newest first, beginning with the current template."""
+    """Return the revisions of a controller: the current template, then the previous templates."""
     all_revisions = proven_revisions(stored, controller, *other_controllers)
     contested = contested_revisions(all_revisions)
     certain = [revision for revision in all_revisions if revision not in contested]
@@ -55,9 +56,9 @@ def revisions(controller: Controller, stored: t.Iterable[Json], key: str,
 
 
 def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
-    """Return the ControllerRevisions that the collection has created, newest first.
+    """Return the ControllerRevisions that the collection has certainly created, newest first.
 
-    The name of such a ControllerRevision contains a hash of owner, number and template.
+    The proof is the name, which contains a hash of owner, number and template.
     """
     uids = {controller.uid for controller in controllers}
     return sorted((revision for revision in map(object_meta.stored_revision, stored)
@@ -67,9 +68,9 @@ def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list
 
 
 def contested_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
-    """Return the revisions that share a number with a revision of a different template.
+    """Return the revisions with the same number and different templates.
 
-    One of them is forged, and nothing shows which.
+    All but one of them are forged, and nothing shows which.
     """
     return [revision for revision in stored
             if any(revision.number == duplicate.number and revision.template != duplicate.template
@@ -78,9 +79,9 @@ def contested_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
 
 def resolved(request: Request, history: t.Sequence[Revision] | None,
              stored: t.Sequence[Revision]) -> Request:
-    """Return the request with the template of the revision to_revision.
+    """Return the request with the template of the revision that to_revision names.
 
-    history is None without permission to list ControllerRevisions. Raises RolloutError if no
+    history: None without permission to list ControllerRevisions. Raises RolloutError if no
     revision or several revisions have the number.
     """
     refusals.refuse_contested(request, [revision for revision in stored
@@ -96,9 +97,9 @@ def resolved(request: Request, history: t.Sequence[Revision] | None,
 
 def resolved_previous(request: Request, observed: ClientDrivenObserved,
                       history: t.Sequence[Revision] | None) -> Request:
-    """Return the request with the template before the last update.
+    """Return the request of to_revision=previous with the template before the last update.
 
-    Returns the request unchanged if the update in progress is to be rolled back. history is None
+    Returns the request unchanged if it means a rollback of the update in progress. history: None
     without permission to list ControllerRevisions. Raises RolloutError.
     """
     primary, successor = observed.primary, observed.successor
@@ -145,7 +146,7 @@ def without_history(why: str) -> str:
 
 
 def is_due(observed: ClientDrivenObserved) -> bool:
-    """Return whether the next steps discard the template of the primary."""
+    """Return whether the template of the primary must be stored: the next steps discard it."""
     primary, successor = observed.primary, observed.successor
     return bool(primary and successor and not primary.has_takeover and primary.is_empty
                 and successor.is_settled)
@@ -153,7 +154,7 @@ def is_due(observed: ClientDrivenObserved) -> bool:
 
 def store_step(request: Request, observed: ClientDrivenObserved, primary: Controller,
                successor: Controller) -> Step | None:
-    """Return the next step that stores or trims the history, or None for a complete history."""
+    """Return the next step that adds a revision to the history or deletes an old one, or None."""
     if not observed.keeps_history:
         return None
     # With next_name the primary is deleted, and the garbage collector deletes its history.
@@ -166,7 +167,7 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
         newest.setdefault(identity.canonical(revision.template), revision)
     earlier = [revision for revision in newest.values()
                if revision.template != successor_template][:LIMIT]
-    # Keep the revision of a rollback, which the task needs again if it is killed.
+    # Retain the revision to which this update returns: after a kill, the task reads it again.
     retained = [*earlier, *(revision for revision in newest.values()
                             if revision.template == successor_template)]
     for revision in retained:
@@ -182,9 +183,10 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
 
 
 def _manifest(request: Request, survivor: Controller, revision: Revision) -> Json:
-    """Return the ControllerRevision. Its name contains a hash of owner, number and template.
+    """Return the ControllerRevision that stores a revision for the surviving controller.
 
-    A task that resumes the update of a killed task therefore creates no second copy.
+    The name contains a hash of owner, number and template, so that a task which resumes after a
+    kill creates no second copy.
     """
     name = identity.successor_name(request.name,
                                    _hash(dataclasses.replace(revision, owner_uid=survivor.uid)))

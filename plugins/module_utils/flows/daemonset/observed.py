@@ -126,7 +126,11 @@ class DaemonSetObserved(RevisionsObserved):
 
     @functools.cached_property
     def before(self) -> Revision | None:
-        """The newest other ControllerRevision, if record or pods confirm it (see contested)."""
+        """The ControllerRevision with the template before the update in progress.
+
+        A recorded revision must be the newest one besides the present one, or the revision of a
+        pod. Otherwise `contested` has the alternatives.
+        """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.is_rolling):
             return None
@@ -139,9 +143,10 @@ class DaemonSetObserved(RevisionsObserved):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """Return the recorded and the newest other revision, if they differ and no pod decides.
+        """Return both candidates for `before`: the recorded and the newest other revision.
 
-        Another client has written the record, or has changed the template during the update.
+        Returns () if they are the same, or if a pod has one of them. Otherwise another client has
+        written the record, or has changed the template during the update.
         """
         before, other_revisions = self.before, self.other_revisions
         if before is None or before is other_revisions[0] or self.in_use is None:
@@ -150,7 +155,7 @@ class DaemonSetObserved(RevisionsObserved):
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
-    """Return the observation of a DaemonSet, with its history from these ControllerRevisions."""
+    """Return the observation of a DaemonSet. revisions: its ControllerRevisions, maybe others."""
     if not isinstance(primary, DaemonSet):
         return DaemonSetObserved(None, None)
     history = own_revisions(primary, revisions)
@@ -178,7 +183,7 @@ def max_unavailable_pods(numbers: Json, size: int) -> int:
 
 
 def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
-    """Return the observation without the claims of the record that are certainly wrong."""
+    """Return the observation, with the certainly wrong claims of the record corrected."""
     record = observed.record
     if record is None:
         return observed
@@ -193,7 +198,7 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
 
 
 def _node_of(spec: Json) -> str:
-    """Return the node of a pod, or the node of its affinity before the pod is scheduled."""
+    """Return the node of a pod; before the scheduler sets it, the node of the pod's affinity."""
     required = mapping(spec, "affinity", "nodeAffinity",
                        "requiredDuringSchedulingIgnoredDuringExecution")
     names = [value for term in objects(required, "nodeSelectorTerms")

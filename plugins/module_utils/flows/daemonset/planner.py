@@ -5,13 +5,13 @@
 """The settings of a DaemonSet, and the DaemonSet's rows of the state table. No I/O.
 
 The rows are the `# | ... |` comments (see docs/concepts/server-driven.md);
-server_driven/planner.py and controller_revisions/planner.py have the common rows.
+server_driven/planner.py and controller_revisions/planner.py have the rows of all such kinds.
 
-A pause uses updateStrategy.type OnDelete, with which the DaemonSet controller replaces no running
-pod. The task itself deletes old pods, with preconditions on uid and resourceVersion, and the
-DaemonSet controller creates new pods on their nodes. minReadySeconds, which pauses a Deployment,
-would not pause a DaemonSet: a high minReadySeconds would also make the running old pods
-unavailable, and the controller replaces unavailable old pods at once.
+An update with a pause sets updateStrategy.type to OnDelete, so that the DaemonSet controller
+replaces no running pod. Until the pause, the task itself deletes old pods, with preconditions on
+uid and resourceVersion, and the DaemonSet controller creates new pods on their nodes. A high
+minReadySeconds, which pauses a Deployment, would not pause a DaemonSet. It would make the running
+old pods unavailable, too, and the DaemonSet controller replaces unavailable old pods at once.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from .observed import DaemonPod, DaemonSetObserved, is_overdue, max_unavailable_
 
 
 class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
-    """OnDelete before a pause; otherwise maxSurge or maxUnavailable."""
+    """The settings during an update: OnDelete before a pause, else maxSurge or maxUnavailable."""
 
     primary: DaemonSet
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The surge and the number of unavailable pods. One of them is 0.
+        """The surge and the number of pods that may be unavailable. One of them is 0.
 
-        A rollback without a surge may always make one pod unavailable, even if a budget or
-        maxUnavailable allows none.
+        A rollback without a surge may make one pod unavailable even if a budget or maxUnavailable
+        allows none.
         """
         numbers, size = self._numbers, self.primary.replicas
         surge = Size.from_api(numbers["maxSurge"]).resolve(size, round_up=True)
@@ -53,7 +53,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
     @property
     def _numbers(self) -> Json:
-        """maxSurge and maxUnavailable for the update; if the surge is blocked, the defaults."""
+        """maxSurge and maxUnavailable for the update: as requested, or without a surge."""
         return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._requested_numbers
 
     @property
@@ -144,8 +144,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        This is the current revision. If another client's update is in progress, it is the revision
-        before that update, unless this update restores that revision itself.
+        In general, that is the current revision. While an update of another client is in progress,
+        it is the revision before that update, unless the new update returns to that revision.
         """
         before, observed = self.observed.newest_other, self.observed
         has_template = not is_back and (observed.is_rolling
@@ -176,20 +176,20 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
             may_disrupt = unavailable < self.settings.bounds[1]
             old_pod = self._next_pod(live, present.pod_revision, may_disrupt)
             return self._delete(old_pod, may_disrupt, record) or self._wait(late)
-        # For a while, the status still counts the pod of a deleted node.
+        # After the deletion of a node, the status counts its pod for a while.
         has_enough_available = primary.available + primary.misscheduled >= min(ready, size)
         is_reached = sum(pod.is_ready for pod in new) >= goal and has_enough_available
         return self.pause(record, len(new), size) if is_reached else self._wait(late)
 
     def _is_status_consistent(self, pods: tuple[DaemonPod, ...], new: int, revision: str) -> bool:
-        """Return whether the status agrees with the observed new pods.
+        """Return whether the status counts as many new pods as were observed.
 
-        Otherwise the number of available pods in the status is not up to date, or another client
-        has changed the label of a pod.
+        A different number means that the status is outdated, or that another client has changed
+        the label of a pod.
         """
         primary = self.primary
-        # updatedNumberScheduled does not count pods on nodes that are not eligible; these pods may
-        # be new.
+        # updatedNumberScheduled does not count pods on nodes that are not eligible, and such a pod
+        # may be new.
         updated = primary.updated - len(miscounted(primary, revision, pods))
         observed = sum(pod.revision == revision for pod in pods)
         return new <= updated + primary.misscheduled and updated <= observed
@@ -197,8 +197,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
         """Return the deletion of an old pod that the status counts as new, or None.
 
-        The DaemonSet controller replaces this pod only after its deletion, so one pod may be
-        unavailable even with a surge.
+        The DaemonSet controller would never replace such a pod. Even with a surge, one pod may
+        become unavailable for this.
         """
         # | any | the status counts an old pod as new | **delete** it, if one more may be missing |
         pods, primary = self.observed.miscounted, self.primary
@@ -210,17 +210,16 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         return self._delete(first, may_disrupt, record) or (self.progress() if pods else None)
 
     def _wait(self, late: list[DaemonPod]) -> Wait:
-        """Return the wait for the pods, with the names of overdue pods."""
+        """Return a wait for the pods, with the names of the overdue pods."""
         what = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}"
                        for pod in late)
         return Wait(f"{self.progress().until}{what}")
 
     def _next_pod(self, live: list[DaemonPod], present: str, may_disrupt: bool) -> DaemonPod | None:
-        """Return the old pod to replace next; the requested nodes come first.
+        """Return the old pod to replace next: first the pods on the nodes that the user requests.
 
-        While one more pod may be unavailable, ready pods come first, because their nodes work.
-        Otherwise unready pods come first, since replacing them does not reduce the number of
-        available pods.
+        may_disrupt: whether one more pod may become unavailable. If so, ready pods come first,
+        because their nodes work. If not, only an unready pod can be replaced.
         """
         preferred_nodes = self.observed.nodes or ()
         old = (pod for pod in live if pod.revision != present)
@@ -229,7 +228,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                                     pod.is_ready is not may_disrupt, pod.node, pod.name))
 
     def _delete(self, pod: DaemonPod | None, may_disrupt: bool, record: Rollout) -> Step | None:
-        """Return the deletion of a pod; None if it is ready and no pod may become unavailable."""
+        """Return the deletion of a pod; None if it is ready and no more may become unavailable."""
         primary = self.primary
         if pod is None or (pod.is_ready and not may_disrupt):
             return None

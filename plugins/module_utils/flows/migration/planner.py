@@ -4,15 +4,19 @@
 
 """The state table of a migration from a ReplicationController to a Deployment. No I/O.
 
-No pod is created or restarted. A Deployment adopts a ReplicaSet whose labels match its selector,
-and uses it as the current ReplicaSet if the templates are equal except for the label
-pod-template-hash (FindNewReplicaSet, EqualIgnoreHash). The pods therefore get this label, and are
-reparented to a ReplicaSet (handover.py), which the Deployment then adopts.
+No pod is created or restarted. A Deployment adopts a ReplicaSet whose labels match the selector of
+the Deployment. It uses an adopted ReplicaSet as the current one if the templates are equal except
+for the label pod-template-hash (FindNewReplicaSet, EqualIgnoreHash). The migration therefore
+creates such a ReplicaSet, labels the pods, and reparents them to the ReplicaSet (handover.py).
 
 The first step stores the ReplicationController in a ControllerRevision, from which a later task can
-resume; the last step deletes the ControllerRevision. The Deployment is created paused, and stays
-paused until the Deployment controller has adopted the ReplicaSet and has set its revision.
-Otherwise it could create another ReplicaSet, with new pods.
+resume; the last step deletes the ControllerRevision. The Deployment is paused until the Deployment
+controller has adopted the ReplicaSet and has set the annotation with its revision. An unpaused
+Deployment could create another ReplicaSet, with new pods.
+
+Comments of the form `| ... |` are the rows of the table: controller, stored ControllerRevision,
+ReplicaSet and Deployment, step. The last rows are about a DeploymentConfig, as in
+docs/internals/migration.md.
 """
 
 from __future__ import annotations
@@ -120,7 +124,7 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
 
 def _begin(request: Request, observed: MigrationObserved) -> Decision:
     # | yes | - | - | store the controller |
-    # Without such a controller, _refuse_to_begin or _pause has raised an error.
+    # _refuse_to_begin or _pause has raised an error if there is no controller.
     primary = t.cast(Controller, observed.controller)
     manifest = stored_revision(request, primary, observed.config)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=primary.images)

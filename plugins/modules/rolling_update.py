@@ -301,6 +301,19 @@ options:
     type: str
     choices: [freeze, refuse, ignore]
     default: freeze
+  suspend_gitops:
+    description:
+      - Whether Flux ignores the controller during the update and its pauses. The first write of the
+        update also sets the annotation C(kustomize.toolkit.fluxcd.io/reconcile=disabled), and for a
+        HelmRelease C(helm.toolkit.fluxcd.io/driftDetection=disabled), and its last write removes
+        them. An annotation that exists stays as it is. After a failure without a rollback, Flux
+        ignores the controller until the update has ended or is rolled back.
+      - Make the same change in git before the update ends. Otherwise the next reconciliation resets
+        the controller to its manifest.
+      - It does not suspend Argo CD, nor an upgrade of a Helm release, and does nothing for a
+        controller that Flux does not manage. It needs no other permission.
+    type: bool
+    default: false
   lock:
     description: Whether to hold a Lease during the task, so that no other task updates the same
       controller. Without permission for Leases, use V(false), and run only one task at a time.

@@ -17,6 +17,10 @@ from test_preflight_warnings import warnings_with
 from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.gitops import FLUX_RECONCILE
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
+    SUSPENDED_GITOPS,
+)
 
 RC, RS, DEPLOYMENT = "ReplicationController", "ReplicaSet", "Deployment"
 OUR_MANAGER = "baton.kubernetes"
@@ -187,9 +191,9 @@ def test_gitops_controller_is_reported_once_before_the_first_write(namespace):
     started, completed = namespace.roll(image="myimage:v2",
                                         pause_at="1"), namespace.roll(image="myimage:v2")
 
-    for result in (planned, started):
+    for result in (planned, started, completed):
         assert warnings_with(result, "Argo CD (application web) manages foo", COMMAND)
-    assert completed["changed"] and not completed["warnings"]
+    assert completed["changed"]
     assert not namespace.roll(image="myimage:v2")["warnings"], "nothing to change"
 
 
@@ -220,3 +224,58 @@ def test_migration_warns_that_a_gitops_controller_recreates_the_controller(names
 
     assert warnings_with(result, "creates the ReplicationController foo again, in addition to the "
                          "Deployment")
+
+
+# suspend_gitops
+
+KUSTOMIZATION = {"kustomize.toolkit.fluxcd.io/name": "apps",
+                 "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+EXCLUDED = {FLUX_RECONCILE: "disabled", SUSPENDED_GITOPS: FLUX_RECONCILE}
+SUSPENDED = "suspend_gitops excludes foo from it until the update ends"
+
+
+def make_for_flux(namespace, kind):
+    """Create foo with the labels of a Kustomization."""
+    make(namespace, kind)
+    path = (namespace.path("replicationcontrollers", "foo") if kind == RC
+            else namespace.apps_path("deployments", "foo"))
+    namespace.call("PATCH", path, {"metadata": {"labels": KUSTOMIZATION}},
+                   "application/merge-patch+json")
+
+
+def exclusion_of(namespace, kind):
+    """Return the annotations of foo for Flux."""
+    item = namespace.rc() if kind == RC else namespace.deployment()
+    annotations = item["metadata"].get("annotations", {})
+    return {key: annotations[key] for key in EXCLUDED if key in annotations}
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", [RC, DEPLOYMENT])
+def test_foo_is_excluded_from_flux_during_the_update_and_at_a_pause(namespace, kind):
+    make_for_flux(namespace, kind)
+    task = {"kind": kind, "image": "myimage:v2", "suspend_gitops": True}
+    assert warnings_with(namespace.check(**task), "Flux (Kustomization flux-system/apps) manages "
+                         "foo", SUSPENDED) and exclusion_of(namespace, kind) == {}
+
+    paused = namespace.roll(**task, pause_at="1")
+
+    assert warnings_with(paused, SUSPENDED) and exclusion_of(namespace, kind) == EXCLUDED
+    completed = namespace.roll(**task)
+    assert completed["rollout"]["phase"] == "complete" and warnings_with(completed, SUSPENDED)
+    assert exclusion_of(namespace, kind) == {} and not namespace.roll(**task)["changed"]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("next_task", [{"image": "myimage:v2"}, {"state": "rolled_back"}])
+@pytest.mark.parametrize("kind, number", [(RC, 1), (RC, 4), (DEPLOYMENT, 1)])
+def test_next_task_includes_foo_again_after_a_kill(namespace, kind, number, next_task):
+    make_for_flux(namespace, kind)
+    with pytest.raises(Killed):
+        namespace.roll(kind=kind, image="myimage:v2", suspend_gitops=True,
+                       fault=kill_at_write(number, after=True))
+    assert exclusion_of(namespace, kind) == EXCLUDED
+
+    namespace.roll(kind=kind, **next_task)
+
+    assert exclusion_of(namespace, kind) == {}

@@ -9,11 +9,11 @@ import contextlib
 import os
 import subprocess
 import typing as t
-import urllib.request
 from pathlib import Path
 
 import programs
 import yaml
+from kubeapi import status_of
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import Json, eventually
@@ -47,12 +47,7 @@ def controller(program: Path, kubeconfig: str, folder: Path,
     health = programs.free_port()
 
     def is_ready() -> bool:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(f"http://127.0.0.1:{health}/healthz", timeout=5) as response:
-                return response.status == 200
-        except OSError:
-            return False
+        return status_of(f"http://127.0.0.1:{health}/healthz") == 200
 
     command = [str(program), f"--kubeconfig={kubeconfig}", f"--healthzPort={health}",
                f"--metricsPort={programs.free_port()}", "--leader-elect=false", *arguments]

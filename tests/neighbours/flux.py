@@ -18,11 +18,11 @@ import os
 import tarfile
 import threading
 import typing as t
-import urllib.request
 from pathlib import Path
 
 import programs
 import yaml
+from kubeapi import status_of
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import Json, eventually
@@ -117,12 +117,7 @@ def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[
                    "RUNTIME_NAMESPACE": namespace.name}
 
     def is_ready() -> bool:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(f"http://{health}/readyz", timeout=5) as response:
-                return response.status == 200
-        except OSError:
-            return False
+        return status_of(f"http://{health}/readyz") == 200
 
     command = [str(program), f"--health-addr={health}", "--metrics-addr=0",
                "--watch-all-namespaces=false", "--enable-leader-election=false",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import subprocess
@@ -149,6 +150,68 @@ def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
     assert controllers.notes() == "bbb" and controllers.images() == ["v2"] * 3
     assert not any(result["changed"] for result in controllers.roll_all(image="myimage:v2"))
     assert controllers.pod_uids() == before
+
+
+@pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "not committed"])
+def test_suspended_controllers_are_updated(kustomization, controllers, is_committed):
+    """Reconcile in the middle of the updates, at a pause and after the end. The new manifest is
+    published at the pause, before the option ends the exclusion, or never.
+    """
+    reconcile = functools.partial(action_after_write, 1, kustomization.reconcile)
+    for kind in NAMES:
+        planned = controllers.namespace.check(name=NAMES[kind], kind=kind, image="myimage:v2",
+                                              suspend_gitops=True)
+        assert any(f"suspend_gitops excludes {NAMES[kind]} from it until the update ends" in text
+                   for text in planned["warnings"])
+        controllers.roll(kind, image="myimage:v2", suspend_gitops=True, pause_at=2,
+                         fault=reconcile())
+    kustomization.reconcile()
+
+    controllers.assert_paused()
+    if is_committed:
+        kustomization.wait_until_applied(kustomization.publish(V2))
+        controllers.assert_paused()
+        assert controllers.notes() == "aaa"
+    for kind in NAMES:
+        controllers.roll(kind, image="myimage:v2", suspend_gitops=True, fault=reconcile())
+    before = controllers.pod_uids()
+    assert controllers.images() == ["v2"] * 3 and controllers.namespace.rcs() == ["cart"]
+    kustomization.reconcile()
+
+    if is_committed:
+        assert controllers.notes() == "bbb" and controllers.images() == ["v2"] * 3
+        assert not any(result["changed"] for result in controllers.roll_all(image="myimage:v2"))
+        assert controllers.pod_uids() == before
+    else:
+        assert controllers.images() == ["v1"] * 3
+        controllers.wait_for_pods(DEPLOYMENT, "v1 v1 v1 v1")
+        controllers.wait_for_pods(STATEFUL_SET, "v1 v1 v1 v1")
+
+
+def test_rollback_includes_suspended_controllers_again(kustomization, controllers):
+    controllers.roll_all(image="myimage:v2", suspend_gitops=True, pause_at=2)
+    controllers.roll_all(state="rolled_back")
+    assert controllers.images() == ["v1"] * 3
+
+    kustomization.wait_until_applied(kustomization.publish(V2))
+
+    assert controllers.images() == ["v2"] * 3 and controllers.notes() == "bbb"
+
+
+def test_task_removes_the_exclusion_that_kubectl_restores(kustomization, controllers, kubectl):
+    """`kubectl rollout undo` restores the annotations of the ReplicaSet."""
+    for version in ("v2", "v3"):
+        controllers.roll(DEPLOYMENT, image=f"myimage:{version}", suspend_gitops=True)
+    name = NAMES[DEPLOYMENT]
+    kubectl(f"kubectl -n {controllers.namespace.name} rollout undo deployment/{name}")
+    controllers.wait_for_pods(DEPLOYMENT, "v2 v2 v2 v2")
+    annotations = controllers.namespace.deployment(name)["metadata"]["annotations"]
+    assert annotations[FLUX_RECONCILE] == "disabled"
+
+    assert controllers.roll(DEPLOYMENT, image="myimage:v2")["changed"]
+
+    annotations = controllers.namespace.deployment(name)["metadata"]["annotations"]
+    assert FLUX_RECONCILE not in annotations
 
 
 def test_migration_with_a_suspended_kustomization(kustomization, controllers, kubectl):

@@ -14,6 +14,7 @@ import re
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import suspension
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.objects import SERVICE_NAME
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
@@ -162,6 +163,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.SOAK: (*documents(COMPLETE[object_meta.SOAK]), *HOSTILE),
     TRAFFIC_SPLIT: (*documents(COMPLETE[TRAFFIC_SPLIT]), *HOSTILE),
     SPLIT_OF: HOSTILE,
+    object_meta.SUSPENDED_GITOPS: (gitops.FLUX_RECONCILE, f"{gitops.FLUX_RECONCILE},{SPLIT_OF}",
+                                   object_meta.LAST_ROLLOUT, *HOSTILE),
     object_meta.TRAFFIC_ROUTES: (*(f"HTTPRoute/{name}" for name in (*NAMES, *PATHS)),
                                  "HTTPRoute/payments,GRPCRoute/payments", *HOSTILE),
     SERVICE_NAME: HOSTILE,
@@ -191,6 +194,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     gitops.ARGO_TRACKING: ("shop:apps/Deployment:default/foo",
                            *(f"{name}:x/foo" for name in _OWNERS)),
     gitops.FLUX_RECONCILE: ("disabled", "Disabled", *HOSTILE),
+    suspension.RELEASE.annotation: ("disabled", "Disabled", *HOSTILE),
     **dict.fromkeys((gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
                      *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE,
                      *gitops.HELM_RELEASE), _OWNERS),

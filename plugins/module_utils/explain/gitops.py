@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import typing as t
 
+from ..flows import suspension
 from ..flows.flow import Flow
 from ..model import shell
 from ..model.fields import text
 from ..model.identity import is_name
+from ..model.object_meta import suspended_gitops
 from ..model.observed import Controller
 from ..model.request import Request
 
@@ -29,14 +31,14 @@ ARGO_LABEL = "argocd.argoproj.io/instance"
 INSTANCE = "app.kubernetes.io/instance"
 ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
 #: Labels of Flux with the name and the namespace of the Kustomization or HelmRelease.
-FLUX_KUSTOMIZATION = ("kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace")
-FLUX_RELEASE = ("helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace")
+FLUX_KUSTOMIZATION = (suspension.KUSTOMIZATION.label, "kustomize.toolkit.fluxcd.io/namespace")
+FLUX_RELEASE = (suspension.RELEASE.label, "helm.toolkit.fluxcd.io/namespace")
 #: Label and annotations of Helm. Other tools, such as Argo CD, set only the label.
 MANAGED_BY = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
 #: Annotation of an object that its Kustomization does not apply while the value is "disabled".
-FLUX_RECONCILE = "kustomize.toolkit.fluxcd.io/reconcile"
+FLUX_RECONCILE = suspension.KUSTOMIZATION.annotation
 #: Arguments of kubectl patch that suspend a Kustomization or a HelmRelease.
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
 #: Values of the connection options for kubectl.
@@ -68,6 +70,8 @@ class Manager(t.NamedTuple):
     command: str = ""
     #: Advice instead of the command.
     advice: str = ""
+    #: The annotation with which an update excludes the object from the tool.
+    tool: suspension.Tool | None = None
 
 
 def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
@@ -80,6 +84,8 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
                       request.namespace, "" if is_deleted else request.kind.lower())
     managers = [_argo(managed), *(find(request.connection, managed)
                                   for find in (_flux_kustomization, _flux_release, _helm))]
+    if not is_deleted:
+        managers = [manager and _with_option(request, primary, manager) for manager in managers]
     # The successor inherits the label, so Argo CD manages the successor, too. As the successor is
     # in no manifest, Argo CD prunes it.
     is_pruned = flow.creates_successor and not _is_tracked(managed)
@@ -88,6 +94,25 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     return [f"{manager.name} manages {primary.name}: {manager.when} it {effect}. "
             f"{pruning if manager is managers[0] else ''}"
             f"{manager.advice or _same_change(manager)}" for manager in managers if manager]
+
+
+def _with_option(request: Request, primary: Controller, manager: Manager) -> Manager:
+    """Return the manager with the effect of the option suspend_gitops."""
+    tool = manager.tool
+    if tool is None:
+        return manager._replace(suspend=f"{manager.suspend} (suspend_gitops suspends only Flux)"
+                                if request.suspends_gitops else manager.suspend)
+    is_suspended = suspension.is_suspended(tool, primary) or (
+        request.suspends_gitops and tool.annotation not in primary.annotations)
+    if tool is suspension.RELEASE:
+        return manager._replace(when="at the release's next upgrade, or by drift detection after "
+                                     "the update,") if is_suspended else manager
+    if is_suspended:
+        return manager._replace(
+            when=f"suspend_gitops excludes {primary.name} from it until the update ends; at its "
+                 "next reconciliation after that,",
+            advice="Make the same change in git before the update ends")
+    return manager._replace(suspend=f"set suspend_gitops=true, or {manager.suspend}")
 
 
 def continuous_managers(connection: Connection, managed: Managed) -> list[Manager]:
@@ -146,11 +171,13 @@ def _argo(managed: Managed) -> Manager | None:
 
 
 def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | None:
-    if managed.resource and text(managed.annotations, FLUX_RECONCILE).lower() == "disabled":
+    is_excluded = (text(managed.annotations, FLUX_RECONCILE).lower() == suspension.DISABLED
+                   and FLUX_RECONCILE not in suspended_gitops(managed.annotations))
+    if managed.resource and is_excluded:
         return None
     manager = _flux(connection, managed, "Kustomization",
                     "kustomizations.kustomize.toolkit.fluxcd.io", FLUX_KUSTOMIZATION,
-                    "kustomize-controller", "at its next reconciliation, within minutes,")
+                    suspension.KUSTOMIZATION, "at its next reconciliation, within minutes,")
     if not (manager and managed.resource):
         return manager
     # Suspending the Kustomization would stop the changes of all its other objects, too.
@@ -163,19 +190,19 @@ def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | N
 def _flux_release(connection: Connection, managed: Managed) -> Manager | None:
     return _flux(connection, managed, "HelmRelease", "helmreleases.helm.toolkit.fluxcd.io",
                  FLUX_RELEASE,
-                 "helm-controller",
+                 suspension.RELEASE,
                  "at the release's next upgrade (with drift detection, within minutes)")
 
 
 def _flux(connection: Connection, managed: Managed, kind: str, resource: str,
-          keys: tuple[str, str], manager: str, when: str) -> Manager | None:
-    if keys[0] not in managed.labels and manager not in managed.managers:
+          keys: tuple[str, str], tool: suspension.Tool, when: str) -> Manager | None:
+    if not suspension.applies(tool, managed.labels, managed.managers):
         return None
     name, namespace = _valid_names(managed.labels, keys)
     command = (f"{shell.kubectl(connection, namespace or 'NAMESPACE')} patch {resource} "
                f"{name or 'NAME'} {_SUSPEND_PATCH}")
     return Manager(f"Flux{_in_parentheses(kind, f'{namespace}/{name}' if name else '')}", when,
-                   "suspend it", command)
+                   "suspend it", command, tool=tool)
 
 
 def _helm(connection: Connection, managed: Managed) -> Manager | None:

@@ -2,14 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The next decision of an update: the plan of the flow, a soak, or a step for the HPA. No I/O."""
+"""The next decision of an update: the plan of the flow, a soak, or a step for others. No I/O.
+
+The others are the HorizontalPodAutoscaler and Flux.
+"""
 
 from __future__ import annotations
 
 from ..model.observed import Observed
 from ..model.request import Request
 from ..model.steps import Decision, Done, Wait
-from . import autoscaler, soak
+from . import autoscaler, soak, suspension
 from .flow import Flow
 
 
@@ -34,7 +37,7 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
 
 
 def compose(flow: Flow, request: Request, observed: Observed) -> Decision:
-    """Return the plan of the flow, or a soak or a step for the autoscaler that comes first.
+    """Return the plan of the flow, or a soak or a step for autoscaler or Flux that comes first.
 
     Raises RolloutError as Flow.plan() does.
     """
@@ -44,5 +47,8 @@ def compose(flow: Flow, request: Request, observed: Observed) -> Decision:
     def plan_with_soak() -> Decision:
         return soak.decide(flow, request, observed, plan) if flow.makes_pods else plan()
 
-    return (autoscaler.decide(request, observed, plan_with_soak) if flow.is_scalable
-            else plan_with_soak())
+    def plan_with_autoscaler() -> Decision:
+        return (autoscaler.decide(request, observed, plan_with_soak) if flow.is_scalable
+                else plan_with_soak())
+
+    return suspension.decide(request, observed, plan_with_autoscaler)

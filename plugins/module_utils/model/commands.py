@@ -87,6 +87,7 @@ OPTIONS: dict[str, Option] = {
     "nodes": Option(_FORWARD, _CANARY),
     "image_drift": Option(_FORWARD, "a rollback does not compare the images of the new pods"),
     "autoscaler": Option(_ANY, "the user's choice applies in both directions"),
+    "suspend_gitops": Option(_REPLACING, "the user's choice applies in both directions"),
     "lock_timeout": Option(_ANY, "another task may hold the Lease during a rollback, too"),
     "concurrency": Option(_ANY, _FLEET, is_for_fleets_only=True),
     "max_failures": Option(_ANY, _FLEET, is_for_fleets_only=True),

@@ -19,6 +19,10 @@ def refuse_impossible(request: Request) -> None:
     _refuse_unsupported_limits(request)
     if request.keeps_old and (request.is_unresolved or not request.undoes):
         _refuse_to_keep_old_pods(request)
+    if request.suspends_gitops and request.next_name:
+        raise RolloutError("suspend_gitops cannot be used with next_name, because the update "
+                           "deletes the controller, and Flux creates it again from its manifest: "
+                           "leave it out, and change the manifest first")
     if not request.waits:
         _refuse_options_that_wait(request)
     if request.nodes and not request.kind.has_pods_by_node:
@@ -88,6 +92,8 @@ def _refuse_options_that_wait(request: Request) -> None:
             not request.kind.is_server_driven,
         "pause_at, because the task itself pauses the update": request.pause_at is not None,
         "soak, because the task itself watches the pods": bool(request.soak),
+        "suspend_gitops, because the task itself ends the suspension":
+            request.suspends_gitops,
         "on_failure=rollback, because only a task that waits observes a failure":
             request.rolls_back,
         f"state={request.state} and kind={request.kind}, because the task deletes the pods that "

@@ -43,6 +43,8 @@ PAUSED = "baton.kubernetes/paused"
 SOAK = "baton.kubernetes/soak"
 #: On a HorizontalPodAutoscaler that is frozen during the update: its previous fields, as JSON.
 FROZEN = "baton.kubernetes/frozen"
+#: On primary and successor: the annotations for Flux that the update has set, with commas.
+SUSPENDED_GITOPS = "baton.kubernetes/suspended-gitops"
 #: On the primary, and later also on the successor: the data to finish the handover, as JSON.
 TAKEOVER = "baton.kubernetes/takeover"
 #: On the growing controller during the update, and on the remaining controller afterwards: the
@@ -305,6 +307,11 @@ def revision(annotations: Annotations) -> int:
     return values.count(annotations.get(REVISION)) or 0
 
 
+def suspended_gitops(annotations: Annotations) -> frozenset[str]:
+    """Return the annotations by which an update has excluded the object from Flux."""
+    return frozenset(annotations.get(SUSPENDED_GITOPS, "")[:values.MAX_TEXT_LENGTH].split(","))
+
+
 def is_frozen(annotations: Annotations) -> bool:
     """Return whether the autoscaler has the annotation of a freeze, valid or invalid."""
     return FROZEN in annotations
@@ -350,13 +357,6 @@ def invalid_keys(annotations: Annotations) -> list[str]:
 def holder(annotations: t.Mapping[str, t.Any]) -> str:
     """Return the processes of the holders of a Lease, or ""."""
     return fields.text(annotations, HOLDER)
-
-
-def with_annotation(template: Json, key: str, value: str) -> Json:
-    """Return the pod template with an annotation."""
-    metadata = template.get("metadata") or {}
-    annotations = {**(metadata.get("annotations") or {}), key: value}
-    return {**template, "metadata": {**metadata, "annotations": annotations}}
 
 
 def checksums(template: Json) -> dict[str, str]:

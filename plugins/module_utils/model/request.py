@@ -13,7 +13,7 @@ from . import commands, identity, object_meta, shell
 from .config_objects import Reference
 from .fields import Json
 from .kinds import Kind, Module, State
-from .template import is_image, with_image, without_label
+from .template import is_image, with_annotation, with_image, without_label
 from .thresholds import Size
 
 #: The value of to_revision for the template before the last update.
@@ -86,6 +86,8 @@ class Request:
     image_drift: str = "warn"
     #: What to do with a HorizontalPodAutoscaler: "freeze", "refuse" or "ignore".
     autoscaler: str = "freeze"
+    #: Whether Flux ignores the controller during the update (flows/suspension.py).
+    suspends_gitops: bool = False
     #: Whether the result contains the numbers of pods over time (result key sizes).
     return_sizes: bool = False
     #: Whether the task acquires the Lease of the controller.
@@ -167,7 +169,7 @@ class Request:
         if self.state.restarts:
             # With a timestamp, a task that runs again would not recognize the update in progress.
             digest = identity.digest(without_label(template, self.label_key))
-            return object_meta.with_annotation(template, object_meta.RESTART, digest)
+            return with_annotation(template, object_meta.RESTART, digest)
         desired = template
         for container, image in self.images.items():
             desired = with_image(desired, container, image, self.name)
@@ -178,7 +180,7 @@ class Request:
         if not self.checksums:
             return template
         checksums = identity.canonical(dict(self.checksums))
-        return object_meta.with_annotation(template, object_meta.CHECKSUMS, checksums)
+        return with_annotation(template, object_meta.CHECKSUMS, checksums)
 
     def content(self, template: Json, selector: Json) -> Json:
         """Return the value whose hash is part of the successor's name and deployment label."""

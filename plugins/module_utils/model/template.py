@@ -28,6 +28,13 @@ def without_label(template: Json, key: str) -> Json:
     return {**template, "metadata": metadata}
 
 
+def with_annotation(template: Json, key: str, value: str) -> Json:
+    """Return the pod template with an annotation."""
+    metadata = template.get("metadata") or {}
+    annotations = {**(metadata.get("annotations") or {}), key: value}
+    return {**template, "metadata": {**metadata, "annotations": annotations}}
+
+
 def with_label(template: Json, key: str, value: str) -> Json:
     """Return the pod template with the deployment label."""
     metadata = template.get("metadata") or {}

@@ -123,7 +123,8 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
     if "revisions" in values:
         memory.revisions = values.pop("revisions")
     related = RelatedObjects(**values) if "services" in values else None
-    if observed.named_controller and not observed.in_progress:
+    # A rollback of the update in progress restores the template of the manifest.
+    if observed.named_controller and not (observed.in_progress and request.undoes):
         memory.warnings += gitops.warnings(flow, request, observed.named_controller)
     if related and observed.primary:
         template = observed.desired or observed.primary.template

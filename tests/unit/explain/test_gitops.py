@@ -22,6 +22,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
     Module,
     State,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
+    SUSPENDED_GITOPS,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
@@ -126,6 +129,43 @@ def test_kustomization_is_suspended_if_the_update_deletes_the_controller(changes
 def test_no_warning_of_a_controller_that_its_kustomization_excludes(value, is_warned):
     assert bool(warnings_of(SHOP, KUSTOMIZATION_LABELS,
                             {gitops.FLUX_RECONCILE: value})) == is_warned
+
+
+SUSPENDING = dataclasses.replace(SHOP, suspends_gitops=True)
+
+
+@pytest.mark.parametrize("request_, labels, annotations, is_suspended", [
+    (SHOP, KUSTOMIZATION_LABELS, {}, False),
+    (SUSPENDING, KUSTOMIZATION_LABELS, {}, True),
+    (SUSPENDING, KUSTOMIZATION_LABELS, {gitops.FLUX_RECONCILE: "enabled"}, False),
+    (SHOP, KUSTOMIZATION_LABELS, {gitops.FLUX_RECONCILE: "disabled",
+                                  SUSPENDED_GITOPS: gitops.FLUX_RECONCILE}, True),
+], ids=["no option", "option", "annotation of the user", "resumed"])
+def test_warning_says_that_the_manifest_must_change_before_a_suspension_ends(
+        request_, labels, annotations, is_suspended):
+    (sentence,) = warnings_of(request_, labels, annotations)
+
+    assert ("suspend_gitops excludes foo from it until the update ends; at its next "
+            "reconciliation after that, it resets foo" in sentence) == is_suspended
+    assert sentence.endswith("Make the same change in git before the update ends") == is_suspended
+    assert (f"or set suspend_gitops=true, or exclude foo from it before the update: kubectl -n "
+            f"shop annotate replicationcontroller foo {EXCLUDED}" in sentence) != is_suspended
+
+
+def test_option_suspends_only_the_drift_detection_of_a_helm_release():
+    (before,), (sentence,) = (warnings_of(request, HELM_RELEASE_LABELS)
+                              for request in (SHOP, SUSPENDING))
+
+    assert "(with drift detection, within minutes)" in before
+    assert "at the release's next upgrade, or by drift detection after the update," in sentence
+    assert sentence.endswith(SUSPENDED)
+
+
+def test_option_does_not_suspend_argo_cd():
+    (sentence,) = warnings_of(SUSPENDING, annotations=ARGO_ANNOTATION)
+
+    assert ("stop automatic syncs (suspend_gitops suspends only Flux) before the update: "
+            "argocd app set web" in sentence)
 
 
 def test_two_tools_give_two_warnings():

@@ -29,6 +29,7 @@ def test_keys_are_stable():
         "PAUSED": "baton.kubernetes/paused",
         "SOAK": "baton.kubernetes/soak",
         "FROZEN": "baton.kubernetes/frozen",
+        "SUSPENDED_GITOPS": "baton.kubernetes/suspended-gitops",
         "TAKEOVER": "baton.kubernetes/takeover",
         "LAST_ROLLOUT": "baton.kubernetes/last-rollout",
         "RESTART": "baton.kubernetes/restart",
@@ -104,17 +105,6 @@ def test_stored_revision_round_trip():
 def test_revision_without_template_is_ignored(data):
     assert object_meta.stored_revision({**controller_revision(object_meta.Revision(1, template())),
                                         "data": data}) is None
-
-
-@pytest.mark.parametrize("metadata", [None, {}, {"annotations": None}])
-def test_an_annotation_is_added_to_those_of_a_template(metadata):
-    without_annotations = {**template(), "metadata": metadata}
-    with_annotations = {**template(), "metadata": {"annotations": {"a": "b"}, "labels": {"c": "d"}}}
-
-    assert object_meta.with_annotation(without_annotations, "key", "x")["metadata"] == {
-        "annotations": {"key": "x"}}
-    assert object_meta.with_annotation(with_annotations, "key", "x")["metadata"] == {
-        "annotations": {"a": "b", "key": "x"}, "labels": {"c": "d"}}
 
 
 def test_unreadable_record_is_empty():

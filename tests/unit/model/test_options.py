@@ -87,6 +87,15 @@ INVALID_OPTIONS = {
         (V2 | {"kind": "DaemonSet", "wait": False, "on_failure": "rollback"},
          "wait=false cannot be used with on_failure=rollback, because only a task that waits "
          "observes a failure: leave it out"),
+    "no wait for a suspension":
+        (V2 | {"kind": "DaemonSet", "wait": False, "suspend_gitops": True},
+         "wait=false cannot be used with suspend_gitops, because the task itself ends the "
+         "suspension: leave it out"),
+    "suspension of a deleted controller":
+        (V2 | {"next_name": "bar", "suspend_gitops": True},
+         "suspend_gitops cannot be used with next_name, because the update deletes the controller, "
+         "and Flux creates it again from its manifest: leave it out, and change the manifest "
+         "first"),
     "no wait for stuck pods":
         ({"kind": "StatefulSet", "wait": False, "state": "rolled_back"},
          "wait=false cannot be used with state=rolled_back and kind=StatefulSet, because the task "

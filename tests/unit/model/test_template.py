@@ -21,6 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.template im
     replace_ambiguous_lists,
     repository,
     same_template,
+    with_annotation,
     with_image,
     with_label,
     without_label,
@@ -217,3 +218,14 @@ def test_image_never_replaces_another_repository(
         return
     (name,) = [name for name, image in images_of(template).items() if changed[name] != image]
     assert repository(images_of(template)[name]) == "a"
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"annotations": None}])
+def test_an_annotation_is_added_to_those_of_a_template(metadata):
+    without_annotations = {**template(), "metadata": metadata}
+    with_annotations = {**template(), "metadata": {"annotations": {"a": "b"}, "labels": {"c": "d"}}}
+
+    assert with_annotation(without_annotations, "key", "x")["metadata"] == {
+        "annotations": {"key": "x"}}
+    assert with_annotation(with_annotations, "key", "x")["metadata"] == {
+        "annotations": {"a": "b", "key": "x"}, "labels": {"c": "d"}}

@@ -1,0 +1,144 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Exclude the controller from Flux during an update (suspend_gitops), and include it again. No I/O.
+
+Flux ignores an object with one of the annotations in TOOLS. The first write of an update to the
+primary also sets the annotation, and its last write removes it, so that no request is added and a
+killed task leaves neither too few nor too many annotations. object_meta.SUSPENDED_GITOPS stores
+which annotations an update has set: an annotation of the user stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..model.object_meta import SUSPENDED_GITOPS, suspended_gitops
+from ..model.observed import Controller, Observed
+from ..model.request import Request
+from ..model.steps import (
+    Action,
+    Decision,
+    Done,
+    Patch,
+    Step,
+    annotate,
+    annotation,
+    patch,
+    put,
+    test,
+)
+
+#: The value of each annotation in TOOLS.
+DISABLED = "disabled"
+
+
+class Tool(t.NamedTuple):
+    """A controller of Flux, with its metadata on an object that it applies."""
+
+    #: The annotation with which the tool ignores an object of the cluster.
+    annotation: str
+    #: The label with the name of the Kustomization or the HelmRelease.
+    label: str
+    #: The field manager.
+    manager: str
+
+
+#: kustomize-controller neither applies nor deletes the object.
+KUSTOMIZATION = Tool("kustomize.toolkit.fluxcd.io/reconcile", "kustomize.toolkit.fluxcd.io/name",
+                     "kustomize-controller")
+#: helm-controller does not correct the drift of the object; an upgrade still applies it.
+RELEASE = Tool("helm.toolkit.fluxcd.io/driftDetection", "helm.toolkit.fluxcd.io/name",
+               "helm-controller")
+TOOLS = (KUSTOMIZATION, RELEASE)
+
+
+def applies(tool: Tool, labels: t.Mapping[str, t.Any], managers: t.Collection[str]) -> bool:
+    """Return whether the tool applies an object with these labels and field managers."""
+    return tool.label in labels or tool.manager in managers
+
+
+def is_suspended(tool: Tool, controller: Controller) -> bool:
+    """Return whether an update has excluded the controller from the tool."""
+    return tool.annotation in suspended_gitops(controller.annotations)
+
+
+def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
+    """Return the planned decision, with the annotations for Flux in its write.
+
+    Without a planned write to the primary, return a step that changes only these annotations: it
+    sets them if the update has begun without suspend_gitops, and removes them if another client has
+    restored them after the update. Raises RolloutError as plan() does.
+    """
+    decision, primary = plan(), observed.primary
+    if request.migrates:
+        return decision
+    if isinstance(decision, Step) and (controller := _target(decision, observed)):
+        operations = (_removal(controller) if decision.is_end
+                      else _suspension(request, controller) if controller is primary else ())
+        return _with_operations(decision, operations)
+    if primary is None:
+        return decision
+    if isinstance(decision, Done):
+        operations = () if observed.in_progress else _removal(primary)
+        return _own_step(primary, operations, "managed by Flux again", is_end=True) or decision
+    operations = _suspension(request, primary) if observed.in_progress else ()
+    return _own_step(primary, operations, "excluded from Flux") or decision
+
+
+def _target(step: Step, observed: Observed) -> Controller | None:
+    """Return the controller that the step patches, or None."""
+    if not isinstance(step.write, Patch):
+        return None
+    return next((controller for controller in (observed.primary, observed.successor)
+                 if controller and (controller.name, controller.kind)
+                 == (step.write.name, step.write.kind)), None)
+
+
+def _suspension(request: Request, primary: Controller) -> tuple[t.Any, ...]:
+    """Return the operations that exclude the primary from the tools which apply it.
+
+    An annotation that exists belongs to the user. An annotation that another client has removed
+    during the update is not set again.
+    """
+    if not request.suspends_gitops or SUSPENDED_GITOPS in primary.annotations:
+        return ()
+    keys = [tool.annotation for tool in TOOLS
+            if applies(tool, primary.labels, primary.managers)
+            and tool.annotation not in primary.annotations]
+    if not keys:
+        return ()
+    return (*(test(annotation(key), None) for key in keys),
+            *(put(annotation(key), DISABLED) for key in keys),
+            put(annotation(SUSPENDED_GITOPS), ",".join(keys)))
+
+
+def _removal(controller: Controller) -> tuple[t.Any, ...]:
+    """Return the operations that remove the annotations which an update has set."""
+    stored = controller.annotations.get(SUSPENDED_GITOPS)
+    if stored is None:
+        return ()
+    keys = [tool.annotation for tool in TOOLS if is_suspended(tool, controller)
+            and controller.annotations.get(tool.annotation) == DISABLED]
+    return (test(annotation(SUSPENDED_GITOPS), stored),
+            *(test(annotation(key), DISABLED) for key in keys),
+            *({"op": "remove", "path": annotation(key)} for key in (SUSPENDED_GITOPS, *keys)))
+
+
+def _with_operations(step: Step, operations: tuple[t.Any, ...]) -> Step:
+    """Return the step with more operations in its patch."""
+    if not (operations and isinstance(step.write, Patch)):
+        return step
+    write = dataclasses.replace(step.write, operations=(*step.write.operations, *operations))
+    return dataclasses.replace(step, write=write)
+
+
+def _own_step(primary: Controller, operations: tuple[t.Any, ...], after: str,
+              is_end: bool = False) -> Step | None:
+    """Return the step that changes the annotations for Flux alone; None without operations."""
+    if not operations:
+        return None
+    write = patch(primary, *annotate(primary, {}), *operations)
+    return Step(Action.ANNOTATE, primary.name, write, after=after, is_last=is_end, is_end=is_end)

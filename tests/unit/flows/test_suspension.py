@@ -1,0 +1,203 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Exclude the controller from Flux during an update, and include it again, for each kind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+import pytest
+from every_kind import KINDS, Cluster, update_request
+from killed import Killed
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.suspension import (
+    KUSTOMIZATION,
+    RELEASE,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
+    SUSPENDED_GITOPS,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
+
+KEY = KUSTOMIZATION.annotation
+LABELS = {KUSTOMIZATION.label: "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+EXCLUDED = {KEY: "disabled", SUSPENDED_GITOPS: KEY}
+
+
+class FluxCluster(Cluster):
+    """Cluster with foo from a Kustomization; checks the annotations of foo after each write."""
+
+    def __init__(self, kind, labels=LABELS, annotations=None):
+        self.is_checked = False
+        super().__init__(kind)
+        metadata = self.cluster.items["foo"]["metadata"]
+        metadata["labels"] = {**metadata.get("labels", {}), **labels}
+        if annotations:
+            metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
+        self.is_checked = labels is LABELS and not annotations
+
+    @property
+    def annotations(self):
+        return self.cluster.items["foo"]["metadata"].get("annotations") or {}
+
+    @property
+    def exclusion(self):
+        """The annotations of foo for Flux."""
+        return {key: value for key, value in self.annotations.items()
+                if key in (KEY, RELEASE.annotation, SUSPENDED_GITOPS)}
+
+    @property
+    def in_progress(self):
+        return (object_meta.is_updating(self.annotations)
+                or object_meta.rollout(self.annotations) is not None)
+
+    def write(self, write):
+        is_written = super().write(write)
+        if self.is_checked:
+            assert self.exclusion == (EXCLUDED if self.in_progress else {}), write
+        return is_written
+
+    def update(self, **params):
+        return self.run(update_request(str(self.kind), **params))
+
+    def roll_back(self, **params):
+        return self.run(parse_request({"name": "foo", "kind": str(self.kind),
+                                       "state": "rolled_back", **params}))
+
+
+def number_of_writes(kind, suspends, **params):
+    cluster = FluxCluster(kind)
+    cluster.is_checked = suspends
+    cluster.update(suspend_gitops=suspends, **params)
+    return len(cluster.attempts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_foo_is_excluded_from_the_first_to_the_last_write_without_another_request(kind):
+    assert number_of_writes(kind, True) == number_of_writes(kind, False)
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=[pytest.mark.full] if kind == "ReplicaSet" else []) for kind in KINDS])
+@pytest.mark.parametrize("next_task", [FluxCluster.update, FluxCluster.roll_back])
+def test_next_task_removes_the_annotations_after_a_kill_at_each_write(kind, next_task):
+    """The next task does not have the option, and after a kill before the first write none has."""
+    for number, after in itertools.product(range(1, 99), (False, True)):
+        cluster = FluxCluster(kind)
+        cluster.death = (number, after)
+        try:
+            cluster.update(suspend_gitops=True)
+        except Killed:
+            pass
+        else:
+            break
+        cluster.death = None
+        if not cluster.in_progress:
+            assert cluster.exclusion == {}
+            continue
+        cluster.settle()
+        with contextlib.suppress(RolloutError):  # a rollback after the handover has begun
+            next_task(cluster)
+        cluster.settle()
+        assert cluster.exclusion == {} and not cluster.in_progress
+    assert number > 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pause_and_kill_keep_the_annotations_and_the_end_removes_them(kind):
+    cluster = FluxCluster(kind)
+
+    cluster.update(suspend_gitops=True, pause_at="1")
+
+    assert cluster.exclusion == EXCLUDED
+    cluster.settle()
+    cluster.update(suspend_gitops=True, pause_at="2")
+    assert cluster.exclusion == EXCLUDED
+    cluster.settle()
+    result = cluster.update(suspend_gitops=True)
+    assert cluster.exclusion == {} and result["changed"]
+    assert not cluster.update(suspend_gitops=True)["changed"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_resuming_task_excludes_foo_if_the_first_task_did_not(kind):
+    cluster = FluxCluster(kind)
+    cluster.is_checked = False
+    cluster.update(pause_at="1")
+    cluster.settle()
+    assert cluster.exclusion == {}
+
+    cluster.update(suspend_gitops=True, pause_at="2")
+
+    assert cluster.exclusion == EXCLUDED
+    cluster.settle()
+    cluster.update()
+    assert cluster.exclusion == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("labels, annotations, options", [
+    (LABELS, {KEY: "disabled"}, {"suspend_gitops": True}),
+    (LABELS, {KEY: "enabled"}, {"suspend_gitops": True}),
+    ({"argocd.argoproj.io/instance": "web"}, None, {"suspend_gitops": True}),
+    ({}, None, {"suspend_gitops": True}),
+    ({**LABELS}, None, {}),
+], ids=["excluded by the user", "included by the user", "Argo CD", "no tool", "no option"])
+def test_annotations_of_the_user_stay_and_other_tools_get_none(kind, labels, annotations, options):
+    cluster = FluxCluster(kind, labels, annotations)
+
+    cluster.update(pause_at="1", **options)
+    at_pause = cluster.exclusion
+    cluster.settle()
+    cluster.update(**options)
+
+    assert at_pause == cluster.exclusion == (annotations or {})
+
+
+def test_drift_detection_of_a_helm_release_is_disabled():
+    cluster = FluxCluster("Deployment", {RELEASE.label: "web", **LABELS})
+
+    cluster.update(suspend_gitops=True, pause_at="1")
+
+    keys = f"{KEY},{RELEASE.annotation}"
+    assert cluster.exclusion == {
+        KEY: "disabled", RELEASE.annotation: "disabled", SUSPENDED_GITOPS: keys}
+    cluster.settle()
+    cluster.update()
+    assert cluster.exclusion == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("key, exclusion", [
+    (KEY, {SUSPENDED_GITOPS: KEY}), (SUSPENDED_GITOPS, {KEY: "disabled"})])
+def test_annotation_removed_by_another_client_is_not_set_again(kind, key, exclusion):
+    """Without the stored name, an annotation is the user's."""
+    cluster = FluxCluster(kind)
+    cluster.update(suspend_gitops=True, pause_at="1")
+    cluster.settle()
+    cluster.is_checked = False
+    del cluster.annotations[key]
+
+    cluster.update(suspend_gitops=True, pause_at="2")
+
+    assert cluster.exclusion == exclusion
+    cluster.settle()
+    cluster.update()
+    assert cluster.exclusion == ({KEY: "disabled"} if key == SUSPENDED_GITOPS else {})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("names, exclusion", [
+    (KEY, {}), ("", {KEY: "disabled"}), (f"x{KEY}", {KEY: "disabled"}), (f"a,{KEY},b", {})])
+def test_task_without_changes_removes_restored_annotations(kind, names, exclusion):
+    """As after `kubectl rollout undo`, which restores the annotations of a ReplicaSet."""
+    cluster = FluxCluster(kind, annotations={**EXCLUDED, SUSPENDED_GITOPS: names})
+
+    result = cluster.run(update_request(kind, image="myimage:v1"))
+
+    assert cluster.exclusion == exclusion and result["changed"] and len(cluster.attempts) == 1
+    assert not cluster.run(update_request(kind, image="myimage:v1"))["changed"]

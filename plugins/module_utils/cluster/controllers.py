@@ -34,6 +34,8 @@ class Controllers:
         self._http, self._kind, self._namespace = http, kind, namespace
         self._informer = Informer(http, self.path, {},
                                   lambda item: _Stored(item, parse(kind, item)))
+        #: The stored objects, and the controllers of these objects.
+        self._last_read: tuple[t.Mapping[str, _Stored], t.Mapping[str, Controller]] = {}, {}
 
     def fill(self) -> None:
         """List the controllers at the first call. Raises RolloutError."""
@@ -43,8 +45,16 @@ class Controllers:
     def stop(self) -> None:
         self._informer.stop()
 
-    def controllers(self) -> dict[str, Controller]:
-        return {name: stored.controller for name, stored in self._informer.store.objects().items()}
+    def controllers(self) -> t.Mapping[str, Controller]:
+        """Return the controllers, from a cache until one of them changes.
+
+        A turn of the loop reads all controllers of the namespace, of which there can be thousands.
+        """
+        stored, controllers = self._informer.store.objects(), self._last_read
+        if controllers[0] is not stored:
+            self._last_read = controllers = stored, {
+                name: entry.controller for name, entry in stored.items()}
+        return controllers[1]
 
     def items(self) -> dict[str, Json]:
         """Return the controllers as returned by the API server."""

@@ -50,6 +50,8 @@ class Store(t.Generic[Stored]):
         self._convert, self._is_bounded, self._has_history = convert, is_bounded, has_history
         self._lock = threading.Lock()
         self._objects: dict[str, Stored] = {}
+        #: A copy of the objects for readers; None after a change.
+        self._snapshot: t.Mapping[str, Stored] | None = None
         #: Versions of all objects, including the objects that `convert` filters out.
         self._versions: dict[str, _Version] = {}
         #: The last states of recently deleted objects, by uid. A late response or event must not
@@ -59,9 +61,12 @@ class Store(t.Generic[Stored]):
         #: resourceVersion of the last list; "" if only the first page was read.
         self._list_version = ""
 
-    def objects(self) -> dict[str, Stored]:
+    def objects(self) -> t.Mapping[str, Stored]:
+        """Return the objects. Without a change in between, two calls return the same mapping."""
         with self._lock:
-            return dict(self._objects)
+            if self._snapshot is None:
+                self._snapshot = dict(self._objects)
+            return self._snapshot
 
     def changes(self) -> list[Stored]:
         """Return the states of objects that the watch has reported since the last call, in order.
@@ -95,6 +100,7 @@ class Store(t.Generic[Stored]):
             if name in self._versions and self._versions[name].uid == uid:
                 del self._versions[name]
                 self._objects.pop(name, None)
+                self._snapshot = None
 
     def apply(self, item: Json) -> bool:
         """Store the object of an event; return whether the store changed.
@@ -141,7 +147,7 @@ class Store(t.Generic[Stored]):
         # Both dicts are ordered by the time of the last change, for _limit().
         self._versions.pop(name, None)
         self._objects.pop(name, None)
-        self._versions[name] = version
+        self._versions[name], self._snapshot = version, None
         stored = self._convert(item)
         if stored is not None:
             self._objects[name] = stored
@@ -153,6 +159,7 @@ class Store(t.Generic[Stored]):
     def _remove(self, name: str, is_deleted: bool) -> None:
         """Remove an object that was deleted without an event."""
         uid, stored = self._versions.pop(name).uid, self._objects.pop(name, None)
+        self._snapshot = None
         if is_deleted:
             self._record_deletion(uid, stored)
 

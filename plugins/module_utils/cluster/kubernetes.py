@@ -70,7 +70,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
 
     # Controllers
 
-    def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
+    def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         controllers = self._listed(kind)
         return controllers.controllers() if controllers else {}
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing as t
 
 from . import identity, object_meta
@@ -23,6 +24,8 @@ UPDATE_DEADLINE = 2**31 - 2
 NEVER_AVAILABLE = UPDATE_DEADLINE - 1
 
 
+# A turn of the loop reads some properties of every controller of the namespace. They are cached,
+# because a controller is parsed again only after a change.
 @dataclasses.dataclass(frozen=True)
 class Controller:
     """A workload resource that controls pods."""
@@ -137,7 +140,7 @@ class Controller:
         """
         return self.is_observed and self.replicas <= replicas and self.current <= replicas
 
-    @property
+    @functools.cached_property
     def partner(self) -> str | None:
         return object_meta.partner(self.annotations)
 
@@ -172,7 +175,7 @@ class Controller:
         """
         return self.is_updating and self.last_rollout.get("outcome") == "updating"
 
-    @property
+    @functools.cached_property
     def hashes(self) -> list[str]:
         """The values in the selector that have the form of a deployment label's value."""
         return [value for value in self.selector.values() if identity.is_label_value(value)]
@@ -200,7 +203,7 @@ class Controller:
                     and primary.partner == self.name and primary.partner_uid in (None, self.uid))
         return name if self.hashes and is_named else None
 
-    @property
+    @functools.cached_property
     def takeover(self) -> object_meta.Takeover | None:
         """The annotation of the handover in progress; None if missing or invalid."""
         return object_meta.takeover(self.annotations)
@@ -221,7 +224,7 @@ class Controller:
         return {"apiVersion": self.kind.api_version, "kind": str(self.kind), "name": self.name,
                 "uid": self.uid, "controller": True}
 
-    @property
+    @functools.cached_property
     def last_rollout(self) -> Json:
         return object_meta.last_rollout(self.annotations)
 

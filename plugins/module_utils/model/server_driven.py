@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing as t
 
 from . import object_meta
@@ -38,7 +39,7 @@ class ServerDriven(Controller):
                 "settings": {field: item["spec"].get(field) for field in cls.SETTINGS},
                 "updated": (item.get("status") or {}).get("updatedReplicas", 0)}
 
-    @property
+    @functools.cached_property
     def rollout(self) -> object_meta.Rollout | None:
         """The record of the update in progress; None if no update writes such a record."""
         record = object_meta.rollout(self.annotations)

@@ -125,6 +125,8 @@ class _State:
                            intervals.renew)
         self.image_drift = image_drift.ImageDrift(gateway, self.warn)
         self.start: Observed | None = None
+        #: The last status, with the request and the observation that it belongs to.
+        self._last_status: tuple[Request, Observed, RolloutStatus] | None = None
         self.is_watching = False
         self.tools = Tools(gateway, clock, self.recorder, self.lease.renew, stop, self.warn)
 
@@ -150,7 +152,11 @@ class _State:
         return observed
 
     def status(self, observed: Observed) -> RolloutStatus:
-        return self.flow.status(self.request, observed)
+        last = self._last_status
+        if last is None or last[0] is not self.request or last[1] is not observed:
+            self._last_status = last = (self.request, observed,
+                                        self.flow.status(self.request, observed))
+        return last[2]
 
     def turn_of(self, observed: Observed, decision: Decision | None) -> Turn | None:
         """Return the turn for the traffic splits; None if the primary names no route."""

@@ -36,6 +36,14 @@ def with_status(**status):
     return Controller.from_api({**rc(replicas=2), "status": status})
 
 
+def test_annotations_are_parsed_once():
+    primary = controller(annotations={object_meta.LAST_ROLLOUT: record("updated")})
+
+    assert primary.last_rollout["outcome"] == "updated"
+    assert primary.last_rollout is primary.last_rollout
+    assert dataclasses.replace(primary, annotations={}).last_rollout == {}
+
+
 def test_controller_with_minimal_fields():
     item = {"metadata": {"name": "foo"}, "spec": {"template": {"spec": {"containers": []}}}}
 

@@ -104,6 +104,22 @@ def test_check_mode_plans_the_same_steps_without_waiting():
     assert actions(planned) == actions(real.run(request))
 
 
+def test_status_is_determined_once_for_an_observation(monkeypatch):
+    """The report, the deadlines and the comparison of images read the status in each turn."""
+    flow, statuses, observations = choose(UPDATE), [], []
+    observe, status = flow.observe, flow.status
+    monkeypatch.setattr(flow, "observe", lambda *arguments: (
+        observations.append(observe(*arguments)) or observations[-1]))
+    monkeypatch.setattr(flow, "status", lambda request, observed: (
+        statuses.append((request, observed)) or status(request, observed)))
+    monkeypatch.setattr("clusters.choose", lambda _request: flow)
+
+    Cluster(rc(replicas=7)).run()
+
+    keys = [(id(request), id(observed)) for request, observed in statuses]
+    assert len(observations) > 10 and len(keys) == len(set(keys))
+
+
 # Failures
 
 

@@ -125,11 +125,14 @@ def _kubectl_controllers(controllers: t.Mapping[str, Controller],
     If the primary exists, it must have annotations of kubectl as well.
     """
     primary = controllers.get(name)
-    sources = {key: object_meta.kubectl_source(controller.annotations)
-               for key, controller in controllers.items()}
     if primary is None:
-        return tuple(controllers[key] for key in sorted(sources) if sources[key][0] == name)
+        return tuple(sorted(
+            (controller for controller in controllers.values()
+             if object_meta.kubectl_source(controller.annotations)[0] == name),
+            key=lambda controller: controller.name))
     names = {object_meta.kubectl_next(primary.annotations)}
     if object_meta.kubectl_original(primary.annotations) is not None:
-        names |= {key for key, source in sources.items() if source == (name, primary.uid)}
+        source = (name, primary.uid)
+        names |= {controller.name for controller in controllers.values()
+                  if object_meta.kubectl_source(controller.annotations) == source}
     return tuple(controllers[key] for key in sorted(names & (controllers.keys() - {name})))

@@ -4,13 +4,14 @@
 
 """Print the progress lines of a running module, on this machine or over a connection.
 
-The module writes the lines to a file. The folder may be writable for all users, and the list of
-processes shows the name of the file, so another user may create a file of that name. Only a regular
-file without further hard links is read, and only if its owner is this user or become_user.
+The module writes the lines to a file. The list of processes shows the name of the file, and all
+users may be able to write to its folder, so another user may create a file of that name. A file is
+therefore read only if it is a regular file without further hard links, and if its owner is this
+user or become_user.
 
 Background threads read the file and watch Ansible, because the calling thread waits for the module.
-Their exceptions must be caught, because Ansible would print a warning in the middle of the output.
-Lines are printed with Display, because a worker process has no terminal.
+They catch all exceptions: for an uncaught one, Ansible would print a warning in the middle of the
+output. Lines are printed with Display, because a worker process has no terminal.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ LAST_LINES_TIMEOUT = 10.0
 class LocalFile:
     """A progress file on this machine.
 
-    A read updates the mtime of the file, which shows the module that Ansible is still running.
+    Each read updates the mtime of the file. The module sees from the mtime that Ansible is running.
     """
 
     #: Seconds between two reads.
@@ -86,8 +87,8 @@ class RemoteFile:
 
     #: Seconds between two reads.
     pause = 0.3
-    #: Number of polls of a read, 0.2 s apart. The first reads end sooner, because the module may
-    #: end without a line.
+    #: Maximum number of checks for new lines by one command, 0.2 s apart. The first commands check
+    #: less often, because a module may end without a line.
     max_polls, max_first_polls, first_reads = 10, 2, 20
 
     def __init__(self, action: ActionBase, path: str, become_user: str = "") -> None:
@@ -115,7 +116,7 @@ class RemoteFile:
         user = (f" $(id -u {shlex.quote(self._become_user)} 2>/dev/null)" if self._become_user
                 else "")
         return (
-            # Another user cannot replace a file of this user, so a check before the read is enough.
+            # is_ours checks the owner before a read: no other user can replace a file of this user.
             f'f={file}; o=" $(id -u){user} "; is_ours() {{ [ -r "$f" ] || return 1; '
             'set -- $(ls -ldn "$f" 2>/dev/null); '
             'case $1:$2 in -*:1) case $o in *" $3 "*) return 0;; esac;; esac; return 1; }; '
@@ -183,12 +184,12 @@ class Printer:
 def ends_with_ansible() -> t.Iterator[None]:
     """Terminate this process group when Ansible has ended.
 
-    A worker has a session of its own. When AWX kills the process group of Ansible, or a terminal is
-    closed, the worker and its module would otherwise continue.
+    A worker process has its own session. Without this function, the worker and its module would
+    survive if AWX kills the process group of Ansible, or if a user closes the terminal.
     """
     parent = multiprocessing.parent_process()
     if isinstance(multiprocessing.current_process(), multiprocessing.context.ForkServerProcess):
-        # The parent is the fork server, and not Ansible. No release of Ansible uses one.
+        # The parent is a fork server and not Ansible; no release of Ansible uses fork servers.
         parent = None
     task_ended = threading.Event()
 
@@ -207,10 +208,10 @@ def ends_with_ansible() -> t.Iterator[None]:
 def _start_thread(target: t.Callable[[], None]) -> threading.Thread:
     """Start a thread with the context variables of Display, and with blocked signals.
 
-    The kernel delivers a signal to any thread that does not block it, but Python handles signals
-    only in the main thread, which would not wake up from its wait for the module. On a busy
-    machine, one Ctrl-C in five was lost. Commands that the thread starts inherit the blocked
-    signals, but end within two seconds.
+    The kernel may deliver a signal to any thread that does not block it, but Python handles signals
+    in the main thread only. A signal for this thread would not end the main thread's wait for the
+    module: on a busy machine, one Ctrl-C in five was lost. Commands that this thread starts inherit
+    the blocked signals, but end within two seconds.
     """
     thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), daemon=True)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
@@ -224,9 +225,10 @@ def _start_thread(target: t.Callable[[], None]) -> threading.Thread:
 def _print_to_stderr(line: str) -> None:
     """Print a line to the standard error of Ansible.
 
-    A pipe is written directly. With Display, the main process of Ansible would write the line. If
-    the reader of the pipe has ended (`2>&1 | head`), the error would end its thread that collects
-    results, and Ansible would hang. Raises OSError if the reader of the pipe has ended.
+    With Display, the main process of Ansible writes the line. If standard error is a pipe whose
+    reader has ended (`2>&1 | head`), the error would end the thread that collects results, and
+    Ansible would hang. A pipe is therefore written from here. Raises OSError if its reader has
+    ended.
     """
     stderr = f"/proc/{os.getppid()}/fd/2"
     if not os.path.exists(stderr) or not stat.S_ISFIFO(os.stat(stderr).st_mode):

@@ -14,7 +14,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import plain
 
 Json = dict[str, t.Any]
-#: Valid values, so that an error can only be about the option that replaces one of them.
+#: Valid values for all required options. Each option is validated together with these values, so
+#: that an error is about this option.
 VALID: Json = {"name": "any", "namespace": "any", "default_namespace": "any", "route": "any",
                "weight": "1%"}
 
@@ -22,7 +23,7 @@ VALID: Json = {"name": "any", "namespace": "any", "default_namespace": "any", "r
 def validate(traffic: Json, weights: t.Sequence[str]) -> t.Iterator[tuple[str, str]]:
     """Yield each invalid option of the module traffic_split, with its error.
 
-    weights has the shares of the stages.
+    traffic: the options. weights: the shares of the stages.
     """
     options = [*traffic.items(), *(("weight", weight) for weight in weights)]
     for option, value in options:

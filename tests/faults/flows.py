@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the tasks into which faults are injected: initial state, task, and opposite task.
+"""Define the tasks that are run with faults: the initial state, the task, and its opposite.
 
 To add a task, write a function that creates its initial state, and append a row to FLOWS.
 """
@@ -42,7 +42,7 @@ class Flow:
     task: Json
     #: The task that undoes `task`; {} for none.
     opposite: Json = field(default_factory=dict)
-    #: Creates the state from which `opposite` runs without faults, for a comparison of end states.
+    #: Creates a state from which `opposite` runs without faults. Its end state is the expected one.
     opposite_begin: Callable[[World], None] | None = None
 
     #: Normalizes an end state before a comparison.

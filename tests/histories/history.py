@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play random histories: tasks with random options, killed at random writes, among other clients.
+"""Play random histories: tasks with random options are killed at random writes; other clients act.
 
 The guarantees are those of docs/concepts/guarantees.md. The world (World) checks the guarantees
 that hold during a task, and this file those that hold after it. At the end of a history, a task
@@ -59,7 +59,7 @@ USER_SPECS: dict[str, tuple[Json, ...]] = {
         {"updateStrategy": {"type": "OnDelete"}, "revisionHistoryLimit": 0},
         {"updateStrategy": _rolling(maxSurge="50%", maxUnavailable=0), "revisionHistoryLimit": 0}),
 }
-#: Options that change the steps of an update, but not its result.
+#: Options that change the steps of an update, but not the result.
 WAYS = st.fixed_dictionaries({}, optional={
     "max_surge": st.sampled_from([1, 2, "50%"]), "max_unavailable": st.sampled_from([0, 1, "34%"]),
     "min_ready_seconds": st.sampled_from([0, 1]),

@@ -166,7 +166,7 @@ def test_controllers_with_a_shared_label_retain_their_pods(
 
 
 class HandoverWrites:
-    """Filter for the writes of the handover, the first of which changes the template of foo."""
+    """Filter for the writes of the handover. The first of them changes the template of foo."""
 
     def __init__(self):
         self.has_begun = False
@@ -206,7 +206,7 @@ def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
 
 @pytest.mark.sample(1)
 def test_handover_resumes_after_a_kill_at_each_pod(namespace, kind):
-    """Each client hands over one pod and is killed; the last client completes the update."""
+    """Each task hands over one pod and is killed; the last task completes the update."""
     kind.make()
     with namespace.observer() as observer:
         for count in range(1, REPLICAS + 1):

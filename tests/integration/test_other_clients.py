@@ -390,7 +390,7 @@ def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_repeated_scaling_of_the_successor_is_an_error(namespace):
-    """The other client acts like an autoscaler. The task fails after five repetitions of a step."""
+    """The other client acts like an autoscaler; the task fails after five repetitions of a step."""
     namespace.make_primary(REPLICAS)
 
     def say(line):

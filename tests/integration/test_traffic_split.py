@@ -3,8 +3,8 @@
 
 """Split the requests of a route on a real API server that serves Gateway API.
 
-No Gateway runs: the objects are what these tests assert. The endpoints are those of the cluster's
-own controllers.
+No Gateway runs, so these tests check the objects, not requests. The cluster's own controllers write
+the EndpointSlices.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
 KEYS = {"Deployment": "pod-template-hash", "StatefulSet": "controller-revision-hash",
         "DaemonSet": "controller-revision-hash"}
 TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
-#: An action of the real module that never ends without a kill.
+#: More writes than a task needs, so that a task is never killed at this one.
 MAX_WRITES = 12
 
 

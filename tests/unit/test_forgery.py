@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that a forged value makes no task do more than its author could do directly.
+"""Check that a user who forges a value gains nothing: no task does what the user may not do.
 
 First, every value read by the code has forged values (forged.py). Then tasks run on the simulated
 cluster, in every phase of each flow, with forged values on one controller.
@@ -195,7 +195,7 @@ REQUESTED_IMAGES = {"myimage:v0", "myimage:v1", "myimage:v2", BROKEN, ""}
 
 
 class Violation(AssertionError):
-    """Action of a task that no annotation may cause."""
+    """A task has done something that no annotation may cause."""
 
 
 def controller(name: str, replicas: int, kind: str, image: str = "myimage:v0") -> Json:
@@ -235,7 +235,7 @@ def autoscaler(name: str, target: str, kind: str) -> Json:
 
 
 class Namespace(IdleGateway):
-    """Initial cluster: the real cluster of check mode, to which no task writes."""
+    """The cluster before the tasks; in the terms of check mode, the real cluster."""
 
     def __init__(self, kind: str) -> None:
         self.kind = Kind(kind)
@@ -283,7 +283,7 @@ class Namespace(IdleGateway):
 
 @dataclasses.dataclass
 class World:
-    """Namespace for consecutive tasks in check mode: each continues where the last one ended."""
+    """A namespace for consecutive tasks in check mode: each starts where the last one ended."""
 
     flow: str
     user_names: set[str] = dataclasses.field(default_factory=lambda: {"foo"})

@@ -18,13 +18,13 @@ from ..model.fields import Json, display_text, mapping, number, objects, seconds
 from .outcome import Reading
 from .spec import ErrorLines, Per
 
-#: Maximum number of characters of a line that the pattern is applied to.
+#: Maximum number of characters of a line; the pattern is applied to the beginning of a longer one.
 MAX_LINE_LENGTH = 4096
 #: Minimum duration of a truncated log, in seconds: a burst of lines must not count as a high rate.
 MIN_SECONDS = 1.0
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d) ")
-#: ANSI escape sequences for colors. The last character of a sequence is a letter, so \b would not
-#: match between the sequence and the word that it colors.
+#: ANSI escape sequences for colors, which are removed. Their last character is a letter, so that a
+#: word boundary (\b) in a pattern would not match before a colored word.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 

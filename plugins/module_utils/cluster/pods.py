@@ -103,9 +103,10 @@ class Pods(Namespaced):
     # Pods and Events that explain a wait
 
     def are_starting(self, controller: Controller) -> bool:
-        """Read a table every TABLE_PERIOD seconds at most; return False if an informer is active.
+        """Return whether all pods of a controller are starting, from a table of its pods.
 
-        The informer of troubled_pods() provides more details.
+        The table is read at most every TABLE_PERIOD seconds. Returns False once troubled_pods() has
+        an informer for the pods, which shows more.
         """
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
@@ -116,7 +117,7 @@ class Pods(Namespaced):
         return self._starting_results[selector][1]
 
     def _are_starting(self, selector: str) -> bool:
-        """Read the pods as a table, a tenth as large as the objects."""
+        """Read the pods as a table, which is a tenth as large as the objects."""
         query, token = {"labelSelector": selector, "includeObject": "None"}, ""
         for _page in range(MAX_TABLE_PAGES):
             try:
@@ -133,8 +134,8 @@ class Pods(Namespaced):
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """Return the pods of a controller that are unready, restarted or terminating.
 
-        All pods of a StatefulSet are watched, since its steps depend on each pod; of other kinds,
-        only the first page.
+        The steps for a StatefulSet depend on each pod, so all its pods are watched. For other
+        kinds, the first page of the pods is enough.
         """
         selector, has_all_pages = label_selector(controller.selector), controller.keeps_pod_names
         informer = self._informer(
@@ -188,8 +189,8 @@ class Pods(Namespaced):
                   has_history: bool = False) -> Informer[Json]:
         """Return the informer of a key after an update; create the informer at the first call.
 
-        Its objects are only read and displayed, so their texts are made safe for display. If a list
-        is refused, the store keeps its objects. Raises RolloutError.
+        The texts of the objects are made safe for display, since the objects are never written. If
+        the API server refuses a list, the store keeps its objects. Raises RolloutError.
         """
         with self._informers_lock:
             informer = self._informers.get(key)

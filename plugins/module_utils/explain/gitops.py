@@ -4,9 +4,9 @@
 
 """Warn that Argo CD, Flux or Helm will restore the manifest of an object. Pure.
 
-Labels, annotations and managedFields of the object identify the tool that manages it. Any user who
-may change the object can forge them. They therefore only cause warnings, which contain no
-value that is not a valid name.
+Labels, annotations and managedFields of an object identify the tool that manages the object. Any
+user who may change the object can forge them, so they only cause warnings. A warning contains such
+a value only if it is a valid name.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from ..model.object_meta import suspended_gitops
 from ..model.observed import Controller
 from ..model.request import Request
 
-#: Annotation of Argo CD with "application:group/kind:namespace/name", and label with the
-#: application.
+#: Annotation of Argo CD, "application:group/kind:namespace/name", and its label, the application.
 ARGO_TRACKING = "argocd.argoproj.io/tracking-id"
 ARGO_LABEL = "argocd.argoproj.io/instance"
 #: Default label of Argo CD before 3.0. Most charts set this label, too, so it counts only if Argo
@@ -37,7 +36,7 @@ FLUX_RELEASE = (suspension.RELEASE.label, "helm.toolkit.fluxcd.io/namespace")
 MANAGED_BY = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
-#: Annotation of an object that its Kustomization does not apply while the value is "disabled".
+#: Annotation that excludes an object from its Kustomization while the value is "disabled".
 FLUX_RECONCILE = suspension.KUSTOMIZATION.annotation
 #: Arguments of kubectl patch that suspend a Kustomization or a HelmRelease.
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
@@ -53,8 +52,8 @@ class Managed(t.NamedTuple):
     annotations: t.Mapping[str, t.Any]
     #: The field managers in metadata.managedFields.
     managers: frozenset[str]
-    #: Namespace and resource for kubectl, such as "deployment"; without a resource, the update
-    #: deletes the object, so that an annotation of the object has no effect afterwards.
+    #: The namespace, and the resource for kubectl, such as "deployment". The resource is "" if the
+    #: update deletes the object, so that advice to annotate the object would be useless.
     namespace: str = ""
     resource: str = ""
 
@@ -86,8 +85,8 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
                                   for find in (_flux_kustomization, _flux_release, _helm))]
     if not is_deleted:
         managers = [manager and _with_option(request, primary, manager) for manager in managers]
-    # The successor inherits the label, so Argo CD manages the successor, too. As the successor is
-    # in no manifest, Argo CD prunes it.
+    # The successor inherits the label by which Argo CD recognizes its objects, and has no manifest.
+    # So Argo CD prunes the successor.
     is_pruned = flow.creates_successor and not _is_tracked(managed)
     pruning = ("With automatic pruning, Argo CD deletes the successor during the update. "
                if is_pruned else "")
@@ -118,7 +117,7 @@ def _with_option(request: Request, primary: Controller, manager: Manager) -> Man
 def continuous_managers(connection: Connection, managed: Managed) -> list[Manager]:
     """Return the tools that undo a change of the object at their next reconciliation.
 
-    Helm is no such tool: it applies what differs between two versions of a chart.
+    Helm is not among them: it applies only the differences between two versions of a chart.
     """
     managers = [_argo(managed), *(find(connection, managed)
                                   for find in (_flux_kustomization, _flux_release))]
@@ -131,7 +130,7 @@ def _same_change(manager: Manager) -> str:
 
 
 def _effect(flow: Flow, request: Request) -> str:
-    """Return the effect of applying the manifest again, or "" if that preserves the change."""
+    """Return what happens if the tool applies the manifest again, or "" if the change survives."""
     if request.state.migrates:
         return (f"creates the {request.kind} {request.name} again, in addition to the Deployment, "
                 "with as many pods")
@@ -180,7 +179,7 @@ def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | N
                     suspension.KUSTOMIZATION, "at its next reconciliation, within minutes,")
     if not (manager and managed.resource):
         return manager
-    # Suspending the Kustomization would stop the changes of all its other objects, too.
+    # Suspending the Kustomization would also stop the changes of its other objects.
     kubectl = shell.kubectl(connection, managed.namespace)
     return manager._replace(
         suspend=f"exclude {managed.name} from it",

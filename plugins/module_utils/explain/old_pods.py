@@ -9,10 +9,10 @@ ready. An old pod that never becomes ready therefore blocks the update, even wit
 template, until a user deletes the pod (kubernetes/kubernetes#67250). Other kinds replace old pods
 regardless of readiness.
 
-The DaemonSet controller deletes an old pod after a surge once its replacement has been ready for
-minReadySeconds. It schedules that sync when the pod becomes ready (updatePod in
-pkg/controller/daemon/daemon_controller.go), and loses it in a restart: the update then waits for
-the next change of the DaemonSet.
+During a surge, the DaemonSet controller deletes an old pod once its replacement has been ready for
+minReadySeconds. The controller schedules the sync for that time when the replacement becomes ready
+(updatePod in pkg/controller/daemon/daemon_controller.go). A restart of the controller manager loses
+the schedule, and the update waits until another change causes a sync.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ..model.thresholds import Size
 from . import diagnosis
 from .diagnosis import Cause
 
-#: Kinds of causes, by the template of the unready pod. OLD: the previous template. HELD: also the
-#: previous template, but because of a pause: a replacement pod would have that template, too.
-#: STUCK: neither the previous nor the new template.
+#: Kinds of causes, by the template of the unready pod. OLD: the previous template. HELD: the
+#: previous template, and a replacement would have it too, because the update is paused. STUCK: a
+#: template that is neither the previous nor the new one.
 OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
 KINDS = (OLD, STUCK, HELD)
 #: Causes that would block a rollback as well.

@@ -71,8 +71,8 @@ def is_active(pod: Json) -> bool:
 def healthy_since(pod: Json) -> float | None:
     """Return the time since which a pod is healthy, in seconds since 1970; None if unknown.
 
-    The status of the pod proves how long it has run without a restart or a lost readiness. Another
-    client may have written a longer time into the annotations of the controller.
+    The status of the pod proves how long it has run without a restart or a loss of readiness. The
+    annotations of the controller are no proof, since another client may have written them.
     """
     start_times = [text(mapping(status, "state", "running"), "startedAt")
                    for status in _container_statuses(pod) if mapping(status, "state", "running")]
@@ -83,7 +83,7 @@ def healthy_since(pod: Json) -> float | None:
 
 
 def last_warning_time(events: t.Iterable[Json], uids: t.Container[str]) -> float:
-    """Return the time of the last Event about these pods, in seconds since 1970, or 0."""
+    """Return the time of the last Event about the pods, in seconds since 1970; 0 without Events."""
     times = (text(event, "lastTimestamp") or text(event, "eventTime") for event in events
              if _involved_uid(event) in uids)
     return max(filter(None, map(seconds, times)), default=0.0)
@@ -133,8 +133,8 @@ def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
            allowed_deletions: int = 0, changed: t.Container[str] | None = None) -> list[Cause]:
     """Return the causes of all failures of the initial pods.
 
-    Deletions count as failures only if there are more than allowed_deletions. changed limits the
-    check to the uids of pods that have changed since the last check.
+    Deletions count as failures only if there are more than allowed_deletions.
+    changed: the uids of the pods that have changed since the last check; None checks all pods.
     """
     lost = lost_pods(initial_pods, pods)
     are_too_many = len(lost) > allowed_deletions
@@ -162,8 +162,8 @@ def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
                     ignored_reasons: t.Container[str] = ()) -> list[Cause]:
     """Return a cause if the new pods have more warnings than the old pods.
 
-    Both the average and the maximum per pod must be higher. initial_counts are the event_counts()
-    at the start of the soak.
+    Both the average and the maximum per pod must be higher.
+    initial_counts: event_counts() at the start of the soak.
     """
     counts: dict[str, int] = collections.defaultdict(int)
     last_events: dict[str, Json] = {}
@@ -207,7 +207,7 @@ def _node_causes(request: Request, pod: Json) -> list[Cause]:
 def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
     """Return the causes of a failure of an existing pod.
 
-    There are none for a pod that was not ready initially: the update waits for its start, and
+    A pod that was not ready initially has no causes here: the update still waits for its start, and
     reports the causes of a failed start.
     """
     if not before.is_ready:

@@ -25,11 +25,13 @@ Amounts = collections.Counter
 
 
 def needed(before: Json, desired_template: Json, desired: int, surge: int) -> Amounts:
-    """Return the maximum of the resources that an update adds to the usage of the current pods.
+    """Return the most that an update adds to the resources which the current pods use.
 
-    The surge runs in addition to the other pods, and each of the other pods is replaced by a pod
-    with the requests of the new template. A resource that the old template does not request may be
-    set by a LimitRange, so it counts as unchanged.
+    The most is used before the last `surge` old pods are deleted: all other old pods are replaced
+    already. For 4 pods, surge 1, 100m of CPU before and 200m now: 200m + 3 * (200m - 100m).
+
+    A resource that the old template does not request counts as unchanged, since a LimitRange may
+    have set it.
     """
     old, new = _usage(before), _usage(desired_template)
     growth = {resource: max(0, amount - (old[resource] or amount))
@@ -39,10 +41,7 @@ def needed(before: Json, desired_template: Json, desired: int, surge: int) -> Am
 
 
 def missing(quota: Json, needed: Amounts) -> Amounts:
-    """Return the needed resources that exceed a quota.
-
-    Like admission, compare with the status of the quota.
-    """
+    """Return those of the needed resources that exceed a quota, by the status of the quota."""
     hard, used = amounts(_map(quota, "status", "hard")), amounts(_map(quota, "status", "used"))
     return Amounts({resource: amount for resource, amount in needed.items()
                     if amount > 0 and resource in hard and resource in used
@@ -52,8 +51,8 @@ def missing(quota: Json, needed: Amounts) -> Amounts:
 def shortage(quota: Json, needed: Amounts) -> str:
     """Return the missing resources of a quota with its usage and limits, for messages, or "".
 
-    The scope NotTerminating matches each pod of a controller. Other scopes depend on more than the
-    template, and are not checked.
+    The scope NotTerminating matches each pod of a controller. A quota with another scope is not
+    checked, because the scope may depend on more than the template.
     """
     scopes = set(map(str, _list(_map(quota, "spec"), "scopes"))) - {"NotTerminating"}
     if scopes or _map(quota, "spec", "scopeSelector"):

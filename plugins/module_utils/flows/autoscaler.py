@@ -4,13 +4,13 @@
 
 """Freeze the HorizontalPodAutoscaler of the primary during an update, and restore it. No I/O.
 
-The autoscaler would scale up the primary while the update scales it down. The update therefore
-freezes the autoscaler, and stores its settings in an annotation. The step before the last step
-restores the settings, also in a task that resumes the update.
+While the update scales down the primary, the autoscaler would scale it up again. The update
+therefore freezes the autoscaler, and stores its settings in an annotation. The last step but one of
+the update restores the settings, also in a task that resumes the update.
 
-selectPolicy Disabled stops scaling by metrics, but minReplicas still applies (reconcileAutoscaler
-in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler has minReplicas 1, so that the
-primary can shrink to 1; the autoscaler ignores a controller with 0 replicas.
+selectPolicy: Disabled stops scaling by metrics, but minReplicas still applies (reconcileAutoscaler
+in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore has minReplicas: 1.
+The primary can then shrink to 1 replica, and an autoscaler ignores a controller with 0 replicas.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 _DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
 
 
-#: Actions that change sizes, or after which the controller manager changes sizes.
+#: Steps that change the size of a controller, or let the controller manager change a size.
 _SCALING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, or the step for the autoscaler that comes first.
+    """Return the planned decision, or the step that freezes or restores the autoscaler before it.
 
     The autoscaler is frozen before the first change of a size, and restored before the step that
-    removes the last annotation. Raises RolloutError for autoscaler=refuse.
+    ends the update. Raises RolloutError for autoscaler=refuse.
     """
     scaler = observed.autoscaler
     if scaler is None:
@@ -49,8 +49,8 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     try:
         decision = plan()
     except RolloutError:
-        # A task that was killed after the freeze and before the next step has no update to roll
-        # back, but has left the autoscaler frozen.
+        # A task that was killed right after the freeze has left the autoscaler frozen, and no
+        # update to roll back.
         if last_step and request.undoes and request.to_revision is None:
             return last_step
         raise
@@ -73,7 +73,8 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
 
 def _restore_before_end(request: Request, scaler: Json, step: Step,
                         restore_step: Step | None) -> Step:
-    """Return the step, or the step that restores the autoscaler before the update ends."""
+    """Return the step; if the step ends the update, first the step that restores the autoscaler.
+    """
     if not step.is_end:
         return step
     if restore_step:
@@ -88,7 +89,7 @@ def autoscaler_of(request: Request, autoscalers: t.Iterable[Json] | None) -> Jso
 
 
 def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> list[Json]:
-    """Return all autoscalers of the primary. If there are several, none scales the controller."""
+    """Return all autoscalers of the primary. Kubernetes obeys none of them if there are several."""
     targets = [(scaler, mapping(scaler, "spec", "scaleTargetRef")) for scaler in autoscalers or ()]
     return [scaler for scaler, target in targets
             if target.get("kind") == request.kind and target.get("name") == request.name
@@ -98,7 +99,7 @@ def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> li
 def is_frozen(scaler: Json) -> bool:
     """Return whether the autoscaler is disabled, and has the annotation with its settings.
 
-    Another client may have written the annotation alone.
+    The annotation is not enough, since another client may have written it.
     """
     behavior = mapping(scaler, "spec", "behavior")
     policies = [text(mapping(behavior, direction), "selectPolicy") for direction in _DISABLED]
@@ -152,9 +153,9 @@ def _cannot_restore(request: Request, scaler: Json) -> str:
 
 
 def _is_valid(scaler: Json, original: object_meta.Frozen) -> bool:
-    """Return whether the API server would accept these settings.
+    """Return whether the API server would accept the settings.
 
-    Otherwise the task would repeat the rejected write without end.
+    For rejected settings, the task would repeat the write without end.
     """
     minimum, behavior = original["minReplicas"], original["behavior"]
     if minimum is not None and minimum > number(scaler.get("spec"), "maxReplicas"):

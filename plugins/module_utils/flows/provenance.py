@@ -4,10 +4,10 @@
 
 """Decide whether a pod template is the result of a request. No I/O, except in is_confirmed().
 
-Admission may change the desired template when the API server stores it, for instance the registry
-of an image. A rerun must still recognize the stored template. The annotation last-rollout records
-the request, but any user with annotate permission can write the annotation. Therefore
-is_confirmed() checks the record by a dry run on the API server.
+Admission may change the desired template before the API server stores it, for instance the registry
+of an image. A rerun must recognize the stored template nevertheless. The annotation last-rollout
+records the request that led to a template. Since any user with annotate permission can write the
+annotation, is_confirmed() checks it by a dry run on the API server.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .flow import Cluster, Memory
 class Match(enum.Enum):
     """How a pod template matches the desired template of a request."""
 
-    #: Equal, but for the deployment label.
+    #: The templates are equal, except for the deployment label.
     EXACT = "exact"
-    #: The stored form of the desired template.
+    #: The template is what admission made of the desired template: a dry run confirms the record.
     ADMITTED = "admitted"
-    #: The stored form of the desired template according to annotations alone.
+    #: The same according to the record, which nothing confirms.
     RECORDED = "recorded"
     NO = "no"
 
     @property
     def is_result(self) -> bool:
-        """Whether a task may take the template for the result of the request."""
+        """Whether a task may treat the template as the result of the request."""
         return self in (Match.EXACT, Match.ADMITTED)
 
 
@@ -50,8 +50,9 @@ def match(request: Request, template: Json, desired: Json, *, is_recorded: bool 
     evidence: client_driven/evidence.py, and Rules.match() in server_driven/rules.py.
 
     is_recorded: annotations or labels name the request; another client may have written them.
-    is_confirmed: the record is true, by a dry run or because this task has written it. The comments
-    are the rows of a table.
+    is_confirmed: a dry run confirms the record, or this task has written it.
+
+    The comments are the rows of a table in docs/internals/forged-annotations.md.
     """
     # | equal to the desired template | recorded for this request | confirmed | match |
     # | yes | any | any | exact |
@@ -71,23 +72,24 @@ def has_begun(request: Request, controller: Controller) -> bool:
 
 
 def has_ended(request: Request, controller: Controller) -> bool:
-    """Return whether the record says that an update by the request led to the present template."""
+    """Return whether the record says that an update by the request has ended at this template."""
     is_update = request.state is State.UPDATED or request.revision is not None
     return (is_update and controller.last_rollout.get("outcome") == "updated"
             and records_result(request, controller))
 
 
 def records_result(request: Request, controller: Controller) -> bool:
-    """Return whether the record names the request and the present template as its result.
+    """Return whether the record says that the request led to the present template.
 
-    The outcome in the record does not matter.
+    The outcome in the record may be any.
     """
     entry = record_entry(request.fingerprint, controller, request.label_key)
     return controller.last_rollout.get("request") == entry
 
 
 def record_entry(fingerprint: str, controller: Controller, key: str) -> str:
-    """Return what a record stores for a request that led to the present template."""
+    """Return the field `request` of a record: the request, and the present template as its result.
+    """
     return f"{fingerprint}/{digest(controller.template, key)}"
 
 
@@ -105,10 +107,11 @@ def without_priority(template: Json) -> Json:
 
 def is_confirmed(request: Request, base: Controller, desired: Json, cluster: Cluster,
                  memory: Memory, *trials: t.Callable[[Json], Patch | Create]) -> bool:
-    """Return whether the API server stores the desired template as the present template.
+    """Return whether the API server turns the desired template into the present template.
 
-    Each trial builds the request for a dry run of a template. The result is True if one of the dry
-    runs returns the present template; it is cached for the two templates. Raises RolloutError.
+    trials: functions that build a write with a template, for a dry run. One dry run that returns
+    the present template is enough. The result is cached for the pair of templates. Raises
+    RolloutError.
     """
     key = base.uid + identity.digest([base.template, desired])
     if memory.confirmed is None or memory.confirmed[0] != key:
@@ -122,8 +125,8 @@ def _leads_to(request: Request, present: Json, desired: Json, cluster: Cluster,
               trial: t.Callable[[Json], Patch | Create]) -> bool:
     """Return whether admission turns the desired template into the present template.
 
-    Admission may change a field at every write, for instance a time. Such a field is ignored: the
-    dry run of the present template changes it too.
+    Admission may change a field at every write, for instance a time. A field that the dry run of
+    the present template changes, too, is therefore ignored.
     """
 
     def differences_when_stored(template: Json) -> set[tuple[t.Any, ...]]:

@@ -4,11 +4,10 @@
 
 """Simulated ReplicationControllers and ReplicaSets, for check mode.
 
-ControllerRevisions are read from the real cluster on first use. settle()  acts for the
-controller manager, the garbage collector and the nodes, until the cluster is stable.
-tests/unit/cluster_models.py extends the simulation for tests: single steps, and a controller
-manager that lags behind the API server. Objects are never changed in place, so that copies are
-cheap.
+ControllerRevisions are read from the real cluster on first use. settle() acts for the controller
+manager, the garbage collector and the nodes, until the cluster is stable. Objects are never changed
+in place, so that copies are cheap. tests/unit/cluster_models.py extends the simulation for tests:
+single steps, and a controller manager that lags behind the API server.
 """
 
 from __future__ import annotations

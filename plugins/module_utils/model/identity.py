@@ -36,9 +36,10 @@ def digest(value: t.Any) -> str:
 def label_value(content: t.Any, primary_value: str | None) -> str:
     """Return the value of the deployment label for the pods of the successor.
 
-    The value is a hash of the content, so that a task that runs again creates the same name; the
-    content therefore has no uid, resourceVersion, status, time or size. primary_value is the value
-    on the primary's pods; the returned value differs from it.
+    The value is a hash of the content (Request.content). A task that runs again computes the same
+    value, since the content has no uid, resourceVersion, status, time or size.
+
+    primary_value: the value on the pods of the primary, from which the returned value differs.
     """
     value = digest(content)
     return f"{value}-{digest(primary_value)[:5]}" if value == primary_value else value
@@ -62,14 +63,13 @@ def migration_name(name: str) -> str:
 def lease_name(kind: str, name: str) -> str:
     """Return the name of the Lease for a controller.
 
-    The dot after baton-kubernetes keeps it distinct from the Lease names used by earlier
-    versions.
+    The dot after baton-kubernetes distinguishes the name from the names of earlier versions.
     """
     return _shortened(f"baton-kubernetes.{kind.lower()}.{name}", kind + name)
 
 
 def lease_name_without_kind(name: str) -> str:
-    """Return the Lease name used by earlier versions, which lacks the kind."""
+    """Return the name of the Lease in earlier versions, without the kind of the controller."""
     return _shortened(f"baton-kubernetes-{name}", name)
 
 

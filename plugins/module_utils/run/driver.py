@@ -4,7 +4,7 @@
 
 """The reconcile loop of an update: observe, plan, apply one step, wait, until the plan is Done.
 
-Every decision depends on state in the cluster alone, so a task that was killed and runs again
+Every decision depends on the state of the cluster alone, so a task that runs again after a kill
 resumes with the next turn of the loop. The state in memory serves the report and the deadlines.
 """
 
@@ -60,13 +60,14 @@ def run(
 ) -> Json:
     """Update the controllers to the requested state, and return the task's result.
 
-    Holds the Lease of the controller from the first write to the end, unless the request disables
-    the lock. print_line prints a progress line. stop returns why the task has to stop, or ""; the
-    driver calls stop before each step, and several times a second during a wait. Raises
+    The task holds the Lease of the controller from the first write to the end, unless the request
+    disables the lock. print_line: prints a progress line. stop: returns why the task has to stop,
+    or ""; it is called before each step, and several times a second during a wait. Raises
     RolloutError with the steps so far.
     """
     runner = _Run(flow, request, gateway, clock, print_line, stop, intervals, splits)
-    # Tests raise a BaseException in place of a kill, after which the client must send no request.
+    # Tests simulate a kill by a BaseException, after which the client must send no request. So only
+    # the handlers of Exception send requests.
     try:
         result = runner.run()
     except RolloutError:
@@ -159,18 +160,18 @@ class _State:
         return last[2]
 
     def turn_of(self, observed: Observed, decision: Decision | None) -> Turn | None:
-        """Return the turn for the traffic splits; None if the primary names no route."""
+        """Return the turn for the traffic splits; None if the controller has no traffic split."""
         return Turn.of(self.request, observed.primary, lambda: self.status(observed), decision)
 
     def final_result(self, observed: Observed, message: str = "") -> Json:
-        """Return the result of a task without an error, with the shares of the requests."""
+        """Return the result of a successful task; the message has the shares of the requests."""
         result, turn = self.result(observed, message), self.turn_of(observed, None)
         return {**result, "msg": result["msg"] + (self.splits.describe(turn) if turn else "")}
 
     def result(self, observed: Observed, message: str = "") -> Json:
-        """Return the task's result, with a summary of the status unless there is a message."""
+        """Return the task's result. Without a message, its message summarizes the status."""
         end = self.status(observed)
-        # The first observation precedes the read of the PodDisruptionBudgets.
+        # The first observation lacks the PodDisruptionBudgets, which are read later.
         start = self.status(dataclasses.replace(self.start or observed, budgets=observed.budgets))
         if self.memory.has_begun:
             self.recorder.sample(end, self.is_watching, is_end=True)
@@ -253,10 +254,10 @@ class _Run(_State):
             raise self.with_progress(error) from error.__cause__
 
     def decide(self, observed: Observed, is_read_only: bool) -> Decision | None:
-        """Return the next decision, or None if the Lease has to be acquired before the decision.
+        """Return the next decision; None if the task must acquire the Lease first.
 
-        While another task holds the Lease, its unfinished update must not be reported as an error
-        of this task.
+        An error about an update in progress may be wrong while another task works on that update.
+        The error counts only after that task has released the Lease.
         """
         try:
             return self.soaking.decide(self.flow, self.request, observed)
@@ -270,7 +271,7 @@ class _Run(_State):
     def turn(self, observed: Observed, decision: Decision | None, due: Turn | None) -> Json | None:
         """Begin the run, wait, watch, or apply a step; return the result after the last step.
 
-        due is the turn of the traffic splits if a route has to be changed first.
+        due: the turn to pass to the traffic splits if a route has to be changed first, else None.
         """
         was_idle, self.is_idle = self.is_idle, (
             isinstance(decision, Wait) and decision.is_idle and due is None)

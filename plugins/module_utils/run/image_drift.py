@@ -5,8 +5,9 @@
 """Compare the images of the new pods, which run different versions if a tag has moved.
 
 A list of all pods can be large, so the new pods are listed at most three times: when two are
-available, when half of all are, and before a pause or the last steps of the update. The pods of a
-canary still exist when the update resumes, so a tag that has moved since the canary shows as well.
+available, when half of all are, and before a pause or the last steps of the update. When the update
+resumes after a canary, the pods of the canary still exist, so the comparison also shows a tag that
+has moved since.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
 """The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
-An interrupted soak resumes: the time between the annotation of the soak and the start of this task
-counts, from the last incident on. Restarts, readiness changes, pod creations and Events have
-timestamps in the cluster that show when the last incident was.
+A soak that was interrupted resumes. The time before this task counts, from the last incident on, or
+from the time in the annotation of the soak if there was none. Restarts, changes of readiness, pod
+creations and Events have timestamps in the cluster, which show when the last incident was.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Soaking:
         """Create the soak of a task, which adds its warnings to the task's result."""
         self._gateway, self._clock = gateway, clock
         self._print_line, self._warnings = print_line, warnings
-        #: Reasons of Events about old pods. An Event about a new pod with such a reason is no
-        #: incident.
+        #: The reasons of Events about old pods. An Event about a new pod is no incident if its
+        #: reason is among them.
         self._old_reasons: frozenset[str] = frozenset()
         self._reset()
 
@@ -65,8 +65,8 @@ class Soaking:
     def begin(self, request: Request, status: RolloutStatus) -> None:
         """Read the Events about old pods, before the first write.
 
-        After the update, the old pods no longer exist, and their Events could not be attributed.
-        Raises RolloutError without permission to list pods.
+        After the update, the old pods no longer exist, so nothing would show which Events are about
+        old pods. Raises RolloutError without permission to list pods.
         """
         if self._gateway.objects("pods") is None:
             raise pods_not_listed_error(request)
@@ -74,7 +74,7 @@ class Soaking:
             self._old_reasons = pod_health.reasons(events, _old_pods(self._gateway, status))
 
     def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
-        """Return the next decision of the flow, or of the soak if the flow has to wait for it.
+        """Return the next decision: that of the flow, or of a soak that must pass first.
 
         Raises RolloutFailed for an incident.
         """
@@ -118,7 +118,8 @@ class Soaking:
     def _warn_of_deletion(self, request: Request, observed: Observed) -> None:
         """End the soak with a warning if another client has deleted the primary.
 
-        The flow may then end the update, and its result would not show that the soak did not pass.
+        The flow may then end the update. Without the warning, the result would hide that the soak
+        has not passed.
         """
         primary = observed.primary
         if request.state.undoes or (primary and primary.uid == self._uid):
@@ -168,7 +169,7 @@ class Soaking:
         return dataclasses.replace(current, passed=view.size, seconds=view.request.soak).text
 
     def _simulate(self, start_step: Step | None) -> Step | None:
-        """Return the step that begins the soak at the first call; after it, the soak has passed."""
+        """Return the step that begins the soak; None at the next call: the soak has passed."""
         if self._has_passed:
             return None
         self._has_passed = start_step is not None
@@ -186,7 +187,7 @@ class Soaking:
             self._report(view)
             return Watch(decision.is_paused)
         if not self._has_passed:
-            # Pods without a watch are listed only from time to time, so list them a last time.
+            # Without a watch, the last list of the pods may be old, so list them again.
             self._gateway.relist_pods()
             self._check(view)
             if self._is_too_short(view.request):
@@ -212,7 +213,7 @@ class Soaking:
         self._reported_at = self._clock.monotonic()
 
     def _add_pods(self, events: list[Json]) -> None:
-        """Watch the new pods since the last call, which restart the soak."""
+        """Watch the pods that are new since the last call; such pods restart the soak."""
         if self._incidents.add_pods(events):
             self._watch_time.restart()
 
@@ -236,14 +237,14 @@ class Soaking:
 
 
 class _WatchTime:
-    """The seconds since the start of the soak, or since the last new pod."""
+    """The time that counts for the soak: since its start, or since the last new pod."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._start = 0.0
         #: The seconds of the soak before the start of this task.
         self.earlier = 0.0
-        #: The maximum of seconds so far, and the time at which it was reached.
+        #: The maximum of `seconds` so far, and the time of that maximum.
         self.longest, self._longest_at = 0.0, clock.monotonic()
 
     @property
@@ -281,8 +282,8 @@ def _stored_soak(view: View, now: float) -> Soak | None:
 def _is_stored_as_passed(view: View, stored: Soak, pods: WatchedPods, now: float) -> bool:
     """Return whether the annotation records a passed soak for this pause.
 
-    Another client may have written the annotation. It is rejected if a new pod is younger than the
-    soak.
+    Another client may have written the annotation, so it does not count if a new pod is younger
+    than the soak.
     """
     if stored.passed is None or stored.passed != view.status.paused:
         return False
@@ -292,7 +293,7 @@ def _is_stored_as_passed(view: View, stored: Soak, pods: WatchedPods, now: float
 
 
 def _healthy_since(stored: Soak, events: list[Json], pods: WatchedPods, now: float) -> float:
-    """Return the time of the last incident of a new pod; now if a pod's status has no times."""
+    """Return the time of the last incident of a new pod; `now` if a pod's status has no times."""
     since = [pod_health.healthy_since(pod) for pod in pods.active_new.values()]
     times = [time for time in since if time is not None]
     if not times or len(times) < len(since):
@@ -303,7 +304,7 @@ def _healthy_since(stored: Soak, events: list[Json], pods: WatchedPods, now: flo
 def _old_pods(gateway: Gateway, status: RolloutStatus) -> set[str]:
     """Return the uids of the pods that the update replaces.
 
-    The pods of a controller without labels that distinguish old and new pods are left out.
+    Pods that may be old or new are left out: no label distinguishes the pods of their controller.
     """
     in_progress = status.phase != "complete"
     return {pod.uid for holder in status.holders if holder.is_known

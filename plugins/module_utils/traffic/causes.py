@@ -34,7 +34,7 @@ class Cause(t.NamedTuple):
 
 
 class View(t.NamedTuple):
-    """The observation of a task, and the objects that explain it."""
+    """The observation of a split, and the status of the objects that may explain a failure."""
 
     request: TrafficRequest
     observed: Observed
@@ -45,7 +45,7 @@ class View(t.NamedTuple):
         return self.observed.route
 
 
-#: The values of the sentence and of the command; a row has a cause for each.
+#: The values of the placeholders of a row. Each item of the list makes one cause.
 Values: t.TypeAlias = "t.Iterable[dict[str, str]]"
 
 
@@ -115,7 +115,7 @@ def _empty_services(view: View) -> Values:
 
 
 def _unready_pods(view: View) -> Values:
-    # The kind only decides that no advice is to remove old pods first.
+    # A StatefulSet stands for any kind here: it prevents the advice to remove old pods first.
     request = Request(view.request.name, kind=Kind.STATEFUL_SET, namespace=view.request.namespace,
                       connection=dict(view.request.connection))
     for name, pods in view.status.pods.items():
@@ -151,7 +151,7 @@ def _problems(status: Json) -> list[str]:
 
 
 def _gateway(view: View, full_name: str) -> dict[str, str]:
-    """Return the name of a Gateway for a sentence, and its values for a command."""
+    """Return the placeholders for a Gateway; its names only if they are safe in a command."""
     namespace, _slash, name = full_name.partition("/")
     names = [part if is_name(part) else placeholder
              for part, placeholder in ((namespace, "NAMESPACE"), (name, "NAME"))]

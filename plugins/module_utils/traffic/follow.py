@@ -4,9 +4,9 @@
 
 """Decide how a traffic split follows the update of its controller. Pure.
 
-An update to the end removes all pods of the Service of the old pods, and a rollback all pods of the
-Service of the new pods. The route therefore changes first: before an update to the end, the route
-names its own Service again, unless all requests go to the new pods already; before a rollback, the
+An update to the end deletes all old pods, and a rollback all new pods, so that a Service of the
+split would have no pods. The route therefore changes first. Before an update to the end, it names
+the original Service again, unless all requests go to the new pods already. Before a rollback, the
 new pods get no requests, so that a defective version answers none while its pods are replaced.
 
 Any user with annotate permission can name any route in the annotation of the controller. A split
@@ -75,20 +75,20 @@ def begins_to_pause(request: Request, status: RolloutStatus, decision: Decision 
 def keeps_old_pods(request: Request, status: RolloutStatus) -> bool:
     """Return whether the task ends at a pause with old pods.
 
-    A pause at fewer new pods than exist keeps the existing new pods.
+    If pause_at is less than the number of new pods, the update pauses with all existing new pods.
     """
     if request.pause_at is None or status.goal is None:
         return False
     if request.keeps_old:
         return True
-    # Before an update, and until the controller manager has observed its begin, no pod is new.
+    # Before an update, and until the controller manager has observed its start, no pod is new.
     is_counted = status.phase != "complete" and status.is_observed
     new_pods = status.new.replicas if status.new and is_counted else 0
     return max(request.pause_at.resolve(status.goal, round_up=True), new_pods) < status.goal
 
 
 def forget_unreadable(controller: Controller) -> Step:
-    """Return the step that removes an annotation that names no valid route."""
+    """Return the step that removes the annotation of a controller if it names no valid route."""
     # | restored | the annotation names no valid route | remove the annotation |
     return Step(Action.RESTORE, controller.name, patch_routes(controller, ()),
                 before="an unreadable list of routes")
@@ -97,7 +97,7 @@ def forget_unreadable(controller: Controller) -> Step:
 def plan(goal: Goal, name: str, observed: Observed) -> Decision:
     """Return the next step towards the goal, a wait or the end. Raises RolloutError.
 
-    name is the name of the controller.
+    name: that of the controller.
     """
     controller = observed.controller
     # | any | the split is not of this controller | remove the route from the annotation |
@@ -120,10 +120,10 @@ def is_switched(observed: Observed) -> bool:
 
 
 def is_of_controller(observed: Observed) -> bool:
-    """Return whether a Service of a split, or of its record, selects pods of the controller.
+    """Return whether the split of the route is one of this controller.
 
-    The selector of a Service of a split has one label that the template lacks, or has with another
-    value: the label of the version.
+    A Service of the split, or the Service in its record, must select pods of the controller. The
+    selector of a Service of a split has one label more than the template: that of the version.
     """
     if observed.controller is None:
         return True
@@ -136,7 +136,7 @@ def is_of_controller(observed: Observed) -> bool:
 
 
 def _old_only(name: str, observed: Observed) -> Decision:
-    """Return the next step of the goal that the new pods get no requests."""
+    """Return the next step towards the goal OLD_ONLY: the new pods get no requests."""
     route = observed.route
     # | no requests for the new pods | no requests go to a split | done |
     done = Done(f"no requests of {route.name} go to the new pods of {name}")
@@ -174,10 +174,10 @@ def _known_pair(observed: Observed) -> rules.Pair | None:
 
 
 def share_of(observed: Observed) -> str:
-    """Return the share of the requests for the new pods, such as "1%", or "" if it is uncertain.
+    """Return the share of the requests for the new pods, such as "1%"; "" without a single share.
 
-    A split names the Service of the new pods last. Before the new pods have a Service, a rule of
-    the split names the Service and that of the old pods.
+    In a rule of a split, the Service of the new pods is the last backend. Before the first new pod,
+    the only backends are the original Service, with weight 0, and the Service of the old pods.
     """
     route, services = observed.route, observed.own
     shares = set()

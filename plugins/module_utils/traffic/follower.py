@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Let the traffic splits of a controller follow its update: the interface run/splits.py.
+"""Change the traffic splits of a controller during its update. Implements run/splits.py.
 
-The annotation of the controller names the routes. A run without the annotation sends no request.
+An annotation of the controller names the routes. Without the annotation, no request is sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .reader import ClusterReader, NoReader
 from .record import GATEWAY_API, RouteName, routes_of
 from .request import TrafficRequest, command_options
 
-#: Rules for the Services of a split and the pods, to change a route during an update.
+#: The permissions to change a route during an update, besides those for the route itself.
 _RULES: tuple[Rule, ...] = (("", "services", ("list", "delete")),
                             ("discovery.k8s.io", "endpointslices", ("list",)),
                             ("", "pods", ("list",)))
@@ -40,14 +40,14 @@ MAX_CHANGES = 5
 
 
 class Follower:
-    """The traffic splits of one controller during one run."""
+    """The traffic splits of a controller during an update."""
 
     def __init__(self, flow: Flow, real: KubernetesGateway, is_real: bool = True) -> None:
         """Initialize without a request; is_real is False in check mode."""
         self._flow, self._real, self._is_real = flow, real, is_real
         #: The simulated objects of check mode.
         self._simulated: dict[RouteName, SimulatedObjects] = {}
-        #: Goals that need no further change, each with the text of the annotation.
+        #: The goals that were reached or have failed, each with the text of the annotation then.
         self._closed: set[tuple[Goal, str]] = set()
         self._changes = 0
 
@@ -72,7 +72,7 @@ class Follower:
 
     def is_due(self, turn: Turn) -> bool:
         goal, routes = self._goal(turn), routes_of(turn.primary.annotations)
-        # The goal restored also removes an annotation that names no valid route.
+        # With the goal RESTORED, follow() also removes an annotation without a valid route.
         is_needed = goal is Goal.RESTORED or (goal is not Goal.ANY and bool(routes))
         return is_needed and (goal, _text(turn)) not in self._closed
 
@@ -181,7 +181,7 @@ class _SimulatedObjects(t.NamedTuple):
 
 
 def _split_request(request: Request, route: RouteName) -> TrafficRequest:
-    """Return the request for the restoration of a route."""
+    """Return the request of a task that restores the route."""
     options = command_options({
         "name": request.name, "kind": str(request.kind), "namespace": request.namespace,
         "default_namespace": request.default_namespace, "route": route.name,

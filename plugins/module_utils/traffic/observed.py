@@ -5,7 +5,7 @@
 """The observation of a traffic split: the route, its Services, and the versions of the pods. Pure.
 
 The name of a Service of a split contains a hash of the route's uid, of the selector and of the
-ports. A user with annotate permission can change neither, so the name proves that the Service
+ports. A user with annotate permission can change none of them, so the name proves that the Service
 belongs to a split of this route.
 """
 
@@ -64,7 +64,7 @@ class Service:
 
     @property
     def base(self) -> str:
-        """The name of the Service whose requests are split, by the annotation alone, or ""."""
+        """The name of the Service whose requests are split, as the annotation says, or ""."""
         name = text(self.annotations, SPLIT_OF)
         return name if is_name(name) else ""
 
@@ -74,11 +74,12 @@ class Service:
 
 @dataclasses.dataclass(frozen=True)
 class Parent:
-    """The status of a route at a Gateway: conditions, and the generation that they describe."""
+    """The report of one Gateway in the status of a route (status.parents)."""
 
     name: str
     #: The Gateway as "namespace/name".
     gateway: str
+    #: Whether the Gateway has observed the last change of the route.
     is_current: bool
     #: The messages of the conditions that are not true.
     problems: tuple[str, ...]
@@ -157,7 +158,7 @@ class Route:
 
     @property
     def targets(self) -> list[str]:
-        """The names of the Services that the rules name, also as targets of mirrored requests."""
+        """The names of the Services to which the rules send or mirror requests."""
         return [*self.services, *rules.mirrored_services(self.rules, self.namespace)]
 
     @property
@@ -166,9 +167,10 @@ class Route:
         return all(parent.is_current for parent in self.parents)
 
     def base_of(self, service: Service, names: t.Iterable[str]) -> str:
-        """Return which of the Services a Service of a split of this route splits, or "".
+        """Return whose requests a Service splits: one of the names, or "" for none.
 
-        Only the name of a Service of a split proves that; its annotation may be forged or missing.
+        The name of the Service must have the hash of a split of this route. Its annotation is no
+        proof, since it may be forged or missing.
         """
         if self.uid not in service.owner_uids:
             return ""
@@ -182,8 +184,9 @@ class Versions:
     """The label that distinguishes the old pods of an update from the new pods."""
 
     key: str
+    #: The value of the label on the old pods.
     old: str
-    #: "" without new pods.
+    #: The value of the label on the new pods; "" without new pods.
     new: str
     #: The old pods without the label.
     unlabeled: tuple[Pod, ...] = ()
@@ -202,10 +205,10 @@ class Observed:
     ready: frozenset[str]
     #: The versions of the update in progress; None for a restoration.
     versions: Versions | None = None
-    #: Whether the Gateways, and requests in progress, have had time since the last change of
-    #: weights.
+    #: Whether enough time has passed since the last change of weights: the Gateways know the
+    #: weights, and the requests before have ended.
     is_drained: bool = False
-    #: Whether the API server stores the requested share of mirrored requests.
+    #: Whether the API server stores the share of a mirror, a field of newer Gateway APIs.
     stores_mirror: bool = True
     #: The controller of the pods; None if it does not exist.
     controller: Controller | None = None
@@ -222,7 +225,7 @@ class Observed:
 
     @property
     def bases(self) -> dict[str, str]:
-        """The Service whose requests are split, by the name of a Service of a split."""
+        """The Services of splits of the route: for the name of each, the Service that it splits."""
         record = self.route.record
         names = (*self.route.services, *self.services, *([record.service] if record else ()))
         bases = {name: self.route.base_of(service, (service.base, *names))
@@ -236,9 +239,9 @@ class Observed:
 
     @property
     def split_names(self) -> frozenset[str]:
-        """The names of the Services of splits, and of such a Service that was deleted.
+        """The names of the Services of splits of the route, including deleted ones.
 
-        Without the Service, only the form of the name and the record of the route are evidence.
+        For a deleted Service, the evidence is the form of its name, and the record of the route.
         """
         record = self.route.record
         deleted = {name for name in self.route.targets
@@ -249,12 +252,12 @@ class Observed:
 
     @property
     def named(self) -> list[str]:
-        """The names of Services of a split in the rules of the route."""
+        """The names of the Services of splits that the rules of the route name."""
         return [name for name in self.route.targets if name in self.split_names]
 
     @property
     def unready(self) -> list[str]:
-        """The names of the Services without a ready endpoint for which a task waits."""
+        """The names of the Services whose first ready endpoint a task waits for."""
         waited_for = (self.base,) if self.versions is None else self.own
         return [name for name in waited_for if name in self.services and name not in self.ready]
 
@@ -272,13 +275,13 @@ def _gateway_name(reference: Json, namespace: str) -> str:
 
 
 def split_name(route: Route, base: str, selector: Json, ports: t.Sequence[Json]) -> str:
-    """Return the name of the Service of a split, which proves its content."""
+    """Return the name of a Service of a split, with a hash of its content."""
     suffix = digest([base, route.uid, selector, list(ports)])
     return f"{_prefix(base)}-{suffix}"
 
 
 def is_split_name(name: str, base: str) -> bool:
-    """Return whether a split of a Service gives names of this form."""
+    """Return whether a name has the form of split_name() for the Service `base`."""
     prefix, hyphen, suffix = name.rpartition("-")
     return (bool(hyphen) and prefix == _prefix(base) and len(suffix) == HASH_LENGTH
             and set(suffix) <= set("0123456789abcdef"))
@@ -289,7 +292,7 @@ def _prefix(base: str) -> str:
 
 
 def manifest(route: Route, service: Service, key: str, value: str) -> Json:
-    """Return the Service of a split that selects the pods of a version."""
+    """Return the manifest of the Service of a split that selects the pods with a label value."""
     selector = {**service.selector, key: value}
     spec = {field: service.spec[field] for field in _COPIED if field in service.spec}
     if service.spec.get("clusterIP") == "None":
@@ -311,10 +314,10 @@ def pair_of(route: Route, service: Service, versions: Versions) -> tuple[Create,
 
 def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, where: str,
                   needs_new: bool = True) -> Versions:
-    """Return the versions of the pods; each pod comes with whether it is new.
+    """Return the versions of the pods.
 
-    fallback is the value of the label for old pods without the label, or "". Raises RolloutError
-    if the label does not distinguish the versions.
+    pods: each pod, with whether it is new. fallback: the value of the label for old pods without
+    the label, or "". Raises RolloutError if the label does not distinguish old and new pods.
     """
     sides: dict[bool, list[Pod]] = {False: [], True: []}
     for pod, is_new in pods:

@@ -4,17 +4,20 @@
 
 """Decide the next step of a traffic split from the observation alone. Pure.
 
-A rerun after a kill is the same as the next turn of the loop. Two Services select the old and the
-new pods; the rules of the route name both, with weights, and the Service with weight 0. A share of
-0% needs the Service of the old pods alone, so that a task can split before an update. Backends
-enter and leave the rules with weight 0, and the Gateways get time before and after (rules.py). A
-Service of a split is never changed: it is created before the route names it, and deleted after the
-route has stopped to name it.
+A split creates two Services: one selects the old pods, the other the new pods. The rules of the
+route name both with weights, and the original Service with weight 0. For a share of 0%, the Service
+of the old pods is enough, so that a task can split before an update.
 
-Two tasks at once cannot delete a Service that the route names. The record is written before the
-Services are created, and marked as restoring before they are deleted; a split changes the rules
-only if the record is unchanged, and a split that finds a record marked as restoring first completes
-the restoration. The id of the record distinguishes two splits with the same Services.
+Backends enter and leave the rules with weight 0, and the Gateways get time before and after a
+change of weights (rules.py). A Service of a split is never changed: it is created before the route
+names it, and deleted after the route has stopped naming it. A task that runs again after a kill
+resumes, since each decision depends on the observation alone.
+
+Two tasks that run at the same time cannot delete a Service that the route names. A split writes the
+record before it creates the Services, and a restoration marks the record as restoring before it
+deletes them. A split changes the rules only if the record is unchanged, and first completes a
+restoration that the record shows. The id in the record distinguishes two splits with the same
+Services.
 
 docs/how-to/traffic-split.md has the rows; a test compares them.
 """

@@ -5,7 +5,7 @@
 """The annotations of a traffic split, with their parser. Pure.
 
 Any user with annotate permission can write any value. A record therefore only restores weights and
-removes rules; which Services belong to a split is decided by their names (observed.py).
+removes rules. It does not decide which Services belong to a split: their names do (observed.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..model.object_meta import TRAFFIC_ROUTES
 GATEWAY_API = "gateway.networking.k8s.io"
 #: On the route: the record of the split, as JSON.
 TRAFFIC_SPLIT = "baton.kubernetes/traffic-split"
-#: On a Service of a split: the name of the Service that the route names without a split.
+#: On a Service of a split: the name of the Service whose requests are split.
 SPLIT_OF = "baton.kubernetes/split-of"
 #: The kinds of routes whose backends have weights.
 ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
@@ -48,7 +48,7 @@ class Record:
     is_restoring: bool = False
     #: The weight of the Service in each rule that names the Service, in order.
     weights: tuple[int, ...] = ()
-    #: The matches for which a rule of its own sends all requests to the new pods.
+    #: The matches of requests that all go to the new pods, by an additional rule.
     match: tuple[Json, ...] = ()
 
     @property

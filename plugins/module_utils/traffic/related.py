@@ -4,7 +4,8 @@
 
 """The objects outside a traffic split that name its Service or show its effect. Pure.
 
-Nothing is required: what the user may not read, or the cluster does not serve, is left out.
+All of them are optional: kinds that the user may not read, or that the cluster does not serve, are
+left out.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ ISTIO = "networking.istio.io"
 
 
 class Role(enum.Enum):
-    """The effect on the requests of an object that names a Service."""
+    """The effect of an object on the requests for the Service that it names."""
 
-    #: It sends requests to the Service.
+    #: The object sends requests to the Service.
     ROUTE = "route"
-    #: It changes the requests to the Service: TLS, retries, load balancing.
+    #: The object changes the requests to the Service: TLS, retries, load balancing.
     POLICY = "policy"
-    #: A mesh reads it instead of the route.
+    #: A mesh obeys the object instead of the route.
     MESH = "mesh"
 
 
@@ -39,7 +40,7 @@ class Resource(t.NamedTuple):
     resource: str
     kind: str
     role: Role
-    #: Returns the names or the host names of the Services that an object of a namespace names.
+    #: Return the Services that an object of a namespace names, by name or host name.
     find: t.Callable[[Json, str], t.Iterable[str]]
 
     def names(self, item: Json, service: str, namespace: str) -> bool:
@@ -109,7 +110,7 @@ class Related(t.NamedTuple):
 class Status(t.NamedTuple):
     """The objects that show why requests do not arrive."""
 
-    #: The Gateways by "namespace/name"; None for one that does not exist.
+    #: The Gateways by "namespace/name"; None for a Gateway that does not exist.
     gateways: t.Mapping[str, Json | None] = {}
-    #: The pods by the name of their Service, for each Service without a ready endpoint.
+    #: For the name of each Service without a ready endpoint, the pods that it selects.
     pods: t.Mapping[str, tuple[Json, ...]] = {}

@@ -4,12 +4,17 @@
 
 """Change the rules of a route: split the requests for a Service, and restore the rules. Pure.
 
-A split keeps the Service as a backend, with weight 0. Envoy receives backends and weights
-separately, in any order, and answers requests for a backend that it does not know with status 503.
-So each change of a route either adds or removes backends with weight 0, or changes weights.
+A split of the Service `shop` replaces the backend `shop` of each rule by backends for the Services
+of the old and of the new pods, with weights. The backend `shop` stays, with weight 0. Example:
 
-restored(split(rules)) returns the rules unchanged. Every other field of a rule and of a backend
-stays as it is, so that a restoration keeps the changes of other clients.
+    shop 1  ->  shop 0, shop-1 99, shop-2 1
+
+Envoy receives backends and weights separately, in any order, and answers requests for a backend
+that it does not know yet with status 503. A change of a route therefore either adds and removes
+backends with weight 0, or changes weights.
+
+restored(split(rules)) equals rules. No other field of a rule or a backend changes, so that a
+restoration keeps the changes of other clients.
 """
 
 from __future__ import annotations
@@ -24,14 +29,14 @@ from .record import CONDITIONS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
 MAX_FILTERS = 16
 #: The type of the filter that sends copies of requests to another backend.
 MIRROR = "RequestMirror"
-#: The fields of a backend that the backend of a mirror has, too.
+#: The fields of a backend that the backend of a mirror copies.
 _REFERENCE = ("group", "kind", "namespace", "port")
 
 Rules: t.TypeAlias = "t.Sequence[Json]"
 
 
 class Share(t.NamedTuple):
-    """The weights of the new pods, and of all pods."""
+    """A share of the requests: the weight of the new pods, and the weight of all pods."""
 
     new: int
     total: int
@@ -53,7 +58,8 @@ class Pair(t.NamedTuple):
 
 
 def service_of(backend: Json, namespace: str) -> str:
-    """Return the name of the Service in the namespace that the backend names, or ""."""
+    """Return the Service that a backend names; "" if its target is not a Service of the namespace.
+    """
     is_service = (text(backend, "group") in ("", "core")
                   and text(backend, "kind") in ("", "Service")
                   and text(backend, "namespace") in ("", namespace))
@@ -61,21 +67,21 @@ def service_of(backend: Json, namespace: str) -> str:
 
 
 def services_of(rules: Rules, namespace: str) -> list[str]:
-    """Return the names of the Services in the namespace that the rules name, each once."""
+    """Return the Services of the namespace that are backends of the rules, each once."""
     names = (service_of(backend, namespace)
              for rule in rules for backend in objects(rule, "backendRefs"))
     return [name for name in dict.fromkeys(names) if name]
 
 
 def mirrored_services(rules: Rules, namespace: str) -> list[str]:
-    """Return the names of the Services in the namespace to which filters mirror requests."""
+    """Return the Services of the namespace to which filters of the rules mirror requests."""
     names = (service_of(_mirror_backend(item), namespace)
              for rule in rules for item in objects(rule, "filters"))
     return [name for name in dict.fromkeys(names) if name]
 
 
 def weights_of(rules: Rules, service: str, namespace: str) -> tuple[int, ...]:
-    """Return the weight of the Service in each rule that names the Service, in order."""
+    """Return the weights of the backends that name the Service, in order."""
     return tuple(_weight(backend) for rule in rules for backend in objects(rule, "backendRefs")
                  if service_of(backend, namespace) == service)
 
@@ -110,9 +116,8 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
           match: t.Sequence[Json], mirror: Share | None = None) -> list[Json]:
     """Return the rules with the requests for a Service split between the Services of a pair.
 
-    Each rule that names the Service gets both Services with their weights; the Service stays, with
-    weight 0. With a match, another rule before that rule sends the matching requests to the new
-    pods. With a mirror, a filter of the rule copies that share of the requests to the new pods.
+    match: send all requests that match to the new pods, by an additional rule before each rule that
+    is split. mirror: also copy this share of the requests to the new pods, by a filter.
     """
     result = []
     for rule in rules:
@@ -130,7 +135,7 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
 
 
 def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Json]:
-    """Return the rules with the missing Services of a pair as backends with weight 0."""
+    """Return the rules with the Services of a pair added as backends with weight 0."""
     result = []
     for rule in rules:
         backend = _backend_of(rule, service, namespace)
@@ -150,13 +155,13 @@ def is_backend(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
 
 
 def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
-    """Return whether the rules send requests, or copies of requests, to one of the Services."""
+    """Return whether the rules send or mirror requests to one of the Services."""
     return (is_backend(rules, names, namespace)
             or any(name in names for name in mirrored_services(rules, namespace)))
 
 
 def with_mirror(rules: Rules, mirror: Share) -> list[Json]:
-    """Return the rules with a mirror in the first rule that has a backend."""
+    """Return the rules with a mirror of the share in the first rule that has a backend."""
     result = list(rules)
     for position, rule in enumerate(rules):
         if backends := objects(rule, "backendRefs"):
@@ -196,14 +201,14 @@ def refuse_limits(rules: Rules, where: str) -> None:
 
 def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str],
              record: Record | None, retained: t.Collection[str] = ()) -> list[Json]:
-    """Return the rules with the Service in place of the Services of a split.
+    """Return the rules after the end of a split: its Service replaces the Services of the split.
 
-    names has the names of the Services of the split; those in `retained` stay as backends with
-    weight 0. Without a record, or after another client has added or removed rules, each weight is
-    1: the only backend of a rule gets all of its requests.
+    names: the Services of the split. retained: those of them that stay as backends with weight 0.
+    The weights are those of the record. Without a record, or after another client has added or
+    removed rules, each weight is 1: the only backend of a rule gets all requests anyway.
     """
     result: list[Json] = []
-    #: The last rule of the split for matching requests, which the next rule may confirm.
+    #: The previous rule, if it may be the rule for matching requests of the current one.
     candidate: Json | None = None
     for rule in (_without_mirrors(rule, names, namespace) for rule in rules):
         backends = objects(rule, "backendRefs")
@@ -230,9 +235,9 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
 
 
 def describe(rules: Rules, names: t.Collection[str], namespace: str) -> str:
-    """Return the weights of the Services in the rules, for a step: "shop-1 99, shop-2 1".
+    """Return the weights of the Services, for a progress line: "shop-1 99, shop-2 1".
 
-    The share of a mirror has the form "mirror shop-2 10%".
+    A mirror is described as "mirror shop-2 10%".
     """
     texts = {f"{text(backend, 'name')} {_weight(backend)}" for rule in rules
              for backend in objects(rule, "backendRefs") if service_of(backend, namespace) in names}
@@ -253,19 +258,19 @@ def _backend_of(rule: Json, service: str, namespace: str) -> Json | None:
 
 
 def _with_weights(rule: Json, backend: Json, weights: t.Mapping[str, int]) -> Json:
-    """Return the rule with a copy of the backend for each Service, with its weight."""
+    """Return the rule with a copy of the backend for each Service in `weights`."""
     return {**rule, "backendRefs": [
         {**backend, "name": name, "weight": weight} for name, weight in weights.items()]}
 
 
 def _with_one(backends: t.Sequence[Json], of_split: t.Sequence[Json], merged: Json) -> list[Json]:
-    """Return the backends with one backend in place of the Service and those of the split."""
+    """Return the backends with `merged` in place of the backends of the split."""
     return [merged if backend is of_split[0] else backend for backend in backends
             if backend is of_split[0] or not any(backend is removed for removed in of_split)]
 
 
 def _mirroring(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
-    """Return the rule with a filter that copies a share of its requests to a Service."""
+    """Return the rule with a filter that mirrors a share of its requests to a Service."""
     reference = {key: backend[key] for key in _REFERENCE if key in backend}
     added = {"type": MIRROR, "requestMirror": {"backendRef": {**reference, "name": name},
                                                **_fraction(mirror)}}
@@ -273,9 +278,9 @@ def _mirroring(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
 
 
 def _fraction(mirror: Share) -> Json:
-    """Return the fields of a mirror for a share.
+    """Return the field percent or fraction of a mirror; {} for all requests.
 
-    Without a field, a mirror copies all requests; Gateway API has the fields since v1.3.
+    Gateway API has these fields since v1.3.
     """
     percent, rest = divmod(mirror.new * 100, mirror.total)
     if rest:
@@ -293,7 +298,7 @@ def _mirrored_share(item: Json) -> Share:
 
 
 def _mirror_backend(item: Json) -> Json:
-    """Return the backend of a filter that mirrors requests; an empty mapping for other filters."""
+    """Return the backend to which a filter mirrors requests; {} for another kind of filter."""
     return mapping(item, "requestMirror", "backendRef")
 
 
@@ -310,7 +315,7 @@ def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Js
 
 def _stored_weights(rules: Rules, service: str, namespace: str,
                     record: Record | None) -> tuple[int, ...]:
-    """Return the weights of the record, if it has one for each rule that names the Service."""
+    """Return the weights in the record; the current ones if the record does not fit the rules."""
     current = weights_of(rules, service, namespace)
     if record is None or len(record.weights) != len(current):
         return current
@@ -318,7 +323,7 @@ def _stored_weights(rules: Rules, service: str, namespace: str,
 
 
 def _matching_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
-    """Return the rule that sends the requests of a rule that also match to a backend."""
+    """Return a rule that sends to the backend those requests of a rule that also match `match`."""
     matches = [_both(existing, added) for existing in objects(rule, "matches") or [{}]
                for added in match]
     copy = {key: value for key, value in rule.items() if key != "name"}  # a name is unique
@@ -326,13 +331,13 @@ def _matching_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
 
 
 def _both(existing: Json, added: Json) -> Json:
-    """Return the match of the requests that match both."""
+    """Return the match for requests that fulfil the conditions of both matches."""
     conditions = {part: [*objects(existing, part), *objects(added, part)] for part in CONDITIONS}
     return {**existing, **{part: items for part, items in conditions.items() if items}}
 
 
 def _is_match_of(candidate: Json, rule: Json, match: t.Sequence[Json]) -> bool:
-    """Return whether a split has created the candidate for a rule, and no client changed it."""
+    """Return whether the candidate is exactly what a split creates for the rule and the match."""
     if not match:
         return False
     backends = objects(candidate, "backendRefs")

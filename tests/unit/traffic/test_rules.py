@@ -17,11 +17,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import ru
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import Record
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Pair, Share
 
+#: The Services of the old and of the new pods, between which the requests for foo are split.
 PAIR = Pair("foo-old", "foo-new")
+#: Services that the split does not concern.
 OTHERS = st.sampled_from(["bar", "foo-1", "foobar"])
 #: A filter of the user that mirrors to another Service.
 FOREIGN_MIRROR = {"type": "RequestMirror", "requestMirror": {
     "backendRef": {"group": "", "kind": "Service", "name": "bar", "port": 80}, "percent": 10}}
+#: Further fields of a rule.
 EXTRA = st.sampled_from([{}, {"filters": [{"type": "URLRewrite"}]}, {"filters": [FOREIGN_MIRROR]},
                          {"timeouts": {"request": "1s"}}, {"name": "main"}])
 RULES = st.lists(st.builds(
@@ -36,14 +39,17 @@ MATCHES = st.lists(st.sampled_from([*MATCH, {"queryParams": [
 
 
 def divided(plain, share=ONE_PERCENT, match=(), mirror=None):
+    """Return the rules with the requests for foo split between the pair."""
     return rules.split(plain, "foo", NAMESPACE, PAIR, share, match, mirror)
 
 
 def record(plain, match=()):
+    """Return the record of a split of the rules."""
     return Record("foo", "1", weights=rules.weights_of(plain, "foo", NAMESPACE), match=tuple(match))
 
 
 def restored(changed, stored=None):
+    """Return the rules after the end of a split, with its record or without."""
     return rules.restored(changed, "foo", NAMESPACE, PAIR, stored)
 
 
@@ -53,6 +59,7 @@ def test_restoration_returns_the_rules_before_the_split(plain, share, match, mir
     changed = divided(plain, share, match, mirror)
 
     assert restored(changed, record(plain, match)) == plain == before
+    # A second restoration changes nothing, and a second split is like the first.
     assert restored(plain, record(plain, match)) == plain
     changed_again = divided(restored(changed, record(plain, match)), Share(7, 1000), match)
     assert changed_again == divided(plain, Share(7, 1000), match)
@@ -66,6 +73,7 @@ def test_only_backends_of_the_service_change(plain, match):
     assert [entry for entry in changed
             if not {*PAIR} & {*rules.services_of([entry], NAMESPACE)}] == unchanged
     assert not any(rules.weights_of(changed, "foo", NAMESPACE))
+    # The backends of a rule differ only in name and weight.
     assert all({**entry["backendRefs"][0], "name": "", "weight": 0}
                == {**item, "name": "", "weight": 0}
                for entry in changed for item in entry["backendRefs"])
@@ -80,15 +88,16 @@ def test_restoration_without_a_record_names_the_service_with_weight_1(plain, mat
 
 
 def test_weights_and_matches_of_a_split():
-    (tester, share) = divided([rule(backend("foo", 3), name="main", filters=[1])],
-                              Share(125, 1000), MATCH)
+    (for_testers, for_all) = divided([rule(backend("foo", 3), name="main", filters=[1])],
+                                     Share(125, 1000), MATCH)
 
-    assert [(item["name"], item["weight"]) for item in share["backendRefs"]] == [
+    assert [(item["name"], item["weight"]) for item in for_all["backendRefs"]] == [
         ("foo", 0), ("foo-old", 875), ("foo-new", 125)]
-    assert share["name"] == "main" and share["filters"] == tester["filters"] == [1]
-    assert tester["matches"] == [{"path": {"type": "PathPrefix", "value": "/"}, **MATCH[0]}]
-    assert [(item["name"], item["weight"]) for item in tester["backendRefs"]] == [("foo-new", 1)]
-    assert "name" not in tester
+    assert for_all["name"] == "main" and for_all["filters"] == for_testers["filters"] == [1]
+    assert for_testers["matches"] == [{"path": {"type": "PathPrefix", "value": "/"}, **MATCH[0]}]
+    assert [(item["name"], item["weight"])
+            for item in for_testers["backendRefs"]] == [("foo-new", 1)]
+    assert "name" not in for_testers
 
 
 @pytest.mark.parametrize("mirror, fields", [
@@ -97,22 +106,23 @@ def test_weights_and_matches_of_a_split():
 ])
 def test_mirror_copies_a_share_to_the_new_pods(mirror, fields):
     plain = [rule(backend("foo", 3), filters=[FOREIGN_MIRROR]), rule(backend("bar"))]
-    tester, share, foreign = divided(plain, match=MATCH, mirror=mirror)
+    for_testers, for_all, for_bar = divided(plain, match=MATCH, mirror=mirror)
 
-    assert share["filters"] == [FOREIGN_MIRROR, {"type": "RequestMirror", "requestMirror": {
+    assert for_all["filters"] == [FOREIGN_MIRROR, {"type": "RequestMirror", "requestMirror": {
         "backendRef": {"group": "", "kind": "Service", "name": "foo-new", "port": 80}, **fields}}]
-    assert tester["filters"] == [FOREIGN_MIRROR] and "filters" not in foreign
-    assert rules.describe([share], PAIR, NAMESPACE) == (
+    assert for_testers["filters"] == [FOREIGN_MIRROR] and "filters" not in for_bar
+    assert rules.describe([for_all], PAIR, NAMESPACE) == (
         f"foo-new 1, foo-old 99, mirror foo-new {mirror}")
-    assert rules.has_share([share], mirror) and restored([share], record(plain)) == plain[:1]
+    assert rules.has_share([for_all], mirror) and restored([for_all], record(plain)) == plain[:1]
 
 
 def test_share_of_a_mirror_that_the_server_does_not_store():
+    """An API server with an older Gateway API drops the unknown field percent."""
     mirror = Share(20, 100)
-    (tried, second) = rules.with_mirror([rule(backend("foo")), rule(backend("bar"))], mirror)
-    assert rules.has_share([tried], mirror) and "filters" not in second
-    del tried["filters"][0]["requestMirror"]["percent"]
-    assert not rules.has_share([tried], mirror)
+    (first, second) = rules.with_mirror([rule(backend("foo")), rule(backend("bar"))], mirror)
+    assert rules.has_share([first], mirror) and "filters" not in second
+    del first["filters"][0]["requestMirror"]["percent"]
+    assert not rules.has_share([first], mirror)
 
 
 def test_mirror_of_another_client_to_a_service_of_the_split_is_removed():
@@ -126,6 +136,7 @@ def test_mirror_of_another_client_to_a_service_of_the_split_is_removed():
 
 @given(RULES, SHARES, MATCHES, MIRRORS)
 def test_backends_enter_and_leave_with_weight_0(plain, share, match, mirror):
+    """Envoy answers requests for a backend that it does not know yet with status 503."""
     unweighted = rules.prepared(plain, "foo", NAMESPACE, PAIR)
     changed = divided(plain, share, match, mirror)
     has_foo = "foo" in rules.services_of(plain, NAMESPACE)
@@ -147,7 +158,7 @@ def test_rule_that_another_client_has_changed_is_kept():
     (edited, unchanged) = restored(changed, record(plain, MATCH))
     assert edited["matches"] == changed[0]["matches"]
     assert edited["backendRefs"] == [backend("foo", 1)]
-    # The record has one weight for two rules.
+    # The record has the weight 3 for one rule, but there are two, so the weight of each is 1.
     assert unchanged["backendRefs"] == [backend("foo", 1)]
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers whose requests are split, with kills at each write and other tasks after them.
+"""Update controllers whose requests are split; kill the task at each write, and run another task.
 
 The driver, the flows and the loop of a split are the real ones. The controllers and their pods are
 those of the simulated cluster; endpoints follow from the labels of the pods. After each write and
@@ -244,7 +244,7 @@ class SplitCluster(CheckedCluster):
         return annotations.get(object_meta.TRAFFIC_ROUTES)
 
     def assert_plain(self):
-        """Assert that nothing is left of a split, nor of an update."""
+        """Assert that neither a split nor an update has left anything."""
         assert self.world.rules == [rule(backend("foo", 3))]
         assert self.world.services.keys() == {"foo", "bar"}
         assert TRAFFIC_SPLIT not in (self.world.route["metadata"].get("annotations") or {})

@@ -67,7 +67,7 @@ COUNT_INTERVAL = 0.5
 class Caches:
     """The caches of a run."""
 
-    #: The successor's template as returned by a dry run, with the key of the cache.
+    #: The successor's template as returned by a dry run, after the key of this cache entry.
     dry_run_template: tuple[str, Json] | None = None
     #: The name of the successor that this run has created, or "".
     created: str = ""
@@ -81,7 +81,7 @@ class Caches:
     terminating: Terminating = NONE_TERMINATING
     #: The time of the next count, by the monotonic clock.
     count_terminating_from: float = 0.0
-    #: The first list of pods of a handover, requested in the background of the previous step.
+    #: The first list of pods of a handover, requested in the background during the step before it.
     prefetched_pods: concurrent.futures.Future[tuple[Pod, ...]] | None = None
 
 
@@ -294,7 +294,7 @@ def _size(observed: Observed) -> int | None:
 
 def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                            caches: Caches) -> ClientDrivenObserved:
-    """Return the observation with the template of a successor that a dry run creates.
+    """Return the observation with the template that a new successor would have, by a dry run.
 
     The dry run is sent only if nothing else shows that the successor is the result of the request.
     """
@@ -338,8 +338,8 @@ def _pods_to_reparent(observed: Observed, cluster: Cluster,
                       memory: Memory) -> tuple[Pod, ...] | None:
     """Return the pods with their controllers, or None if no decision depends on the pods.
 
-    After all pods were patched, the status of the controllers reports the change, so the pods are
-    not listed again at once.
+    Once all pods are patched, the pods are not listed again for POD_LIST_INTERVAL, since the status
+    of the controllers will report the change.
     """
     successor, caches = observed.successor, memory.caches(Caches)
     if memory.has_begun and successor and handover.is_half_closed(observed):
@@ -349,8 +349,8 @@ def _pods_to_reparent(observed: Observed, cluster: Cluster,
         return None
     prefetched, caches.prefetched_pods = caches.prefetched_pods, None
     if prefetched and successor and any(pod.owner == successor.uid for pod in prefetched.result()):
-        # If a pod has changed since this list, its patch fails, and the next list shows the change.
-        # If the list has no such pod, a new list is needed.
+        # The list may be outdated. Then the patch of a changed pod fails, and the next list shows
+        # the change. Without a pod of the successor, however, the list is useless.
         return prefetched.result()
     is_empty = successor is not None and successor.current == 0
     selecting = successor or observed.primary
@@ -365,8 +365,8 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
                       memory: Memory) -> ClientDrivenObserved:
     """Return the observation with the terminating pods, if the next step depends on them.
 
-    The pods are counted after the status was read, so every pod that the status no longer counts is
-    terminating or deleted.
+    The terminating pods are read after the status. A pod that the status no longer counts is
+    therefore among them, or deleted.
     """
     if not request.waits_for_termination or not depends_on_terminating(request, observed):
         return observed
@@ -396,7 +396,7 @@ def _unobserved_partner(observed: ClientDrivenObserved, memory: Memory) -> str |
     caches = memory.caches(Caches)
     if memory.observed.successor and memory.observed.successor.uid == primary.partner_uid:
         caches.is_successor_looked_up = True
-        return None  # The watch has reported the deletion of the successor.
+        return None  # The last observation had the successor, so the watch has reported a deletion.
     if primary.takeover:  # No successor is created after the start of a handover.
         is_looked_up, caches.is_successor_looked_up = caches.is_successor_looked_up, True
         return None if is_looked_up else primary.partner

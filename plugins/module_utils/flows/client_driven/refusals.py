@@ -58,7 +58,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
                              name: str) -> None:
     """Refuse an immutable selector that does not match the new pods.
 
-    The controller manager would release the pods from the primary after the handover.
+    After the handover, the controller manager would release these pods from the primary.
     """
     labels = template["metadata"].get("labels") or {}
     if (not primary.kind.may_change_selector
@@ -72,7 +72,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
-    """Refuse any request except the update in progress after the deletion of the primary."""
+    """Refuse a request other than that of the update in progress, whose primary is deleted."""
     if (not evidence.match(request, observed).is_result
             or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)
@@ -88,8 +88,8 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
                         desired: int) -> None:
     """Refuse a primary without room for the annotations of the handover.
 
-    These are the longest annotations of an update, and during the handover, an error of the API
-    server would be too late.
+    These are the longest annotations of an update. Without this check, the API server would reject
+    them during the handover, when a rollback is no longer possible.
     """
     takeover = handover.takeover_annotation(request, successor, desired, primary.images)
     written = {**dict.fromkeys(UPDATE_ANNOTATIONS, "x" * 36), PARTNER: successor.name,
@@ -133,7 +133,8 @@ def refuse_matching_selector(request: Request, primary_selector: Json) -> None:
 
 
 def refuse_mismatch(request: Request, primary: Controller, successor: Controller) -> None:
-    """Refuse a controller that is named as the successor, but is not (see mismatch)."""
+    """Refuse a controller with the name of the successor that mismatch() does not accept as such.
+    """
     reason = mismatch(request, primary, successor)
     if not reason:
         return
@@ -157,9 +158,9 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
 
 def another_update(request: Request, successor: Controller,
                    primary: Controller | None = None) -> RolloutError:
-    """Return the error for a request other than the update in progress.
+    """Return the error for a request other than that of the update in progress.
 
-    Without a primary, the update in progress can only be finished.
+    Without a primary, the update in progress cannot be rolled back, only finished.
     """
     message = (f"another update is in progress: to {image_names(successor.images)} "
                f"({successor.name}, {successor.available} of {successor.replicas} available); "

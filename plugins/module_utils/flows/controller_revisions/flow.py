@@ -136,8 +136,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
     """Return the observation with the direction in the annotation, if the API server is old.
 
-    Such an API server has no times in managedFields, so only the annotation shows that a rollback
-    has restored the template.
+    Before Kubernetes 1.25, managedFields has no times. Only the annotation then shows that a
+    rollback has restored the template.
     """
     record, stored = observed.record, observed.primary.rollout if observed.primary else None
     if record is None or stored is None or not stored.is_back or record.is_back:
@@ -163,7 +163,9 @@ def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
 
 
 def _progress(primary: RevisionDriven) -> int:
-    """Return a number that increases with each new pod, available pod, or deleted surplus pod."""
+    """Return a number that increases with each new pod, each available pod, and each deletion of a
+    pod above the desired number.
+    """
     excess = primary.current - primary.replicas
     return -excess if excess > 0 else 2 * primary.updated + primary.available
 
@@ -171,8 +173,8 @@ def _progress(primary: RevisionDriven) -> int:
 def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
     """Return the ControllerRevision label of the new pods; "" if unknown.
 
-    If a rollback has left no new pod, the controller manager may have deleted their
-    ControllerRevision; the name of this ControllerRevision is then returned instead of its label.
+    After a rollback has replaced all new pods, the controller manager may have deleted their
+    ControllerRevision, and the label is unknown. The name is then returned, which no pod has.
     """
     if direction == "forward":
         return (observed.present.pod_revision if observed.present else "") or observed.present_name
@@ -185,8 +187,8 @@ def _sides(observed: RevisionsObserved, primary: RevisionDriven,
            direction: str | None) -> tuple[Side, Side | None]:
     """Return the old and the new pods.
 
-    During a rollback, the pods with the restored template count as old. The status counts available
-    pods of both templates together, so unavailable pods are assumed to be new pods.
+    During a rollback, the pods with the restored template are the old ones. The status does not
+    show which pods are unavailable; they are assumed to be new pods.
     """
     if direction is None:
         return Side.of(primary), None

@@ -40,9 +40,9 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def raises_max_unavailable(self) -> bool:
-        """Whether the settings in the record would increase maxUnavailable.
+        """Whether maxUnavailable was greater before the update, according to the record alone.
 
-        Only the record says that maxUnavailable was greater before the update.
+        A forged record could raise maxUnavailable in this way.
         """
         raise NotImplementedError
 
@@ -72,9 +72,9 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def former_numbers(self) -> t.Collection[int]:
-        """The number of to_revision, if the rollback has already restored its template.
+        """The number in to_revision, if the rollback has already restored the template.
 
-        The controller manager has then changed the number of the ControllerRevision.
+        The controller manager has then given the ControllerRevision another number.
         """
         record, primary = self.record, self.primary
         if primary is None or record is None or record.template != recorded.digest(primary):
@@ -82,7 +82,8 @@ class RevisionsObserved(ServerDrivenObserved):
         return (record.to_revision,) if record.to_revision else ()
 
     def revisions_with_number(self, number: int | None) -> list[Revision]:
-        """Return the revisions with this number, now or before a rollback has changed it."""
+        """Return the revisions that have the number, or had it before a rollback returned to them.
+        """
         revisions, primary = super().revisions_with_number(number), self.primary
         last = primary.last_rollout if primary else {}
         if revisions or primary is None or last.get("to_revision") != number:
@@ -111,9 +112,9 @@ class RevisionsObserved(ServerDrivenObserved):
     def rollout(self) -> Rollout | None:
         """The record of the update in progress, or None if nothing confirms it.
 
-        If all pods are new and the update has no settings to restore, only the record shows a
-        pause. Then the record is trusted: the same update or a rollback ends the pause, and any
-        other update can begin.
+        A recorded pause needs no confirmation. At a pause with only new pods and no settings to
+        restore, there is no other evidence, and a forged pause does no harm: the same update or a
+        rollback ends the pause, and any other update can begin.
         """
         return self.record if self.is_proven or (self.record
                                                  and self.record.paused is not None) else None
@@ -135,7 +136,7 @@ class RevisionsObserved(ServerDrivenObserved):
     def with_observed_settings(self: RevisionsT, settings: Json | None) -> RevisionsT:
         """Return the observation with the recorded original settings, if this run confirms them.
 
-        settings are the settings that this run observed before the update.
+        settings: the settings that this run observed before the update, or None.
         """
         stored = self.primary.rollout if self.primary else None
         if not (self.record and stored and settings) or any(
@@ -165,8 +166,8 @@ def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple
 def may_be_restored(current: Revision | None, undone: str, history: t.Iterable[Revision]) -> bool:
     """Return whether a rollback may have restored the current template.
 
-    The ControllerRevision `undone`, which the rollback leaves, must still exist. The current
-    ControllerRevision must be older, or must have received a new number.
+    undone: the name of the ControllerRevision that was current before the rollback. It must exist,
+    and the current ControllerRevision must be older or have received a new number.
     """
     times = {revision.name: revision.time for revision in history}
     return current is not None and undone in times and (current.is_renumbered

@@ -34,7 +34,7 @@ class RevisionsSettings(Settings[RevisionsT]):
     def strategy_of_update(self, *, has_template: bool) -> Json:
         """Return updateStrategy during the update. Raises RolloutError if no pod may be replaced.
 
-        has_template is True if the controller has the desired template already.
+        has_template: whether the controller has the desired template already.
         """
         raise NotImplementedError
 
@@ -90,7 +90,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     def progress(self) -> Wait:
         primary = self.primary
-        # After the last pod was replaced, the controller manager takes no further step.
+        # Once the last pod is replaced, only the pods themselves can end the wait.
         is_last = primary.is_observed and primary.updated >= primary.replicas
         return Wait(f"{primary.name} {primary.updated}/{primary.replicas} updated, "
                     f"{primary.available} available",
@@ -101,7 +101,10 @@ class RevisionsPlanner(Planner[RevisionsT]):
         return f"{self.primary.updated} of {self.primary.replicas} pods have it"
 
     def pause(self, record: Rollout, new: int, size: int) -> Decision:
-        """Return the step that annotates the pause, or the end if the update is paused already."""
+        """Return the step that records the pause, or the end if the pause is recorded already.
+
+        new, size: the numbers of new pods and of all pods.
+        """
         # | updating | `pause_at`, and as many new pods are ready | **annotate**: paused; the end |
         name = self.primary.name
         if self.primary.paused != new:

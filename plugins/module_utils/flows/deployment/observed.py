@@ -94,10 +94,11 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def before(self) -> Revision | None:
-        """The template of the recorded ReplicaSet, if that is the newest other ReplicaSet.
+        """The template of the recorded ReplicaSet, if that is the newest of the other ReplicaSets.
 
         If another client has changed the template during a pause, the current template has no
-        ReplicaSet. Then the recorded ReplicaSet may be the second newest.
+        ReplicaSet, and the newest ReplicaSet is that of the paused update. The recorded ReplicaSet
+        may then be the second newest.
         """
         if self.record is None:
             return None
@@ -121,13 +122,13 @@ class DeploymentObserved(ServerDrivenObserved):
         return object_meta.former_revisions(successor.annotations) if successor else frozenset()
 
     def revisions_with_number(self, number: int | None) -> list[Revision]:
-        """Return the revision with this number; also with a former number of the current one."""
+        """Return the revision with the number; the current one also by its former numbers."""
         return super().revisions_with_number(
             self.present_number if number in self.former_numbers else number)[:1]
 
     @property
     def stamp(self) -> Json:
-        """The time for a record. Annotations are copied to ReplicaSets, so the user is left out."""
+        """The time for a record, without the user: the record is copied to ReplicaSets."""
         return {"time": self.now}
 
     @property

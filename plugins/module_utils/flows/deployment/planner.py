@@ -4,22 +4,22 @@
 
 """The settings and rows of a Deployment. No I/O.
 
-server_driven/planner.py has the common rows.
+server_driven/planner.py has the rows of all server-driven kinds.
 
-A pause sets minReadySeconds to 68 years, so that no new pod counts as available. The Deployment
-controller then stops at
+For a pause, minReadySeconds is set to 68 years, so that no new pod counts as available. The
+Deployment controller then stops at
     old pods = desired - maxUnavailable    (reconcileOldReplicaSets keeps the available pods)
     new pods = maxSurge + maxUnavailable   (NewRSNewReplicas: at most desired + maxSurge in all)
 The first patch allows as many new pods as the surge. Further patches follow as the new pods become
-ready, until maxUnavailable is the number of new pods at the pause and maxSurge is 0. The pause has
-exactly this number of new pods, even if the task is slow. Finally, spec.paused is set: `kubectl
+ready, until maxUnavailable is the number of new pods at the pause, and maxSurge is 0. Even if the
+task is slow, there are never more new pods than at the pause. Finally, spec.paused is set: `kubectl
 rollout status` then shows the pause, and a change of the template by another client is not rolled
 out.
 
 With keep_old, maxSurge is the number of new pods at the pause, and maxUnavailable is 0. Since no
-new pod counts as available, the Deployment controller then removes no old pod. Both stay until the
-pause ends: while spec.paused is set, the Deployment controller scales the ReplicaSets to desired +
-maxSurge pods in all (scale in pkg/controller/deployment/sync.go), which is the present number.
+new pod counts as available, the Deployment controller then removes no old pod. Both numbers stay
+until the pause ends. While spec.paused is set, the Deployment controller scales the ReplicaSets to
+desired + maxSurge pods in all (scale in pkg/controller/deployment/sync.go), and so many exist.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class DeploymentSettings(Settings[DeploymentObserved]):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Surge and unavailable of the task or the Deployment, limited by PodDisruptionBudgets.
+        """The surge, and the number of pods that may be unavailable.
 
-        With the strategy Recreate, all pods may be unavailable.
+        They are those of the task or of the Deployment, limited by PodDisruptionBudgets. With the
+        strategy Recreate, all pods may be unavailable.
         """
         desired = self.primary.replicas
         if self._recreates:
@@ -104,8 +105,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
             unavailable = current if is_reached else min(target, current + max_unavailable)
             numbers = {"maxSurge": 0 if is_reached else min(surge, target - unavailable),
                        "maxUnavailable": unavailable}
-        # `kubectl rollout resume` changes only spec.paused. While it is set, the Deployment
-        # controller would scale all ReplicaSets to another total in proportion.
+        # While spec.paused is set, the Deployment controller scales the ReplicaSets in proportion
+        # until they have `allowed` pods, so spec.paused may only stay if so many exist.
         allowed = primary.replicas + _surge_and_unavailable(
             {"strategy": {"rollingUpdate": numbers}}, primary.replicas)[0]
         is_final = is_reached and allowed == current + self._old_size(new)
@@ -116,9 +117,9 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
 
     def _numbers_that_keep_old_pods(self, target: int, old: int) -> Json:
-        """Return maxSurge and maxUnavailable that keep all old pods beside target new pods.
+        """Return maxSurge and maxUnavailable for `target` new pods besides all old pods.
 
-        Old pods that are gone already count as unavailable.
+        target, old: numbers of pods. Deleted old pods count as unavailable.
         """
         size, pause = self.primary.replicas, self.request.pause_at
         gone = max(0, size - old)
@@ -137,7 +138,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return settings["minReadySeconds"] == NEVER_AVAILABLE or bool(settings["paused"])
 
     def _old_size(self, new: Controller | None) -> int:
-        """Return the requested number of old pods; new is the ReplicaSet of the new pods."""
+        """Return the replicas of all ReplicaSets except that of the new pods."""
         return sum(replica_set.replicas for replica_set in self.observed.sets
                    if replica_set is not new)
 
@@ -147,10 +148,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return min(size, pause.resolve(size, round_up=True)) if pause else size
 
     def is_settled(self) -> bool:
-        """Return whether the Deployment controller has reached the limits of the pause settings.
-
-        Then all new pods are ready.
-        """
+        """Return whether all new pods that the pause settings allow exist and are ready."""
         primary, new = self.primary, self.observed.successor
         surge, unavailable = _surge_and_unavailable(primary.settings, primary.replicas)
         old = self.observed.other_sets
@@ -164,7 +162,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                    primary.replicas) and size <= primary.replicas + surge
 
     def _strategy(self) -> Json:
-        """Return the strategy of the task or the Deployment, limited by PodDisruptionBudgets.
+        """Return the strategy of the task or of the Deployment, limited by PodDisruptionBudgets.
 
         Raises RolloutError if the budgets allow no progress.
         """
@@ -244,7 +242,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def has_recorded_template(self, record: Rollout) -> bool:
         """Whether the template is unchanged since the record was written.
 
-        The revisions show that, except for a paused Deployment, whose templates get no revision.
+        The revisions show a change, except while the Deployment is paused: the record of a pause
+        therefore has a hash of the template.
         """
         if record.template:
             return record.template == recorded.digest(self.primary)
@@ -278,15 +277,16 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                      future.annotations if future else {})
 
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
-        """Return the current ReplicaSet; "" if to_revision replaces an update in progress.
+        """Return the name of the current ReplicaSet; "" if to_revision interrupts an update.
 
-        A rollback must not restore the template of an unfinished update.
+        In that case, the current ReplicaSet has the template of an unfinished update, which a
+        rollback must not restore.
         """
         replaces_update = self.request.revision is not None and self.observed.is_proven
         return "" if replaces_update else _name_of(self.observed.successor)
 
     def digest_at_begin(self, desired: Json) -> str:
-        """Return "", since the revisions show whether the template is unchanged."""
+        """Return "": the revisions show whether the template has changed."""
         return ""
 
     def proceed(self, record: Rollout) -> Decision | None:
@@ -323,7 +323,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def _is_complete(self) -> bool:
         """Return whether the update is complete, as in `kubectl rollout status`.
 
-        The ReplicaSets must confirm the status, because they have a watch of their own.
+        The ReplicaSets must agree with the status, because their watch is another one.
         """
         primary, new = self.primary, self.observed.successor
         return bool(primary.is_observed and self.observed.is_rolled_out and new and new.is_settled

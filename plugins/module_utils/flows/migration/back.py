@@ -56,9 +56,9 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         raise name_conflict(request, replica_set)
     if handover.is_closed(primary):
         # | any | yes | closed, closed with uncounted pods | wait |
-        # The status of the ReplicationController is the same before the pods are reparented and
-        # after they are reparented back. The controller manager has one pod cache for both kinds,
-        # so wait until the status of the ReplicaSet counts its pods, and later counts none.
+        # The status of the ReplicationController does not show whether it is up to date: with all
+        # pods back, it looks as before the handover. The controller manager has one pod cache for
+        # both kinds, so wait until the status of the ReplicaSet counts its pods, and then none.
         if (replica_set and observed.pods
                 and sum(pod.owner == replica_set.uid for pod in observed.pods)
                 > replica_set.current):

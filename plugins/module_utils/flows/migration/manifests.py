@@ -23,9 +23,9 @@ from .observed import MigrationObserved, hash_of, stored_revision_name, template
 
 def creations(request: Request, observed: MigrationObserved,
               primary: Controller) -> tuple[Create, Create]:
-    """Return the creations of a migration, for a dry run before the first write.
+    """Return the objects that a migration creates, for a dry run before the first write.
 
-    During the migration, an error of the API server would be too late.
+    The dry run shows early whether the API server would reject an object.
     """
     stored: StoredController = stored_revision(request, primary, observed.config)["data"]
     return Create(replica_set_of(request, stored)), Create(deployment_of(request, observed, stored))
@@ -101,7 +101,7 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredC
 
 
 def _template_for_selector(request: Request, spec: Json) -> Json:
-    """Return the template, with the deployment label only if the selector has no other label."""
+    """Return the template without the deployment label, unless the selector has no other label."""
     template, value = template_of(request, spec["template"]), _selector(
         request, spec["selector"]).get(request.label_key)
     return with_label(template, request.label_key, value) if value else template
@@ -144,7 +144,7 @@ def is_result(request: Request, controller: Controller, observed: MigrationObser
 
 
 def _is_same(template: Json, other_template: Json) -> bool:
-    """Return whether two templates are equal, each of them open or closed."""
+    """Return whether two templates are equal, no matter whether they are open or closed."""
     return same_template(handover.closed_template(template),
                          handover.closed_template(other_template), "")
 

@@ -28,7 +28,7 @@ from .rules import ObservedT
 
 
 class ServerDrivenFlow(Flow[ObservedT]):
-    """The flow of one object whose pods the controller manager creates and replaces."""
+    """The flow of a controller whose pods the controller manager replaces."""
 
     planner: type[Planner[ObservedT]]
 
@@ -41,7 +41,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
     def with_details(self, request: Request, observed: ObservedT, desired: Json | None,
                      cluster: Cluster,
                      memory: Memory) -> ObservedT:
-        """Return the observation with history and pods, if a decision depends on them.
+        """Return the observation with history and pods, if the next decision depends on them.
 
         Raises RolloutError without permission to read them.
         """
@@ -112,7 +112,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
 
     def _is_confirmed(self, request: Request, observed: ObservedT, primary: Controller,
                       desired: Json | None, cluster: Cluster, memory: Memory) -> bool:
-        """Return whether a dry run turns the desired template into the current template."""
+        """Return whether a dry run confirms that the current template is the desired one."""
         if desired is None or self.match(request, observed, desired) is not Match.RECORDED:
             return False
         return provenance.is_confirmed(request, primary, desired, cluster, memory,

@@ -4,8 +4,8 @@
 
 """The observation of a server-driven update: the object, its history and its record. No I/O.
 
-Every user with annotate permission can write the record (object_meta.Rollout). The module observed
-of each kind lists the evidence that each field of the record needs.
+Every user with annotate permission can write the record (object_meta.Rollout). The module
+observed.py of each kind lists the evidence that each field of the record needs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def is_rolled_out(self) -> bool:
-        """Whether the controller manager has requested all pods with the current template."""
+        """Whether all requested pods have the current template; by default, also available."""
         return self.is_all_new
 
     @property
@@ -81,7 +81,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether old pods remain that only a rollback replaces, without an update in progress."""
+        """Whether no update is in progress, but old pods remain that only a rollback replaces."""
         return False
 
     @property

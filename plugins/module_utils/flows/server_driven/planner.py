@@ -4,13 +4,13 @@
 
 """The state table of server-driven updates: Deployments, StatefulSets and DaemonSets. No I/O.
 
-An update is one patch of template and settings; the controller manager then replaces the pods. No
-state is kept between two calls: the record of the update (recorded.py) and the status of the object
-show the state. Each kind has its own settings, for example the settings of a pause.
+An update is one patch of the template and of the settings, which control how the controller manager
+replaces the pods: maxSurge, partition and others. The planner keeps no state between two calls. The
+state is in the annotation with the record of the update (recorded.py), and in the object's status.
 
-The comments above the conditions are the rows of the table in docs/concepts/server-driven.md, with
-the columns "record" (the state of the update in progress), "condition" and "step". A row applies
-only if no earlier row applies. A kind overrides some of the rows.
+Comments of the form `| ... |` are the rows of the table in docs/concepts/server-driven.md, with the
+columns "record" (the state of the update in progress), "condition" and "step". A row applies only
+if no earlier row applies. A kind overrides some of the rows.
 """
 
 from __future__ import annotations
@@ -98,8 +98,7 @@ class Planner(Rules[ObservedT]):
         if record is None and observed.is_stuck:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, any client has begun an update | **update**: previous template |
-        # If a task was killed and the controller manager has finished the update, a rollback undoes
-        # that update as well.
+        # This includes an update that the controller manager has finished after a kill of the task.
         if observed.before and (observed.is_rolling or record):
             return self.begin(observed.before.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, and the previous template no longer exists | error |
@@ -122,7 +121,8 @@ class Planner(Rules[ObservedT]):
                         is_condition=True)
         settings = self.settings.of_update(desired)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
-        # Without a record, another client began the update: the rollback is not one to `previous`.
+        # A rollback has the fingerprint of the update that it rolls back. Without a record, another
+        # client has begun the update, so the fingerprint cannot be that of a task to `previous`.
         requested = request.rollback_request().fingerprint if is_rollback else request.fingerprint
         fingerprint = observed.record.request if is_rollback and observed.record else requested
         if step := self.preparation(desired, fingerprint):
@@ -197,10 +197,10 @@ def plan(planner: type[Planner[ObservedT]], request: Request, observed: Observed
 
 
 def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDriven) -> Request:
-    """Return the request with the template of to_revision.
+    """Return the request with the template of the revision that to_revision names.
 
-    Returns the request unchanged if `previous` means to roll back the update in progress. Raises
-    RolloutError if no revision or several revisions have the number.
+    Returns the request unchanged if to_revision=previous means to roll back the update in progress.
+    Raises RolloutError if no revision or several revisions have the number.
     """
     if request.is_previous:
         number = previous.requested_number(request, primary, observed.history, observed.record,

@@ -36,7 +36,7 @@ def pauses(request: Request, primary: ServerDriven) -> bool:
 
 
 def unchanged_message(request: Request, primary: ServerDriven, number: int | None) -> str:
-    """Return the message of a task that changes nothing. number is the current revision."""
+    """Return the message of a task that changes nothing. number: that of the current revision."""
     if request.revision is None:
         return f"{primary.name} already has the desired template"
     return (f"{primary.name} already has the template of revision {request.to_revision}"
@@ -54,7 +54,7 @@ def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
                     number: int | None) -> Json:
     """Return the fields of a record from which later tasks recognize the finished rollback.
 
-    number is the revision of the current template.
+    number: the revision of the current template, or None.
     """
     fields: Json = {"template": digest(primary),
                     **({"to_revision": record.to_revision} if record.to_revision else {}),
@@ -71,7 +71,7 @@ def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout
 
     The Deployment controller copies the annotations of a Deployment to its ReplicaSet, and can
     neither create nor scale a ReplicaSet whose annotations exceed the limit.
-    replica_set_annotations are the existing annotations of the ReplicaSet.
+    replica_set_annotations: those that the ReplicaSet has already.
     """
     growth = 0 if record.is_back else _GROWTH
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
@@ -89,8 +89,8 @@ def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout
 def baseline_settings(request: Request, primary: ServerDriven, record: Rollout | None) -> Json:
     """Return the settings to restore at the end of the update.
 
-    These are the settings before the update, with the changes of other clients since. record is
-    None if it cannot be trusted.
+    These are the settings before the update, with the changes that other clients have made since.
+    record: the record of the update; None without an update, or if it cannot be trusted.
     """
     settings = dict(primary.settings)
     originals, overrides = (record.original, record.overrides) if record else ({}, {})
@@ -108,8 +108,8 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
 def _restored_value(current: t.Any, override: t.Any, original: t.Any) -> t.Any:
     """Return the value to restore: the original, unless another client has changed the override.
 
-    The type, the partition and the other numbers of a strategy are restored independently. maxSurge
-    and maxUnavailable depend on each other, and count as one value.
+    In a strategy, this is decided separately for the type, for the partition, and for the other
+    numbers together: maxSurge and maxUnavailable depend on each other.
     """
     if are_equal(current, override):
         return original
@@ -130,7 +130,7 @@ _INDEPENDENT = frozenset({"type", "partition"})
 def with_history(settings: Json) -> Json:
     """Return the settings with a revisionHistoryLimit of at least 1.
 
-    With 0, the controller manager deletes the old template together with its last pod.
+    With a limit of 0, the controller manager deletes the old template together with its last pod.
     """
     if settings["revisionHistoryLimit"] != 0:
         return settings
@@ -138,7 +138,7 @@ def with_history(settings: Json) -> Json:
 
 
 def history_warnings(primary: ServerDriven) -> list[str]:
-    """Return the warning about the change of with_history(), if any."""
+    """Return the warning that with_history() changes the limit, or []."""
     if primary.settings["revisionHistoryLimit"] != 0:
         return []
     return [f"revisionHistoryLimit of {primary.kind} {primary.name} is 0: this update sets 1, so "
@@ -147,9 +147,9 @@ def history_warnings(primary: ServerDriven) -> list[str]:
 
 
 def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
-    """Return the fields that an update changes: with the baseline values, and with the new values.
+    """Return the fields that an update changes: once with their baseline, once with new values.
 
-    A pause of another client is not restored.
+    The baseline has no field `paused`, since the update does not restore a pause.
     """
     fields = [field for field, value in baseline.items() if value != settings[field]
               and field != "paused"]
@@ -160,7 +160,7 @@ def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
 
 def patch(primary: ServerDriven, record: str, settings: Json,
           template: Json | None = None) -> Patch:
-    """Return the patch of record and settings, and of the template if there is one."""
+    """Return the patch that writes the record and the settings, and the template unless None."""
     operations = [test("/metadata/uid", primary.uid),
                   test("/metadata/generation", primary.generation)]
     if primary.annotations:

@@ -4,7 +4,7 @@
 
 """The parts of the state table in planner.py that differ between kinds. No I/O.
 
-Settings are the fields of spec that an update changes temporarily. Rules are all other differences.
+Settings has the fields of spec that an update changes temporarily, Rules all other differences.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Settings(t.Generic[ObservedT]):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The number of pods that may exist beyond the size, and that may be unavailable."""
+        """The surge, and the number of pods that may be unavailable."""
         raise NotImplementedError
 
     def of_update(self, desired: Json | None = None) -> Json:
         """Return the settings during the update. Raises RolloutError if no pod may be replaced.
 
-        desired is the template that the update sets; None if the controller has it already.
+        desired: the template that the update sets; None if the controller has it already.
         """
         raise NotImplementedError
 
@@ -80,12 +80,12 @@ class Rules(t.Generic[ObservedT]):
     def proceed(self, record: Rollout) -> Decision | None:
         """Return the decision while the controller manager replaces pods; None if all are new.
 
-        record is the record for the next write.
+        record: the record to write if the decision is a patch of the controller.
         """
         raise NotImplementedError
 
     def progress(self) -> Wait:
-        """Return the wait for the next pods."""
+        """Return the wait for the next pods, with the numbers of pods."""
         raise NotImplementedError
 
     @property
@@ -119,8 +119,8 @@ class Rules(t.Generic[ObservedT]):
     def match(self, desired: Json) -> Match:
         """Return how the current template matches the request.
 
-        A dry run cannot confirm a restart, because each restart has another template: the hash in
-        the record is sufficient.
+        A restart needs no confirmation by a dry run: is_recorded compares the template with the
+        hash in the record.
         """
         return provenance.match(self.request, self.primary.template, desired,
                                 is_recorded=self.is_recorded,
@@ -137,7 +137,8 @@ class Rules(t.Generic[ObservedT]):
                 and self.has_recorded_template(record))
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        """Whether the template is the recorded one; by default, checked only for a restart."""
+        """Whether the template has the hash in the record; by default, checked for a restart only.
+        """
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))
 

@@ -112,10 +112,10 @@ class StatefulSetObserved(RevisionsObserved):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """Return the recorded and the newest other revision, if either can be the previous one.
+        """Return the recorded and the newest other revision, if either may be the previous one.
 
-        This happens if another client changes the template during the update and no pod has the
-        previous template, so that the status does not name the revision.
+        Another client has changed the template during the update, and no pod has the previous
+        template, so that the status does not name its revision.
         """
         recorded = self.recorded_revision
         is_contested = recorded and self.is_proven and not self.before
@@ -137,13 +137,16 @@ class StatefulSetObserved(RevisionsObserved):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether pods are stuck without an update in progress. With OnDelete that is no error."""
+        """Whether unready old pods block the controller manager, and no update is in progress.
+
+        With OnDelete, old pods are normal.
+        """
         return bool(not self.is_rolling and self.stuck_pods and self.primary
                     and self.primary.is_replaced_by_server)
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
-    """Return the observation of a StatefulSet, with its history from these ControllerRevisions."""
+    """Return the observation of a StatefulSet. revisions: its ControllerRevisions, maybe others."""
     if not isinstance(primary, StatefulSet):
         return StatefulSetObserved(None, None)
     observed = StatefulSetObserved(primary, None, history=own_revisions(primary, revisions))

@@ -4,15 +4,15 @@
 
 """The settings and rows of a StatefulSet. No I/O.
 
-server_driven/planner.py and controller_revisions/planner.py have the common rows.
+server_driven/planner.py and controller_revisions/planner.py have the rows of all such kinds.
 
-A pause uses updateStrategy.rollingUpdate.partition: a pod with an ordinal less than the partition
+A pause uses updateStrategy.rollingUpdate.partition. A pod with an ordinal less than the partition
 keeps the previous template, even if the pod is recreated. The controller manager replaces the other
 pods from the highest ordinal down.
 
-With OrderedReady, the default, the controller manager never replaces an unready pod, even after the
-template has been restored (kubernetes issue 67250). A rollback therefore deletes the unready pods,
-one after the other.
+With podManagementPolicy OrderedReady, the default, the controller manager never replaces an unready
+pod, even after the template has been restored (kubernetes issue 67250). A rollback therefore
+deletes the unready pods, one after the other.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """No surge; max_unavailable, or 1 without the feature gate MaxUnavailableStatefulSet.
+        """The surge, which is 0, and the number of pods that may be unavailable.
 
-        During a rollback at least one pod may be unavailable, even if a budget allows none.
+        Without the feature gate MaxUnavailableStatefulSet, that is 1. During a rollback, one pod
+        may be unavailable even if a budget allows none.
         """
         request, size = self.request, self.primary.replicas
         strategy = self.baseline["updateStrategy"] or {}
@@ -64,11 +65,11 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
     def _partition(self, has_template: bool) -> int:
-        """Return the partition for the pause, or 0. No pod that is new becomes old again."""
+        """Return the partition for the pause, or 0. The pause never makes a new pod old again."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
-        # Before the update, status.updatedReplicas does not show which ordinals are new.
+        # status.updatedReplicas counts the highest ordinals only once the template is the new one.
         updated = min(primary.updated, primary.replicas - primary.partition) if has_template else 0
         new_at_pause = pause.resolve(primary.replicas, round_up=True)
         return max(0, primary.replicas - max(new_at_pause, updated))
@@ -92,8 +93,8 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        This is status.updateRevision. During the update of another client it is
-        status.currentRevision, unless that revision has the desired template.
+        In general, that is status.updateRevision. While an update of another client is in progress,
+        it is status.currentRevision, unless that revision has the desired template.
         """
         observed, primary = self.observed, self.primary
         if observed.stuck_pods and self.match(desired) is Match.EXACT:
@@ -109,8 +110,8 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
         """Return the step that lets the controller manager update currentRevision before a pause.
 
-        With OnDelete the controller manager does not update currentRevision, and during a pause it
-        would recreate old pods from that revision. Raises RolloutError.
+        With OnDelete, the controller manager does not update currentRevision. During a pause, it
+        would recreate old pods from that outdated revision. Raises RolloutError.
         """
         # | none | `pause_at`, OnDelete, and an outdated revision in the status | **pace** |
         primary, request = self.primary, self.request

@@ -3,11 +3,11 @@
 
 """Explore every interleaving of the planner, a slow cluster, and a client that may die at any step.
 
-The planner stores nothing, so resuming after a kill equals continuing. In every state, each request
-(update, rollback) takes a step, which covers clients that reverse the direction. The cluster moves
-in any order: pods become ready one by one, and the controller manager observes controllers and pods
-late, in separate queues. A handover may be cut off after each pod. Invariants have the numbers of
-design section 5.
+The planner stores nothing, so a task that resumes after a kill acts like the killed task. In every
+state, each request (update, rollback) takes a step, which covers clients that reverse the
+direction. The cluster moves in any order: pods become ready one by one, and the controller manager
+observes controllers and pods late, in separate queues. A kill may follow each pod of a handover.
+The invariants 1 to 4 are those of Explorer.check() and check_end().
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def no_garbage_collection():
 
 
 class Memory:
-    """Cache of interned items, and of results by the object id of an item (and of a write).
+    """Cache of interned items: equal items are one object. Results are cached by the object's id.
 
     References to all items prevent Python from reusing the id of an item for another object.
     """
@@ -97,7 +97,10 @@ class Memory:
         self.controllers: dict[int, Controller] = {}
 
     def number(self, part: Json) -> int:
-        """Return the same number for equal metadata, or equal specs, of any generation."""
+        """Return a number for metadata or a spec; the number is equal for equal parts.
+
+        The generation does not count.
+        """
         if id(part) not in self.parts:
             text = identity.canonical({key: value
                                        for key, value in part.items() if key != "generation"})
@@ -277,7 +280,7 @@ def key_of(request: Request) -> str:
 
 
 class Explorer:
-    """All reachable states, and per request the states from which the request can succeed."""
+    """All reachable states of the cluster, from a primary and with the requests of its clients."""
 
     def __init__(self, primary: Json, *requests: Request, deaths: int = 0, deletions: int = 0,
                  replacements: int = 0, finalizers: tuple[str, ...] = ()) -> None:
@@ -290,15 +293,16 @@ class Explorer:
         self.ceiling = self.size + surge
         self.floor = min(self.size - unavailable, primary["status"]["availableReplicas"])
         self.clusters: list[Cluster] = []
-        #: Predecessor of each state, and the action between both.
+        #: For each state, its predecessor, and the action that led from there.
         self.reached: list[tuple[int, tuple[str, t.Any]]] = []
         self.numbers: dict[tuple, int] = {}
         self.decisions: dict[tuple, Decision | RolloutError] = {}
         self.cached: dict[tuple, tuple[observed.Observed, bool]] = {}
         self.first_pods: dict[int, tuple[Handover, Handover]] = {}
-        #: Edges by moves of the cluster and by steps of each request; final states of each request.
+        #: Edges of the graph of states: those by moves of the cluster, and per request, its steps.
         self.moves: list[tuple[int, int]] = []
         self.steps: dict[str, list[tuple[int, int]]] = {key_of(request): [] for request in requests}
+        #: Per request, the states in which nothing is left to do.
         self.ends: dict[str, set[int]] = {key_of(request): set() for request in requests}
 
         self.add(Cluster(primary, kind=requests[0].kind, deaths=deaths, deletions=deletions,
@@ -567,7 +571,7 @@ def test_pause_then_update_or_rollback(size, pause, surge, unavailable):
 @pytest.mark.parametrize("size, pauses", [(1, [1]), (2, [1, 2]), (3, [2, 3])])
 @pytest.mark.parametrize("waits_for_termination", [False, True])
 def test_keep_old_keeps_all_old_pods(make, size, pauses, waits_for_termination):
-    """Explore tasks with keep_old alone: no old pod ever goes."""
+    """If every task has keep_old, no old pod is ever deleted."""
     primary = make(replicas=size)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), keeps_old=True,
                                  waits_for_termination=waits_for_termination,
@@ -648,7 +652,7 @@ def test_update_and_rollback_of_a_replica_set_with_next_name(surge, unavailable)
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("size, deaths", [(1, 1), (2, 1), (3, 1), (2, 2)])
 def test_pods_that_die_during_the_handover(make, size, deaths):
-    """Reach the requested size whenever a pod dies and whenever that is observed."""
+    """A pod may die at any moment, and the controller manager observes the death at any time."""
     primary = make(replicas=size)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(size, 0))
 
@@ -658,7 +662,7 @@ def test_pods_that_die_during_the_handover(make, size, deaths):
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("deaths", [0, 1])
 def test_a_successor_deleted_with_orphaned_pods_during_the_handover(make, deaths):
-    """Let foo adopt the remaining pods before it is opened, or it would create additional ones."""
+    """Foo adopts the remaining pods before it is opened; otherwise it would create more pods."""
     primary = make(replicas=2)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(2, 0))
 
@@ -669,7 +673,7 @@ def test_a_successor_deleted_with_orphaned_pods_during_the_handover(make, deaths
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("next_name, deaths", [(None, 0), (None, 1), ("bar", 0)])
 def test_finalizers_that_delay_the_deletions_of_an_update(make, next_name, deaths):
-    """Remove the finalizers at any later moment."""
+    """The finalizers may be removed at any later moment."""
     finalizers = ("example.com/a",)
     primary = make(replicas=2, finalizers=list(finalizers))
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), next_name=next_name,
@@ -686,7 +690,7 @@ def test_finalizers_that_delay_the_deletions_of_an_update(make, next_name, death
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("lag", [2, 3])
 def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
-    """Deliver several controller events in order, interleaved with pod events."""
+    """Several events of controllers arrive late, in order, interleaved with events of pods."""
     monkeypatch.setattr(cluster_models, "MAX_LAG", lag)
     primary = make(replicas=2)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(1, 0))
@@ -698,7 +702,7 @@ def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_primary_replaced_by_its_manifest_during_the_handover(make, size):
-    """Keep the reparented pods serving, without new ones, until another update."""
+    """The reparented pods keep serving, and no pod is created, until another update."""
     primary = make(replicas=size)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(size, 0))
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Count terminating pods, and wait for them."""
+"""Test pod_replacement_policy=TerminationComplete: the update waits for terminating pods."""
 
 from __future__ import annotations
 
@@ -32,15 +32,20 @@ ROLLBACK_WITH_TERMINATION = dataclasses.replace(ROLLBACK, waits_for_termination=
 
 
 class SlowCluster(Cluster):
-    """Cluster whose pods take `seconds` to terminate, by the test's clock."""
+    """Cluster whose pods take `seconds` to terminate, by the clock of the test.
+
+    grace: the grace period of each pod in seconds; finalizers: those of each pod.
+    """
 
     def __init__(self, *items, seconds=3.0, grace=3.0, finalizers=()):
         super().__init__(*items)
         self.seconds, self.grace, self.finalizers = seconds, grace, finalizers
         self.cluster.terminates_slowly = True
         self.on_wait = self.pass_time
-        #: Start of the deletion of each terminating pod; maximum of running pods, and of all pods.
-        self.starts, self.max_running, self.max_total = [], 0, 0
+        #: Time at which each terminating pod was deleted, oldest first.
+        self.starts = []
+        #: Maximum number of pods so far, without and with terminating pods.
+        self.max_running, self.max_total = 0, 0
         #: Terminating pods of other controllers, which never end.
         self.foreign = ()
 
@@ -48,6 +53,7 @@ class SlowCluster(Cluster):
         return self.clock.now
 
     def pass_time(self):
+        """Let the controllers act, and then end the pods whose time is over."""
         while moves := [move for move in self.cluster.moves() if move.verb != "end"]:
             self.cluster.make(moves[0])
             self.starts += [self.clock.now] * (len(self.cluster.terminating) - len(self.starts))
@@ -59,13 +65,11 @@ class SlowCluster(Cluster):
             self.cluster.make(Move("end", self.cluster.terminating[0].owner))
 
     def terminating_pods(self, selector):
-        pods = super().terminating_pods(selector)
-        return *self.foreign, *(pod._replace(name=f"foo-{number}",
-                                             grace_ends=rfc3339(start + self.grace),
-                                             finalizers=self.finalizers)
-                                for number, (pod,
-                                             start) in enumerate(zip(
-                                                 pods, self.starts, strict=False)))
+        pods = zip(super().terminating_pods(selector), self.starts, strict=False)
+        own_pods = [pod._replace(name=f"foo-{number}", grace_ends=rfc3339(start + self.grace),
+                                 finalizers=self.finalizers)
+                    for number, (pod, start) in enumerate(pods)]
+        return *self.foreign, *own_pods
 
 
 @pytest.mark.parametrize("request_, items",
@@ -110,10 +114,11 @@ def test_unchanged_task_counts_no_pods():
 
 
 def test_count_is_repeated_after_an_interval_or_a_step():
-    """A scale by another client does not repeat the count."""
+    """Until then, the last count decides, even if another client scales foo."""
     flow, memory = choose(UPDATE_WITH_TERMINATION), Memory()
 
     def decide(seconds, replicas, terminating):
+        """Return the decision, and the number of counts that it took."""
         cluster = Cluster(old(replicas, 0, 4), new(1, 4, 4))
         cluster.cluster.terminating = [cluster.cluster.pods[0]] * terminating
         memory.seconds = seconds
@@ -122,12 +127,16 @@ def test_count_is_repeated_after_an_interval_or_a_step():
         return summary(decision), len(cluster.called("terminating_pods"))
 
     scale_up = ("scale", SUCCESSOR, 1, 2)
+    # An interval later, the terminating pod is gone.
     assert decide(0, 3, 1)[0][0] == "wait" and decide(COUNT_INTERVAL, 3, 0) == (scale_up, 1)
+
     memory.caches(Caches).count_terminating_from = 0
     blocked, number_of_counts = decide(10, 3, 1)
     assert blocked[0] == "wait" and number_of_counts == 1
+    # Within the interval, nothing is counted again.
     assert decide(10.1, 3, 0) == (blocked, 0)
     assert decide(10.1, 2, 2) == ((blocked[0], blocked[1].replace("foo 3", "foo 2")), 0)
+    # After a step of this task, the pods are counted.
     flow.note(Step(Action.DELETE, "foo-1", Delete("foo-1", {})), memory)
     assert decide(10.1, 3, 0) == (scale_up, 1)
 
@@ -170,7 +179,7 @@ def test_pod_beyond_its_grace_period_fails_the_task():
 
 
 def test_each_terminated_pod_is_progress():
-    """The pods terminate 4 s apart."""
+    """The pods terminate 4 s apart, and progress_deadline is 6 s."""
     cluster = SlowCluster(old(3), new(0), seconds=4, grace=0)
     cluster.cluster.terminating = [cluster.cluster.pods[0]._replace(ready=False,
                                                                     cached_owner="")] * 4

@@ -93,8 +93,8 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
     """Wrap pages.host_page; other is the value of the path's variable on another host.
 
-    If the values differ, the path already contains the name of the host. is_alone is True if the
-    play has no other host.
+    If the values differ, the path already contains the name of the host. is_alone: whether the play
+    has no other host.
     """
     return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
 

@@ -62,7 +62,8 @@ class LookupModule(LookupBase):
 class Variables:
     """The variables of a role, which may be templates.
 
-    In a playbook, a variable also has a short name, without the name of the role.
+    In the playbooks of the collection, a variable also has a short name: `image` stands for
+    image_bump_image.
     """
 
     def __init__(self, role: str, variables: t.Mapping[str, t.Any],
@@ -93,7 +94,7 @@ class Variables:
         return self.value(f"{self.role}_{option}", default=default)
 
     def request(self, load: t.Callable[[str], t.Any]) -> Json:
-        """Return the request, which release/request.py parses; load reads a YAML file."""
+        """Return the request for release/request.py. load: returns the content of a YAML file."""
         files = {hook: [self._file(path, load) for path in self._entries(f"{hook}_tasks")]
                  for hook in HOOKS}
         selection = {"name": self.role_variable("name"),
@@ -124,10 +125,11 @@ class Variables:
                 "errors": list(map(self._with_user_names, dict.fromkeys(self.errors)))}
 
     def _repeatable_options(self, values: Json) -> Json:
-        """Return the options and the cluster that a command of the playbook repeats.
+        """Return the options that a suggested command of the playbook repeats, and the cluster.
 
-        user_options is empty if the command also has other variables, an inventory, or an analysis,
-        whose credentials must not reach the output. A kubeconfig that is not a path becomes None.
+        user_options is empty if such a command would not repeat the run, because the user's command
+        has other variables or an inventory, or would reveal the credentials of an analysis. A
+        kubeconfig that is not a path becomes None.
         """
         extra, options = set(self.extra), documented_options(self.role)
         names = {short for name in options for short in short_names(_option_of(name, self.role))}
@@ -196,7 +198,10 @@ class Variables:
             return {}
 
     def _names(self, name: str) -> list[str]:
-        """Return the names of a variable by precedence: an extra variable (-e), the short name."""
+        """Return the names of a variable, by precedence.
+
+        The full name comes first if it is an extra variable (-e), else the short name.
+        """
         option = _option_of(name, self.role)
         # The playbook rollback sets rollback_image itself: either to `image`, or to the images that
         # the previous job replaced.

@@ -4,10 +4,10 @@
 
 """Run the code of a module without starting another Python interpreter.
 
-Starting a module takes most of the time of a short task. A task that only reads therefore runs in
-the worker process of Ansible. A task that writes runs in a forked process, which like a module ends
-when Ansible ends, and can be killed separately. Ansible imports this file before it forks its
-workers, so the packages are imported once for all hosts.
+The start of a module takes most of the time of a short task. A task that only reads therefore runs
+in the worker process of Ansible. A task that writes runs in a forked process: like a module, it
+ends when Ansible ends, and can be killed separately. Ansible imports this file before it forks its
+workers, so that the packages are imported once for all hosts.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ with contextlib.suppress(Exception):  # a missing or broken package is an error 
 
 
 def parameters(function: str, args: t.Any, folder: str) -> Json | None:
-    """Return the parameters of a module, or None if the module has to report invalid arguments.
+    """Return the validated parameters of a module; None if the module must report an error.
 
-    function is the function of task.py that the module runs.
+    function: the name of the function of task.py that the module runs.
     """
     try:
         with _in_folder(folder):
@@ -69,8 +69,8 @@ def read(function: str, params: Json, folder: str, environment: dict[str, str],
 class Process:
     """A forked process that runs a function of task.py which may change the cluster.
 
-    Fork before the first thread starts, and therefore before the first request: a lock that another
-    thread holds during a fork, for example in OpenSSL, stays locked forever in the child.
+    Create it before the first request, which starts threads: a lock that another thread holds
+    during a fork, for example in OpenSSL, stays locked forever in the child.
     """
 
     def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
@@ -98,7 +98,10 @@ class Process:
             os._exit(0)
 
     def result(self) -> Json:
-        """Wait for the result. After an interrupted wait, the process ends at its next output."""
+        """Wait for the result, and return it.
+
+        If the wait is interrupted, the pipe closes, and the process ends at its next output.
+        """
         with open(self._output, encoding="utf-8") as output:
             text = output.read()
         status = os.waitpid(self._pid, 0)[1]
@@ -132,7 +135,7 @@ def _call(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
 
 
 def _result_without_change(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
-    """Return the result of an update without a change, or None if the update must run."""
+    """Return the result if the cluster is in the requested state already, else None."""
     if function in ("analysis", "traffic"):
         return None
     with contextlib.suppress(Exception):
@@ -152,7 +155,7 @@ def _result_or_error(function: str, params: Json, flags: dict[str, bool]) -> Jso
 def _silence() -> t.Iterator[None]:
     """Discard the output and the logs of libraries, which may contain secrets.
 
-    Ansible's own log handler would write each record to its log file.
+    Without this function, the log handler of Ansible would write them to Ansible's log file.
     """
     handlers = logging.getLogger().handlers
     before = handlers[:]

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the base class of the action plugins: each prepares the arguments of a task.
+"""Define the base class of the action plugins, which prepares the arguments of a task.
 
-If the connection allows it, secrets among the arguments are not written to files.
+If the connection allows it, arguments are passed without a file, since they may contain secrets.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ from . import in_process
 
 
 class ModuleAction(ActionBase):
-    """Base class of the action plugins.
-
-    Each runs a module, or the module's code in this process.
-    """
+    """Base class of the action plugins. A plugin runs a module, or its code in this process."""
 
     _supports_async = True
     _supports_check_mode = True
@@ -38,15 +35,15 @@ class ModuleAction(ActionBase):
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
         """Complete and check the arguments of the task. Each action calls this method first."""
         super().run(tmp, task_vars)
-        # The roles pass all options as one template in the argument _arguments. Ansible warns
-        # if a template supplies a task's whole arguments, because facts could inject options. The
-        # options here come only from the argument_specs.yml of the role.
+        # The roles pass all options as one template, in the argument _arguments. With a template in
+        # place of the arguments, Ansible would warn that facts can inject options. Here, the
+        # options are only those of the argument_specs.yml of the role.
         if isinstance(self._task.args.get("_arguments"), dict):
             self._task.args |= self._task.args.pop("_arguments")
         try:
             headers = check_type_dict(self._task.args.get("proxy_headers") or {})
         except TypeError:
-            # Fail here: if the module failed, its result would show the value in `invocation`.
+            # Fail before the module runs: its result would show the value in `invocation`.
             raise AnsibleActionFail("proxy_headers is not a mapping") from None
         self._task.args |= {"proxy_headers": headers} if headers else {}
         self._reject_jinja_file(self._task.args.get("template"))
@@ -70,8 +67,8 @@ class ModuleAction(ActionBase):
         """Return the validated options, or None if the module must run.
 
         The code can run in this process (in_process.py) only if the module would run as the same
-        user, on the same machine, and with the same Python and environment. connection.become also
-        includes the variable ansible_become.
+        user, on the same machine, and with the same Python and environment. connection.become is
+        set by the variable ansible_become, too.
         """
         host_vars = task_vars or {}
         if delegate := self._task.delegate_to:

@@ -45,7 +45,7 @@ class ProgressAction(ModuleAction):
             refuse_removed(MODULES[function], self._task.args)
         except RolloutError as error:
             return error.as_result() | {"failed": True}
-        # The roles request the sizes over time for their report; no option of the module does.
+        # The roles request the numbers of pods over time, for their report. No public option does.
         if self._task.args.pop("_return_sizes", False):
             self.environment["BATON_SIZES"] = "1"
         return self.change(task_vars, function)
@@ -74,7 +74,7 @@ class ProgressAction(ModuleAction):
         return result
 
     def has_lines(self, result: dict[str, t.Any]) -> bool:
-        """Return whether the module must have written progress lines, according to its result."""
+        """Return whether the result shows that the module has written progress lines."""
         return bool(result.get("changed") or result.get("failed"))
 
     def _folder(self) -> str:
@@ -83,8 +83,7 @@ class ProgressAction(ModuleAction):
 
     @contextlib.contextmanager
     def _printer(self, path: str, task_vars: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
-        """Print the lines of a file while the task runs; yield a dictionary for the task's result.
-        """
+        """Print the lines of a file while the task runs; yield a dictionary for its result."""
         result: dict[str, t.Any] = {}
         if not path:
             yield result

@@ -38,7 +38,7 @@ class Release:
 
     def next_file(self, purpose: str, files: t.Sequence[File],
                   since: t.Sequence[Event]) -> File | None:
-        """Return the first file of a hook that no event has run, or None."""
+        """Return the next file of a hook, or None. since: the events that may have run files."""
         done = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in since)
         return files[done] if done < len(files) else None
 
@@ -68,7 +68,7 @@ class Release:
 
     @property
     def is_paused_for_checks(self) -> bool:
-        """Return whether the update is paused at a stage, and not for an approval alone."""
+        """Return whether the update is paused at a stage, whose checks follow."""
         return self.is_paused and "pause_at" in self.history.updates[-1].turn.step
 
     @property
@@ -124,9 +124,9 @@ class Release:
 
     @property
     def was_late_rollback_refused(self) -> bool:
-        """Return whether the rollback after a late approval was refused.
+        """Return whether the rollback after a missed deadline has failed, and nothing shows why.
 
-        Another client may have resumed the update just before the rollback.
+        Another client may have approved the update just before the rollback.
         """
         event, back = self.history.failed, self.history.last("rollback")
         return bool(event and event.turn.purpose == "approval" and back and back.has_failed
@@ -171,7 +171,11 @@ class Release:
 
 @dataclasses.dataclass(frozen=True)
 class SplitConditions:
-    """The conditions about the share of the requests for the new pods."""
+    """The conditions about the share of the requests for the new pods.
+
+    Without a traffic split, the requests *follow the pods*: they go to old and new pods alike. A
+    split before an update *holds* the requests: all of them go to the old pods.
+    """
 
     release: Release
 
@@ -181,11 +185,11 @@ class SplitConditions:
 
     @property
     def is_missing(self) -> bool:
-        """Return whether the share of the requests at the current stage is not set.
+        """Return whether the share of the current stage must be set.
 
-        A repeated run that finds more new pods than the stage keeps the share: with a smaller
-        share, the remaining old pods would be overloaded. With keep_old, the stage has passed once
-        old pods are gone.
+        A repeated run may find more new pods than the stage has. Then the share stays as it is: a
+        smaller one would overload the remaining old pods. With keep_old, a stage has passed once
+        old pods are deleted.
         """
         if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
             return False
@@ -194,10 +198,10 @@ class SplitConditions:
 
     @property
     def needs_hold(self) -> bool:
-        """Return whether the next stage has a share, and the requests follow the pods.
+        """Return whether the requests must be held before the update to the next stage.
 
-        The update begins after the requests are held for the old pods. A repeated run with more
-        new pods than the stage leaves the requests as they are.
+        They must if the next stage has a share, and the requests follow the pods now. A repeated
+        run that finds more new pods than the stage has leaves the requests as they are.
         """
         stage = self.release.next_stage
         if not (stage and stage.traffic) or self._history.traffic:
@@ -208,7 +212,7 @@ class SplitConditions:
 
     @property
     def needs_restoration_after_failure(self) -> bool:
-        """Return whether requests may be held, although the update has not begun."""
+        """Return whether a failure may have left the requests held, before any pod was updated."""
         event = self._history.failed
         may_hold = event and (event.turn.purpose == "update" or (
             event.turn.purpose == "traffic" and event.result.get("changed")))
@@ -219,9 +223,10 @@ class SplitConditions:
 
     @property
     def _has_pods_of_stage(self) -> bool:
-        """Return whether the number of new pods is at most that of the current stage.
+        """Return whether the update is not beyond the current stage, by its numbers of pods.
 
-        With keep_old, all new pods may exist before the last stage, but no old pod is gone.
+        Beyond it, there are more new pods than the stage has; with keep_old, which may create all
+        new pods early, old pods are missing.
         """
         sizes = self._history.summary.sizes
         goal = Stage(self._history.stage).size.resolve(sizes["desired"], round_up=True)
@@ -231,10 +236,10 @@ class SplitConditions:
 
     @property
     def needs_restoration(self) -> bool:
-        """Return whether the requests are split, and the next pods are updated without a share.
+        """Return whether the route must be restored before the next pods are updated.
 
-        With keep_old, the update to the end restores the route itself: after a switch, not before
-        the old pods are gone.
+        It must if the requests are split, and the next stage has no share or the update ends. With
+        keep_old, the module restores the route itself during the update to the end.
         """
         stage = self.release.next_stage
         is_last = self.release.is_finishing and not self.release.request.keeps_old

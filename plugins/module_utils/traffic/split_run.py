@@ -38,7 +38,7 @@ POLL_INTERVAL, DRAIN_SECONDS = 0.5, 5.0
 MAX_REJECTIONS = 10
 #: Maximum number of steps with one action on one object; a split needs at most four.
 MAX_REPETITIONS = 10
-#: Rules for the Services of a split, and for the pods.
+#: Permissions for the Services of a split, and for the pods.
 _SERVICES: Rule = ("", "services", ("list", "create", "delete"))
 _PODS: Rule = ("", "pods", ("list", "patch"))
 _ENDPOINTS: Rule = ("discovery.k8s.io", "endpointslices", ("list",))
@@ -58,7 +58,7 @@ class Cluster(t.Protocol):
         """Send a write; return False if a precondition fails."""
 
     def settle(self) -> None:
-        """Do nothing, or in check mode, run the controllers."""
+        """Run the controllers of the simulated cluster; do nothing in a real cluster."""
 
 
 class Subject(t.NamedTuple):
@@ -172,7 +172,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
 
 def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
             status: RolloutStatus) -> Subject:
-    """Return whether an update is in progress, and the versions that the task needs."""
+    """Return the subject without its controller: the versions, and whether it is updated."""
     is_updating = status.phase != "complete"
     is_idle = split.restores or (split.is_before_update and is_updating)
     pair = None if is_idle else versions(flow, request, gateway, status,
@@ -201,7 +201,7 @@ class SplitRun:
     #: The number of applied steps by action and object.
     _applied: collections.Counter[tuple[Action, str]] = dataclasses.field(
         default_factory=collections.Counter)
-    #: The weights that this task has written since it has restored the rules of another split.
+    #: The weights that this task has written. They are cleared when it restores another split.
     _written: list[str] = dataclasses.field(default_factory=list)
     #: The current wait, and its start.
     _wait: Wait | None = None

@@ -195,7 +195,7 @@ def without(pods: t.Iterable[Pod], deleted: Pod | None) -> tuple[Pod, ...]:
 
 
 def with_counts(item: Json, status: Json) -> Json:
-    """Return the status of an object with these counts."""
+    """Return the status of an object with the counts of `status`."""
     before = item.get("status") or {}
     return before if has_counts(item, status) else {**before, **status}
 
@@ -234,8 +234,9 @@ def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ..
                            counts_live: bool) -> tuple[Json, ...]:
     """Return the ControllerRevisions within revisionHistoryLimit.
 
-    ControllerRevisions with pods (live) are not deleted. They count towards the limit of a
-    DaemonSet (cleanupHistory), and not towards the limit of a StatefulSet (truncateHistory).
+    ControllerRevisions with pods (live ones) are not deleted. counts_live: whether they count
+    towards the limit, as for a DaemonSet (cleanupHistory), but not for a StatefulSet
+    (truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]
     earlier = sorted((item for item in revisions if item is not present),

@@ -68,8 +68,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
                       memory: Memory) -> bool:
         """Return whether a decision depends on the ControllerRevisions.
 
-        The record of an update names the current ControllerRevision. A task that changes nothing
-        needs no history.
+        The first write of an update needs them, since the record names the current
+        ControllerRevision. A task that changes nothing does not.
         """
         primary = observed.primary
         if primary is None:
@@ -83,8 +83,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
     def is_out_of_date(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        The DaemonSet controller changes the ControllerRevisions before observedGeneration, so they
-        are up to date once the status is.
+        The DaemonSet controller writes the ControllerRevisions before observedGeneration, so a list
+        that follows an up-to-date status is up to date, too.
         """
         last = memory.observed.primary
         has_changed = last is None or not last.is_observed or last.generation != primary.generation
@@ -154,8 +154,7 @@ def _asks_for_nodes(request: Request) -> bool:
 
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
                            cluster: Cluster) -> DaemonSetObserved:
-    """Return the observation with the revisions of the pods, if the previous revision is uncertain.
-    """
+    """Return the observation with the revisions of the pods, if several may be the previous one."""
     is_back = observed.record and observed.record.is_back
     if len(observed.other_revisions) < 2 or observed.before is None or is_back:
         return observed
@@ -179,9 +178,10 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
                      memory: Memory) -> DaemonSetObserved:
     """Return the observation with the old pods that the status counts as new.
 
-    Without permission to list pods or ControllerRevisions, the observation has no such pods. After
-    a deletion, the status may stay the same, because the new pod can be ready before the status is
-    written. The deletion is complete once as many pods are ready as the status counts.
+    Without permission to list pods or ControllerRevisions, there are no such pods. The pods are
+    listed after a change of the status. A deletion may not change the status, if the new pod is
+    ready before the status is written. While such pods remain, they are therefore listed again from
+    time to time, and the list counts once as many pods are ready as the status says.
     """
     if observed.present is None or not _are_counted_as_new(primary):
         return observed

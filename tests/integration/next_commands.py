@@ -55,8 +55,6 @@ SITES: dict[str, str] = {
     "explain/old_pods.py::": SHOWS,
     "explain/old_pods.py::_old_pod_causes": "not executed here: test_stateful_set and "
     "test_broken_rollouts check the named pod",
-    "explain/old_pods.py::stalled_surge": "not executed here: needs a restart of the controller "
-                                          "manager at one moment; tests/histories executes it",
     "explain/quotas.py::too_small": EDITS,
     "explain/report.py::pause_commands": "test_commands_of_a_pause_end_the_pause",
     "explain/failure_reasons.py::": "not executed: suggestions about pods; most only show objects, "

@@ -15,10 +15,11 @@ import time
 
 import pytest
 from namespace import Namespace
-from objects import eventually, role, uids
+from objects import eventually, is_ready, role, uids
 from writes import action_after_write, is_reparenting
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
@@ -149,3 +150,34 @@ def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
     assert observer.new_pods == uids(namespace.pods()) and len(observer.new_pods) == REPLICAS
     assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
     assert namespace.end_state() == expected_state
+
+
+@pytest.mark.full
+@pytest.mark.fake_nodes("nodes that the test creates")
+def test_surge_of_a_daemon_set_continues_after_a_restart_of_the_controller_manager(
+        cluster, namespace):
+    """The restarted controller manager does not sync again when the new pods become available."""
+    namespace.add_nodes(2)
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
+    namespace.make_daemon_set(2, updateStrategy=strategy, minReadySeconds=20)
+    old = uids(namespace.pods())
+
+    def restart():
+        eventually(lambda: len(namespace.pods()) == 4 and all(map(is_ready, namespace.pods())),
+                   "the new pods")
+        cluster.stop("kube-controller-manager", kill=True)
+        cluster.start("kube-controller-manager")
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    try:
+        result = namespace.roll(kind="DaemonSet", image="myimage:v2", progress_deadline=120)
+    finally:
+        thread.join(60)
+        namespace.remove_nodes()
+
+    assert [step["action"] for step in result["steps"]] == ["update", "annotate", "annotate"]
+    assert result["steps"][1]["from"] == "stalled at 0 of 2 new pods"
+    assert not old & uids(namespace.pods())
+    assert "woken" not in namespace.daemon_set()["metadata"]["annotations"][
+        object_meta.LAST_ROLLOUT]

@@ -347,6 +347,14 @@ class DaemonSetModel(RevisionMoves, SimulatedDaemonSets):
 
     _pod_label = staticmethod(label_of)
 
+    #: The time since which all pods are ready, in RFC 3339, or "".
+    ready_since = ""
+
+    def _pod_object(self, controller: Controller, pod: t.Any) -> Json:
+        item = super()._pod_object(controller, pod)
+        item["status"]["conditions"][0]["lastTransitionTime"] = self.ready_since
+        return item
+
     def set_nodes(self, name: str, nodes: t.Iterable[str], *,
                   keep_other_nodes: bool = False) -> None:
         """Set the nodes of a DaemonSet; pods of other nodes are deleted with the nodes.

@@ -2,17 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Diagnose the old pods that block an update of a StatefulSet or a DaemonSet. No I/O.
+"""Diagnose the old pods that block an update of a StatefulSet. No I/O.
 
 With podManagementPolicy OrderedReady, the StatefulSet controller replaces no pod until all pods are
 ready. An old pod that never becomes ready therefore blocks the update, even with a corrected
 template, until a user deletes the pod (kubernetes/kubernetes#67250). Other kinds replace old pods
 regardless of readiness.
-
-During a surge, the DaemonSet controller deletes an old pod once its replacement has been ready for
-minReadySeconds. The controller schedules the sync for that time when the replacement becomes ready
-(updatePod in pkg/controller/daemon/daemon_controller.go). A restart of the controller manager loses
-the schedule, and the update waits until another change causes a sync.
 """
 
 from __future__ import annotations
@@ -24,9 +19,8 @@ from ..model import object_meta
 from ..model.fields import Json, mapping, objects, text
 from ..model.observed import Controller
 from ..model.request import Request
-from ..model.server_driven import DaemonSet, StatefulSet, pod_ordinal
+from ..model.server_driven import StatefulSet, pod_ordinal
 from ..model.template import labels_of
-from ..model.thresholds import Size
 from . import diagnosis
 from .diagnosis import Cause
 
@@ -45,8 +39,6 @@ _DELETE = (
     "{kubectl} delete pod {pods}")
 _HELD = ("leave pause_at out: it keeps {pods} at the template from before the update, so that "
          "deleting them does not help")
-_WAKE = ("after a restart, the controller manager continues with the next change of the DaemonSet\n"
-         "{kubectl} annotate daemonset {name} --overwrite woken=\"$(date)\"")
 _SUGGESTIONS = {OLD: _DELETE, STUCK: _DELETE, HELD: _HELD}
 
 
@@ -68,18 +60,6 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
     counted_examples = [dataclasses.replace(cause, pods=list(old.values()).count(cause.kind))
                         for cause in examples]
     return [*counted_examples, *diagnosis.causes(request, controller, other_pods, events)]
-
-
-def stalled_surge(request: Request, controller: Controller) -> list[Cause]:
-    """Return the cause of a surge that does not continue although no pod is unavailable."""
-    if not (isinstance(controller, DaemonSet) and controller.min_ready_seconds
-            and Size.from_api(controller.rolling_update["maxSurge"]).value
-            and controller.updated < controller.replicas <= controller.available):
-        return []
-    suggestion = _WAKE.format(kubectl=request.kubectl, name=controller.name)
-    return [Cause("stalled-surge", "", "all pods are available, but the DaemonSet controller does "
-                  "not delete old pods", suggestion, is_fatal=False,
-                  place=f"DaemonSet {controller.name}")]
 
 
 def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:

@@ -103,8 +103,7 @@ ROLLOUT_NAME = "openshift.io/deployment.name"
 #: Label on the pods: the name of the ReplicationController.
 ROLLOUT_LABEL = "deployment"
 
-#: Annotations of an interrupted `kubectl rolling-update` (before Kubernetes 1.18) on the old and on
-#: the new ReplicationController.
+#: Annotations of an interrupted `kubectl rolling-update` on the old and on the new controller.
 KUBECTL_NEXT = "kubectl.kubernetes.io/next-controller-id"
 KUBECTL_SOURCE = "kubectl.kubernetes.io/update-source-id"
 KUBECTL_ORIGINAL = "kubectl.kubernetes.io/original-replicas"
@@ -127,8 +126,7 @@ Takeover = t.TypedDict("Takeover", {
 class Rollout:
     """The record of a server-driven update in progress.
 
-    Another client may have written the record. flows/server_driven/recorded decides which fields to
-    trust.
+    Any client may have written it. flows/server_driven/recorded decides which fields to trust.
     """
 
     UPDATING: t.ClassVar[str] = "updating"
@@ -156,6 +154,8 @@ class Rollout:
     to_revision: int | None = None
     #: The number of new pods at which the update is paused.
     paused: int | None = None
+    #: The time at which the update woke the controller; written, but never read.
+    woken: str = ""
 
     @property
     def is_back(self) -> bool:
@@ -167,7 +167,7 @@ class Rollout:
         record = {"outcome": self.outcome, "from": self.before, "to": self.after, "time": self.time,
                   "set": self.set, "revision": self.revision, "original": self.original,
                   "paced": self.overrides, "request": self.request, "template": self.template,
-                  "to_revision": self.to_revision, "paused": self.paused}
+                  "to_revision": self.to_revision, "paused": self.paused, "woken": self.woken}
         return canonical({key: value for key, value in record.items() if value not in (None, "")})
 
 

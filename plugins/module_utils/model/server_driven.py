@@ -15,6 +15,7 @@ from .fields import Json, mapping, number, objects, text
 from .kinds import Kind
 from .observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller
 from .settings import daemon_set_numbers, is_daemon_set_strategy, is_stateful_set_strategy
+from .thresholds import Size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,6 +200,13 @@ class DaemonSet(RevisionDriven):
     @property
     def rolling_update(self) -> Json:
         return daemon_set_numbers(self.settings["updateStrategy"])
+
+    @property
+    def may_stall(self) -> bool:
+        """Whether a surge is in progress that may stall (see daemonset/observed.is_stalled)."""
+        return bool(self.min_ready_seconds and Size.from_api(self.rolling_update["maxSurge"]).value
+                    and self.is_replaced_by_server
+                    and self.updated < self.replicas <= self.available)
 
     @property
     def may_pause(self) -> bool:

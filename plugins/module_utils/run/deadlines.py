@@ -186,8 +186,6 @@ class Deadlines:
         if is_expired and not pods:
             growing = self._with_counted_pods(growing)
         causes = old_pods.causes(request, growing, pods, self._gateway.warnings())
-        if is_expired and not causes:
-            causes = old_pods.stalled_surge(request, growing)
         return [self._with_severity(cause, growing) for cause in causes]
 
     def _with_counted_pods(self, growing: Controller) -> Controller:

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Diagnose old pods that the cluster does not replace: of a StatefulSet until they are ready, of a
-DaemonSet with a surge until its controller syncs.
-"""
+"""Diagnose old pods that the cluster does not replace until they are ready: of a StatefulSet."""
 
 from __future__ import annotations
 
@@ -13,13 +11,11 @@ from builders import rc
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import (
     BLOCK_ROLLBACK,
     causes,
-    stalled_surge,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import (
-    DaemonSet,
     StatefulSet,
 )
 
@@ -92,23 +88,3 @@ def test_command_contains_only_valid_names():
 def test_other_kinds_have_no_cause_for_old_pods():
     (cause,) = causes(Request("foo"), Controller.from_api(rc(available=0)), [pod(OLD)], [])
     assert cause.kind == "image"
-
-
-@pytest.mark.parametrize("available, updated, surge, min_ready, is_stalled", [
-    (3, 0, 1, 5, True), (3, 2, "50%", 1, True), (3, 3, 1, 5, False), (2, 0, 1, 5, False),
-    (3, 0, 0, 5, False), (3, 0, "0%", 5, False), (3, 0, 1, 0, False)])
-def test_surge_that_does_not_continue_has_a_command_that_wakes_the_controller(
-        available, updated, surge, min_ready, is_stalled):
-    item = rc("foo", 3)
-    item["spec"] |= {"minReadySeconds": min_ready, "updateStrategy": {
-        "type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": 0}}}
-    item["status"] = {"desiredNumberScheduled": 3, "numberAvailable": available,
-                      "updatedNumberScheduled": updated}
-    request = Request("foo", namespace="shop", kind=Kind.DAEMON_SET)
-
-    surge_causes = stalled_surge(request, DaemonSet.from_api(item))
-
-    assert [cause.kind for cause in surge_causes] == ["stalled-surge"] * is_stalled
-    if is_stalled:
-        assert 'kubectl -n shop annotate daemonset foo --overwrite woken="$(date)"' in (
-            surge_causes[0].suggestion.splitlines())

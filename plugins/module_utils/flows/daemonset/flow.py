@@ -24,7 +24,15 @@ from ..controller_revisions.flow import HISTORY, RevisionsCaches, RevisionsFlow,
 from ..flow import Cluster, Memory, Model, RealCluster, Rule, own_live_pods
 from ..provenance import Match
 from ..server_driven import recorded
-from .observed import DaemonPod, DaemonSetObserved, find, max_unavailable_pods, miscounted
+from .observed import (
+    REPLACED_WITHIN,
+    DaemonPod,
+    DaemonSetObserved,
+    find,
+    is_stalled,
+    max_unavailable_pods,
+    miscounted,
+)
 from .planner import DaemonSetPlanner, DaemonSetSettings
 
 #: Seconds between two lists of pods while the status of the DaemonSet is unchanged.
@@ -41,6 +49,10 @@ class Caches(RevisionsCaches):
     nodes: frozenset[str] | None = None
     #: The resourceVersion of the DaemonSet, and the pods that its status wrongly counts as new.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
+    #: The resourceVersion of the DaemonSet, and the time of the next list (see Memory.seconds).
+    surge: tuple[str, float] = ("", 0.0)
+    #: The number of new pods at which the task last woke the controller.
+    woken_at: int = -1
 
 
 class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
@@ -102,7 +114,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         if request.undoes:
             observed = _with_revisions_in_use(observed, primary, cluster)
         if not recorded.pauses(request, primary):
-            return _with_miscounted(observed, primary, cluster, memory)
+            observed = _with_miscounted(observed, primary, cluster, memory)
+            return _with_stall(observed, primary, cluster, memory)
         former = last.daemon_pods if isinstance(last, DaemonSetObserved) else None
         has_changed = (
             last.primary is None or last.primary.resource_version != primary.resource_version)
@@ -197,6 +210,30 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
             wrong = miscounted(primary, present, pods)
         caches.miscounted = primary.resource_version, wrong
     return dataclasses.replace(observed, miscounted=wrong)
+
+
+def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
+                memory: Memory) -> DaemonSetObserved:
+    """Return the observation with whether a surge has stalled, once for each number of new pods.
+
+    The pods are listed only while the DaemonSet does not change. Without permission to list pods,
+    the surge may stall.
+    """
+    caches = memory.caches(Caches)
+    if observed.present is None or not primary.may_stall or caches.woken_at == primary.updated:
+        return observed
+    version, next_list = caches.surge
+    if version != primary.resource_version:
+        next_list = memory.seconds + (primary.min_ready_seconds or 0) + REPLACED_WITHIN
+        caches.surge = primary.resource_version, next_list
+    if memory.seconds < next_list:
+        return observed
+    caches.surge = primary.resource_version, memory.seconds + UNCHANGED_LIST_INTERVAL
+    pods = map(DaemonPod.from_api, own_pods(primary, cluster.all_pods(primary) or ()))
+    stalled = is_stalled(primary, observed.present.pod_revision, pods, memory.server_time)
+    if stalled:
+        caches.woken_at = primary.updated
+    return dataclasses.replace(observed, is_stalled=stalled)
 
 
 # Warnings before the first write

@@ -43,6 +43,8 @@ from ..controller_revisions.observed import (
 
 #: Seconds from the end of the grace period until a terminating pod counts as overdue.
 OVERDUE_AFTER = 60.0
+#: Seconds after minReadySeconds in which the DaemonSet controller deletes an old pod.
+REPLACED_WITHIN = 5.0
 
 
 class DaemonPod(t.NamedTuple):
@@ -61,20 +63,22 @@ class DaemonPod(t.NamedTuple):
     due: str = ""
     #: The label with the generation of the pod's template.
     generation: str = ""
+    #: The time of the last change of the condition Ready, in RFC 3339, or "".
+    ready_since: str = ""
 
     @classmethod
     def from_api(cls, item: Json) -> DaemonPod:
         metadata, status = item["metadata"], mapping(item, "status")
-        ready = [text(condition, "status")
-                 for condition in objects(status, "conditions")
-                 if text(condition, "type") == "Ready"]
+        ready = next((condition for condition in objects(status, "conditions")
+                      if text(condition, "type") == "Ready"), {})
         return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"),
                    _node_of(mapping(item, "spec")),
-                   object_meta.pod_revision(labels_of(item)), ready == ["True"],
+                   object_meta.pod_revision(labels_of(item)), text(ready, "status") == "True",
                    "deletionTimestamp" in metadata
                    or text(status, "phase") in ("Failed", "Succeeded"),
                    text(metadata, "deletionTimestamp"),
-                   object_meta.template_generation(labels_of(item)))
+                   object_meta.template_generation(labels_of(item)),
+                   text(ready, "lastTransitionTime"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +94,8 @@ class DaemonSetObserved(RevisionsObserved):
     in_use: frozenset[str] | None = None
     #: The old pods that the status counts as new.
     miscounted: tuple[DaemonPod, ...] = ()
+    #: Whether a surge has stalled.
+    is_stalled: bool = False
 
     @property
     def is_all_new(self) -> bool:
@@ -175,6 +181,22 @@ def miscounted(primary: DaemonSet, revision: str,
     generation = object_meta.template_generation(primary.annotations)
     return tuple(pod for pod in pods if generation and pod.generation == generation
                  and pod.revision != revision)
+
+
+def is_stalled(primary: DaemonSet, revision: str, pods: t.Iterable[DaemonPod],
+               server_time: float) -> bool:
+    """Return whether an old pod remains although the new pod of its node is available.
+
+    The DaemonSet controller schedules the sync that deletes the old pod when the new pod becomes
+    ready (updatePod in pkg/controller/daemon/daemon_controller.go), and loses it in a restart. The
+    surge then stalls until the next change of the DaemonSet.
+    """
+    live = [pod for pod in pods if not pod.is_inactive]
+    old_nodes = {pod.node for pod in live if pod.revision != revision}
+    times = [seconds(pod.ready_since) for pod in live
+             if pod.revision == revision and pod.is_ready and pod.node in old_nodes]
+    deadline = server_time - (primary.min_ready_seconds or 0) - REPLACED_WITHIN
+    return any(time is not None and time < deadline for time in times)
 
 
 def max_unavailable_pods(numbers: Json, size: int) -> int:

@@ -16,6 +16,8 @@ old pods unavailable, too, and the DaemonSet controller replaces unavailable old
 
 from __future__ import annotations
 
+import dataclasses
+
 from ...model import budgets
 from ...model.errors import RolloutError
 from ...model.fields import Json, mapping, objects
@@ -157,8 +159,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
 
     def proceed(self, record: Rollout) -> Decision | None:
         if not self.settings.pauses or self.request.pause_at is None:
-            return self._replace_miscounted(record) or (None if self.observed.is_all_new
-                                                        else self.progress())
+            return (self._replace_miscounted(record) or self._wake_controller(record)
+                    or (None if self.observed.is_all_new else self.progress()))
         primary, pods, present = self.primary, self.observed.daemon_pods, self.observed.present
         if pods is None or present is None:
             return self.progress()
@@ -208,6 +210,18 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         first = min(remaining, default=None,
                     key=lambda pod: (pod.is_ready is not may_disrupt, pod.node, pod.name))
         return self._delete(first, may_disrupt, record) or (self.progress() if pods else None)
+
+    def _wake_controller(self, record: Rollout) -> Step | None:
+        """Return a change of the record, after which the DaemonSet controller syncs; or None."""
+        # | updating, rolling back | a surge has stalled | **annotate**: the time |
+        primary = self.primary
+        if not self.observed.is_stalled:
+            return None
+        woken = dataclasses.replace(record, woken=self.observed.now)
+        return Step(Action.ANNOTATE, primary.name,
+                    recorded.patch(primary, woken.text, primary.settings),
+                    before=f"stalled at {primary.updated} of {primary.replicas} new pods",
+                    after=f"the controller continues after {primary.updated} new pods")
 
     def _wait(self, late: list[DaemonPod]) -> Wait:
         """Return a wait for the pods, with the names of the overdue pods."""

@@ -421,6 +421,61 @@ def test_strategy_of_the_task_during_the_update(params, numbers):
     assert go(request, model) == ["annotate"] and strategy_of(model) == STRATEGY
 
 
+@pytest.fixture
+def stalled_surge():
+    """Provide a DaemonSet with a surge: a new pod is available next to the old pod of its node."""
+    model = cluster(strategy=SURGE, minReadySeconds=5)
+    go(UPDATE, model, until="update")
+    while not (len(model.pods("foo")) > 3 and all(pod.ready for pod in model.pods("foo"))):
+        model.make(model.moves()[0])
+    model.ready_since = "2026-01-01T00:00:00Z"
+    return model
+
+
+def decide_after(seconds_of_task, model, memory, request=UPDATE):
+    """Return the decision at a time of the task."""
+    memory.seconds, flow = seconds_of_task, choose(request)
+    return flow.plan(request, flow.observe(request, model, memory))
+
+
+def memory_of_task():
+    return Memory(now=NOW, has_begun=True, server_time=seconds("2026-01-01T00:10:00Z"))
+
+
+def test_stalled_surge_continues_after_one_write(stalled_surge):
+    memory = memory_of_task()
+    assert isinstance(decide_after(0, stalled_surge, memory), Wait)
+    assert isinstance(decide_after(9, stalled_surge, memory), Wait)
+
+    step = decide_after(10, stalled_surge, memory)
+    assert step.action == "annotate" and stalled_surge.write(step.write)
+    assert record(stalled_surge)["woken"] == NOW and record(stalled_surge)["outcome"] == "updating"
+    assert isinstance(decide_after(60, stalled_surge, memory), Wait)
+    assert go(UPDATE, stalled_surge) == ["annotate"] and "woken" not in record(stalled_surge)
+
+
+@pytest.mark.parametrize("ready_since", ["", "2026-01-01T00:09:51Z"])
+def test_surge_with_recently_available_pods_has_not_stalled(stalled_surge, ready_since):
+    stalled_surge.ready_since, memory = ready_since, memory_of_task()
+    assert isinstance(decide_after(0, stalled_surge, memory), Wait)
+    assert isinstance(decide_after(60, stalled_surge, memory), Wait)
+
+
+def test_pods_of_a_stalled_surge_are_listed_at_intervals(stalled_surge):
+    stalled_surge.ready_since, memory, lists = "", memory_of_task(), []
+    all_pods = stalled_surge.all_pods
+    stalled_surge.all_pods = lambda *options: lists.append(memory.seconds) or all_pods(*options)
+    for second in range(60):
+        decide_after(second, stalled_surge, memory)
+    assert lists == [10, 40]
+
+
+def test_surge_continues_to_wait_without_permission_to_list_pods(stalled_surge):
+    stalled_surge.all_pods, memory = lambda *_options: None, memory_of_task()
+    assert isinstance(decide_after(0, stalled_surge, memory), Wait)
+    assert isinstance(decide_after(60, stalled_surge, memory), Wait)
+
+
 def test_other_update_in_progress_is_refused():
     model = cluster()
     go(CANARY, model)

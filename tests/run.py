@@ -63,6 +63,8 @@ WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 2)} --dist worksteal"
 CLUSTER, DEMO = "tests/integration/cluster", "tests/integration/test_demo.py"
 
 BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
+#: If the build fails, the tests of autoscalers are SKIPPED.
+BUILD_METRICS = f"bash -c '{BUILD} --with metrics-server || true'"
 BUILD_GATEWAY = f"{BUILD_NODE} --with contour"
 #: If the build of a program fails, its tests are SKIPPED.
 BUILD_NEIGHBOURS = (f"bash -c '{BUILD} --with kubectl --with helm --with kustomize-controller "
@@ -257,7 +259,8 @@ TIERS = {
         files=NODE_FILES,
     ),
     "node": Tier(
-        [f"{BUILD_NODE} --with kubectl-1.17", f"{LONG} -m 'long or not long' tests/node"],
+        [f"{BUILD_NODE} --with kubectl-1.17", BUILD_METRICS,
+         f"{LONG} -rs -m 'long or not long' tests/node"],
         missing=no_real_node, in_ci=False, minutes=120, files=NODE_FILES,
     ),
     "gateway": Tier(

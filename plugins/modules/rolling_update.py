@@ -297,7 +297,8 @@ options:
   autoscaler:
     description: What to do with a HorizontalPodAutoscaler of the controller. V(freeze) disables its
       scaling during the update and its pauses, and restores it at the end or after a failure.
-      V(refuse) fails before the first change. V(ignore) does not change it.
+      V(refuse) fails before the first change. V(ignore) does not change it; it then scales both
+      versions of a Deployment, also in a pause.
     type: str
     choices: [freeze, refuse, ignore]
     default: freeze

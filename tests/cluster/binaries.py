@@ -42,6 +42,7 @@ PACKAGES = {
         "argo-rollouts",
         "github.com/argoproj/argo-rollouts/cmd/kubectl-argo-rollouts",
     ),
+    "metrics-server": ("metrics-server", "sigs.k8s.io/metrics-server/cmd/metrics-server"),
     "kind": ("kind", "sigs.k8s.io/kind"),
     "kubeadm": ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
 }
@@ -56,6 +57,7 @@ OPTIONAL = (
     "kustomize-controller",
     "rollouts-controller",
     "kubectl-argo-rollouts",
+    "metrics-server",
     "kubelet",
     "kube-proxy",
     "web",

@@ -90,8 +90,8 @@ class Settings:
 
     @property
     def kubelet_client(self) -> Path:
-        """Return the path, without suffix, of the API server's client certificate for the
-        kubelet.
+        """Return the path, without suffix, of the API server's client certificate for the kubelet
+        and for aggregated API servers.
         """
         return self.folder / "kubelet-client"
 
@@ -200,7 +200,7 @@ def _kube_apiserver(settings: Settings) -> list[str]:
             if settings.admission_plugins
             else ()
         ),
-        *(_kubelet_options(settings) if settings.network else ()),
+        *(_identity_options(settings) if settings.network else ()),
         *_gates(settings),
     ]
 
@@ -213,12 +213,21 @@ def _gates(settings: Settings) -> list[str]:
     )
 
 
-def _kubelet_options(settings: Settings) -> list[str]:
-    """Return the options with which the API server reads container logs from the kubelet."""
+def _identity_options(settings: Settings) -> list[str]:
+    """Return the options with which the API server reads container logs from the kubelet, and sends
+    requests with the user's name to aggregated API servers, such as metrics-server.
+    """
+    certificate, key = (settings.kubelet_client.with_suffix(suffix) for suffix in (".crt", ".key"))
     return [
-        f"--kubelet-client-certificate={settings.kubelet_client.with_suffix('.crt')}",
-        f"--kubelet-client-key={settings.kubelet_client.with_suffix('.key')}",
+        f"--kubelet-client-certificate={certificate}",
+        f"--kubelet-client-key={key}",
         "--kubelet-preferred-address-types=InternalIP",
+        f"--proxy-client-cert-file={certificate}",
+        f"--proxy-client-key-file={key}",
+        f"--requestheader-client-ca-file={certificate}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
     ]
 
 

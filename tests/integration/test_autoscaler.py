@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from objects import eventually, manifest, role
+from objects import eventually, manifest, role, versions
 from test_admission import policy
 from writes import Killed, kill_at_write
 
@@ -29,16 +29,21 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 REPLICAS = 4
 #: CPU usage of all pods together, and CPU request of each pod, in millicores.
 LOAD, REQUEST = 200, 100
+RESOURCES = {"requests": {"cpu": f"{REQUEST}m"}}
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 TARGET = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"}
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
 UTILIZATION = {"type": "Utilization", "averageUtilization": 50}
 SERVICE = "v1beta1.metrics.k8s.io"
 
 
 class Metrics(http.server.BaseHTTPRequestHandler):
-    """Handler of a metrics server (metrics.k8s.io) that divides LOAD among the pods."""
+    """Handler of a metrics server (metrics.k8s.io) that divides the load among the pods."""
 
     namespaces: t.ClassVar[dict] = {}
+    #: CPU usage of all pods together, and in addition of each pod, in millicores.
+    load: t.ClassVar[int] = LOAD
+    idle: t.ClassVar[int] = 0
 
     def do_GET(self):
         url = urllib.parse.urlsplit(self.path)
@@ -57,8 +62,8 @@ class Metrics(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    @staticmethod
-    def usage(namespace, selector):
+    @classmethod
+    def usage(cls, namespace, selector):
         selector_labels = dict(pair.split("=") for pair in selector.split(",")).items()
         pods = [pod
                 for pod in namespace.pods() if selector_labels <= pod["metadata"]["labels"].items()]
@@ -67,7 +72,8 @@ class Metrics(http.server.BaseHTTPRequestHandler):
                               "labels": pod["metadata"]["labels"]},
                  "timestamp": now, "window": "1s",
                  "containers": [{"name": "web",
-                                 "usage": {"cpu": f"{LOAD // len(pods)}m", "memory": "1Mi"}}]}
+                                 "usage": {"cpu": f"{cls.load // len(pods) + cls.idle}m",
+                                           "memory": "1Mi"}}]}
                 for pod in pods]
 
     def log_message(self, *_arguments):
@@ -75,8 +81,8 @@ class Metrics(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def original(namespace, cluster):
-    """Create foo and an active autoscaler, and provide the autoscaler's spec and annotations."""
+def metrics(namespace, cluster, monkeypatch):
+    """Serve metrics of the namespace, and provide their handler."""
     certificate = Path(cluster.certificate_authority)
     if not certificate.with_suffix(".key").exists():
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: another API server cannot request metrics from "
@@ -96,24 +102,34 @@ def original(namespace, cluster):
         "versionPriority": 100,
         "insecureSkipTLSVerify": True,
         "service": {"name": "metrics", "namespace": namespace.name, "port": server.server_port}}})
+    monkeypatch.setattr(Metrics, "load", LOAD)
+    monkeypatch.setattr(Metrics, "idle", 0)
     try:
-        primary = manifest(REPLICAS)
-        primary["spec"]["template"]["spec"]["containers"][0]["resources"] = {
-            "requests": {"cpu": f"{REQUEST}m"}}
-        namespace.create("replicationcontrollers", primary)
-        namespace.until_available("foo", REPLICAS)
-        namespace.call("POST", AUTOSCALERS.format(namespace.name),
-                       {"metadata": {"name": "foo"}, "spec": {
-                           "scaleTargetRef": TARGET,
-                           "minReplicas": 2, "maxReplicas": 8,
-                           "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
-                           "metrics": [{"type": "Resource", "resource": {
-                               "name": "cpu", "target": UTILIZATION}}]}})
-        eventually(lambda: is_scaling_active(namespace), "an active autoscaler")
-        yield spec_and_annotations(namespace)
+        yield Metrics
     finally:
         namespace.call("DELETE", f"{services}/{SERVICE}")
         server.shutdown()
+
+
+@pytest.fixture
+def original(namespace, metrics):
+    """Create foo and an active autoscaler, and provide the autoscaler's spec and annotations."""
+    primary = manifest(REPLICAS)
+    primary["spec"]["template"]["spec"]["containers"][0]["resources"] = RESOURCES
+    namespace.create("replicationcontrollers", primary)
+    namespace.until_available("foo", REPLICAS)
+    create_autoscaler(namespace, TARGET)
+    return spec_and_annotations(namespace)
+
+
+def create_autoscaler(namespace, target):
+    """Create an autoscaler for 2 to 8 replicas, and wait until it is active."""
+    spec = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 8,
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": UTILIZATION}}]}
+    namespace.call("POST", AUTOSCALERS.format(namespace.name),
+                   {"metadata": {"name": "foo"}, "spec": spec})
+    eventually(lambda: is_scaling_active(namespace), "an active autoscaler")
 
 
 def get_autoscaler(namespace):
@@ -312,3 +328,59 @@ def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
     result = namespace.roll(kind=kind, **options)
 
     assert spec_and_annotations(namespace) == before and result["steps"]
+
+
+@pytest.fixture
+def deployment(namespace, metrics):
+    """Create a Deployment foo of 4 pods, and an active autoscaler."""
+    template = manifest()["spec"]["template"]
+    template["spec"]["containers"][0]["resources"] = RESOURCES
+    namespace.make_deployment(REPLICAS, template=template)
+    create_autoscaler(namespace, DEPLOYMENT)
+
+
+def is_of_size(namespace, size, pods):
+    """Return whether the Deployment has the size, and this number of pods."""
+    return (namespace.deployment()["spec"]["replicas"] == size
+            and sum(versions(namespace)) == pods)
+
+
+@pytest.mark.full
+def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
+        namespace, deployment, metrics):
+    """The sum of both versions is the size that the autoscaler requests, and old and new pods
+    retain their shares.
+    """
+    update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
+    assert versions(namespace) == (3, 1)
+
+    metrics.load = 2 * LOAD
+    eventually(lambda: is_of_size(namespace, 8, 8), "twice the size")
+    assert versions(namespace) == (6, 2)
+    result = update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
+    assert result["rollout"]["phase"] == "paused" and versions(namespace) == (6, 2)
+
+    metrics.load = LOAD
+    eventually(lambda: is_of_size(namespace, 4, 4), "the original size")
+    assert versions(namespace) == (3, 1)
+
+    metrics.load = 2 * LOAD
+    update(namespace, kind="Deployment", autoscaler="ignore")
+    eventually(lambda: is_of_size(namespace, 8, 8), "twice the size")
+    assert versions(namespace) == (0, 8)
+
+
+@pytest.mark.full
+def test_active_autoscaler_scales_a_deployment_with_all_old_pods_to_the_maximum(
+        namespace, deployment, metrics):
+    """The metrics of all pods suggest a size, which the Deployment then has twice, once for each
+    version: with a usage of each pod above half of the target, the size grows without a load.
+    """
+    metrics.load, metrics.idle = 0, 30
+    update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
+    eventually(lambda: is_of_size(namespace, 3, 3), "the size for this usage")
+    update(namespace, kind="Deployment", state="rolled_back", autoscaler="ignore")
+
+    update(namespace, kind="Deployment", pause_at="100%", keep_old=True, autoscaler="ignore")
+
+    eventually(lambda: is_of_size(namespace, 8, 16), "the maximum, for each version")

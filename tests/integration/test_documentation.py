@@ -30,8 +30,8 @@ from objects import manifest, role
 ROOT = Path(__file__).parents[2]
 #: awx.md and many-clusters.md have separate tests, which need other programs or clusters.
 PAGES = ["README.md", "docs/tutorial/first-update.md", "docs/concepts/how-it-works.md",
-         "docs/how-to/recovery.md", "docs/how-to/migrate.md", "docs/how-to/changed-data.md",
-         "docs/how-to/image-tags.md", "docs/reference/permissions.md",
+         "docs/how-to/autoscalers.md", "docs/how-to/changed-data.md", "docs/how-to/image-tags.md",
+         "docs/how-to/migrate.md", "docs/how-to/recovery.md", "docs/reference/permissions.md",
          "roles/image_bump/README.md", "roles/rollback/README.md"]
 #: Controllers in the examples.
 NAMES = ("foo", "shop")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -20,13 +21,15 @@ TEXTS = pytest.StashKey[dict[record.Page, str]]()
 def pytest_configure(config):
     config.stash[record.TRAFFIC] = []
     config.stash[record.CANARIES] = []
+    config.stash[record.SCALE_OUTS] = []
     config.stash[TEXTS] = {}
 
 
 @pytest.fixture(scope="session")
 def cluster(request):
     """Provide the embedded cluster of this checkout with a real node."""
-    with embedded.up(embedded.checkout_cluster_name("node"), with_real_node=True) as cluster:
+    cluster = embedded.up(embedded.checkout_cluster_name("node"), with_real_node=True)
+    with contextlib.nullcontext() if os.environ.get("BATON_KEEP_CLUSTER") else cluster:
         yield cluster
         machine = record.machine(cluster.kubeconfig)
         for page in record.PAGES:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the measurements as Markdown tables: requests during rollouts, and canaries."""
+"""Write the measurements as Markdown tables: requests during rollouts, canaries, scale-outs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import statistics
 import typing as t
 from pathlib import Path
 
+import autoscaled
 import kubernetes
 import pytest
 from canaries import PODS, RATES, SHARE, Canary
@@ -29,6 +30,20 @@ class Measurement(t.NamedTuple):
     seconds: float
 
 
+class ScaleOut(t.NamedTuple):
+    """A scale-out by an autoscaler, in seconds."""
+
+    title: str
+    kind: str
+    #: Time in which the autoscaler was frozen; 0 without an update.
+    frozen: float
+    #: Time from the end of the freeze, or without an update from the start of the load, to the
+    #: first scaling, and to the size for the load.
+    first: float
+    complete: float
+
+
+SCALE_OUTS = pytest.StashKey[list[ScaleOut]]()
 TRAFFIC = pytest.StashKey[list[Measurement]]()
 CANARIES = pytest.StashKey[list[Canary]]()
 """Measurements of the test session. For canaries, only the test with the most rollouts counts."""
@@ -143,6 +158,27 @@ def _line(title: str, answers: list[Answer]) -> str:
     return f"| {title} | {' | '.join(cells)} |"
 
 
+def table_of_scale_outs(scale_outs: list[ScaleOut]) -> list[str]:
+    """Return a row per scale-out."""
+    head = "| under load | kind | seconds frozen | then first scaling | size for the load |"
+    return [head, "|---|---|---|---|---|",
+            *(f"| {title} | {kind} | {frozen:.0f} | {first:.0f} s | {complete:.0f} s |"
+              for title, kind, frozen, first, complete in scale_outs)]
+
+
+def settings_of_scale_outs(_scale_outs: list[ScaleOut]) -> list[str]:
+    """Return lines with the settings of the measurement."""
+    return [
+        "- After a freeze, the seconds count from its end; without an update, from the start of "
+        "the load.",
+        f"- metrics-server measures every {autoscaled.RESOLUTION} s; the autoscaler synchronizes "
+        "every second, and not every 15 s, the default of Kubernetes: add up to 15 s.",
+        f"- {autoscaled.MINIMUM} pods; a CPU request of {autoscaled.REQUEST}m and a target of "
+        f"{autoscaled.UTILIZATION}%. {autoscaled.RATE} requests/s, each of which uses "
+        f"{autoscaled.MILLISECONDS} ms of processor time. A new pod listens after {START:g} s.",
+    ]
+
+
 class Page(t.NamedTuple):
     """A documentation page whose last section is generated."""
 
@@ -163,4 +199,5 @@ class Page(t.NamedTuple):
 PAGES = (
     Page("internals/traffic.md", TRAFFIC, table, settings),
     Page("how-to/analysis.md", CANARIES, table_of_canaries, settings_of_canaries),
+    Page("how-to/autoscalers.md", SCALE_OUTS, table_of_scale_outs, settings_of_scale_outs),
 )

@@ -16,11 +16,12 @@ PAGE = ROOT / "docs/reference/versions.md"
 
 def test_the_page_names_each_version_that_is_built():
     section = PAGE.read_text("utf-8").partition("\n## Neighbours\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| [^|]+ \| (v[^ ]+) \| `(tests/neighbours/[^`]+)`", section, re.MULTILINE)
+    rows = re.findall(r"^\| [^|]+ \| (v[^ ]+) \| `(tests/(?:neighbours|node)/[^`]+)`", section,
+                      re.MULTILINE)
     built = set()
     for folder, package in binaries.PACKAGES.values():
         go_mod = (ROOT / "tests/cluster" / folder / "go.mod").read_text("utf-8")
-        if "a neighbour of tests/neighbours" in go_mod:
+        if "a neighbour of tests/" in go_mod:
             modules = re.findall(r"^\s*(\S+) (v\S+)", go_mod, re.MULTILINE)
             built |= {version for module, version in modules
                       if f"{package}/".startswith(f"{module}/")}

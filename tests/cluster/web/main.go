@@ -12,6 +12,8 @@
 //
 // With DATA, the name of a file, each start appends a line with the version, and /data returns the file.
 //
+// /?cpu=2 uses 2 ms of processor time for the answer, so that an autoscaler has a load to measure.
+//
 // /metrics exports Prometheus metrics of the answers. ERRORS, such as 0.05, is the share of answers with status 500; SLOW_MS is
 // the duration of each answer.
 package main
@@ -23,6 +25,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -96,8 +99,11 @@ func handler(version string, draining *atomic.Bool) http.Handler {
 	errors, _ := strconv.ParseFloat(os.Getenv("ERRORS"), 64)
 	answers.HandleFunc("/", func(response http.ResponseWriter, request *http.Request) {
 		began, status := time.Now(), http.StatusOK
-		milliseconds, _ := strconv.Atoi(request.URL.Query().Get("ms"))
+		query := request.URL.Query()
+		milliseconds, _ := strconv.Atoi(query.Get("ms"))
 		time.Sleep(time.Duration(milliseconds)*time.Millisecond + slow)
+		processor, _ := strconv.Atoi(query.Get("cpu"))
+		compute(time.Duration(processor) * time.Millisecond)
 		if draining.Load() {
 			response.Header().Set("Connection", "close")
 		}
@@ -118,6 +124,21 @@ func handler(version string, draining *atomic.Bool) http.Handler {
 		}
 	})
 	return answers
+}
+
+// compute uses an amount of processor time, however long that takes on a busy machine.
+func compute(amount time.Duration) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for end := processorTime() + amount; processorTime() < end; {
+	}
+}
+
+// processorTime returns the processor time of the current thread.
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_THREAD, &usage)
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 func logLines(version string, every time.Duration) {

@@ -1,0 +1,194 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A HorizontalPodAutoscaler with the metrics of real containers, from a metrics-server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import typing as t
+from pathlib import Path
+
+import programs
+from embedded import Cluster
+from kubernetes.client.exceptions import ApiException
+from namespace import Namespace
+from objects import Json, eventually
+from rollouts import V1, V2, WELL_BEHAVED, Kind, Shop
+from traffic import Traffic
+
+SERVICE = "v1beta1.metrics.k8s.io"
+SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+NODES = "/apis/metrics.k8s.io/v1beta1/nodes"
+
+RESOLUTION = 10
+"""Seconds between two measurements of metrics-server, its minimum."""
+
+MINIMUM, MAXIMUM = 4, 10
+"""minReplicas and maxReplicas."""
+
+REQUEST, UTILIZATION = 40, 50
+"""CPU request of each pod in millicores, and target utilization in percent."""
+
+RATE, MILLISECONDS = 65, 2
+"""Requests per second under load, and processor time of each answer."""
+
+NEEDED = 6
+"""Fewest pods that the load needs: RATE * MILLISECONDS / (REQUEST * UTILIZATION / 100) is 6.5. With
+the idle load of the pods, and within its tolerance of 10%, the autoscaler selects 6 to 9.
+"""
+
+CONTAINER: Json = {**WELL_BEHAVED, "resources": {"requests": {"cpu": f"{REQUEST}m"}}}
+
+
+@contextlib.contextmanager
+def metrics_server(cluster: Cluster, folder: Path) -> t.Iterator[None]:
+    """Run metrics-server during the block, and register it in the API server.
+
+    The API server connects to metrics-server at the loopback interface.
+    """
+    certificate = Path(cluster.kubeconfig).with_name("kubelet-client.crt")
+    port = programs.free_port()
+    namespace = Namespace(cluster.kubeconfig, "metrics-server")
+    namespace.create("services", {
+        "metadata": {"name": "metrics-server"},
+        "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}})
+    namespace.call("POST", SERVICES, {
+        "metadata": {"name": SERVICE},
+        "spec": {"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100,
+                 "versionPriority": 100, "insecureSkipTLSVerify": True,
+                 "service": {"name": "metrics-server", "namespace": namespace.name, "port": port}}})
+
+    def is_ready() -> bool:
+        try:
+            return bool(namespace.call("GET", NODES)["items"])
+        except ApiException:
+            return False
+
+    command = [
+        str(programs.provide("metrics-server")), f"--kubeconfig={cluster.kubeconfig}",
+        f"--authentication-kubeconfig={cluster.kubeconfig}",
+        f"--authorization-kubeconfig={cluster.kubeconfig}",
+        "--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={folder}",
+        f"--metric-resolution={RESOLUTION}s", "--kubelet-request-timeout=5s",
+        "--kubelet-use-node-status-port", "--kubelet-preferred-address-types=InternalIP",
+        "--kubelet-insecure-tls", f"--kubelet-client-certificate={certificate}",
+        f"--kubelet-client-key={certificate.with_suffix('.key')}"]
+    try:
+        with programs.running(command, folder / "metrics-server.log", os.environ, is_ready):
+            yield
+    finally:
+        namespace.call("DELETE", f"{SERVICES}/{SERVICE}")
+        namespace.delete()
+
+
+class AutoscaledShop(Shop):
+    """A shop whose controller has an autoscaler."""
+
+    def __init__(self, cluster: Cluster, namespace: Namespace, kind: Kind) -> None:
+        super().__init__(cluster, namespace, kind, CONTAINER)
+        group = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
+        self._autoscalers = group
+
+    def open_autoscaled(self) -> str:
+        """Create foo and its autoscaler, wait until it has metrics, and return the URL of a load.
+        """
+        url = self.open()
+        version = self.manifest("")["apiVersion"]
+        self.namespace.call("POST", self._autoscalers, {
+            "metadata": {"name": "foo"},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": version, "kind": self.kind.name, "name": "foo"},
+                "minReplicas": MINIMUM, "maxReplicas": MAXIMUM,
+                "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+                "metrics": [{"type": "Resource", "resource": {
+                    "name": "cpu",
+                    "target": {"type": "Utilization", "averageUtilization": UTILIZATION}}}]}})
+        eventually(lambda: self.conditions().get("ScalingActive") == "True",
+                   "metrics of all pods", 180)
+        return f"{url}?cpu={MILLISECONDS}"
+
+    def autoscaler(self) -> Json:
+        return self.namespace.call("GET", f"{self._autoscalers}/foo")
+
+    def conditions(self) -> dict[str, str]:
+        """Return the status of each condition of the autoscaler."""
+        conditions = self.autoscaler().get("status", {}).get("conditions", ())
+        return {condition["type"]: condition["status"] for condition in conditions}
+
+    def size(self) -> int:
+        """Return the size that foo has to have."""
+        return self.namespace.call("GET", f"{self.path}/foo")["spec"]["replicas"]
+
+    def ready(self) -> dict[str, int]:
+        """Return the number of ready pods by image."""
+        return {image: count for image, count in self.images().items() if image}
+
+    def wait_for_scale_out(self) -> int:
+        """Wait until all pods for the load are ready, and return their number."""
+        eventually(lambda: self.size() >= NEEDED, "the size for the load")
+        eventually(lambda: sum(self.ready().values()) == self.size(), "the pods of this size")
+        return self.size()
+
+    def wait_for_canary(self) -> None:
+        """Wait until one pod is new, and no pod is terminating."""
+        eventually(lambda: self.images() == {V1: MINIMUM - 1, V2: 1}, "a canary")
+
+    def rescales(self) -> list[str]:
+        """Return the messages of the autoscaler's Events about a new size."""
+        events = self.namespace.call("GET", self.namespace.path("events"))["items"]
+        return [event["message"] for event in events if event["reason"] == "SuccessfulRescale"]
+
+
+class AutoscalerLog:
+    """A context manager that records when an autoscaler is frozen, is restored and scales."""
+
+    def __init__(self, shop: AutoscaledShop) -> None:
+        self._shop = shop
+        #: The times, in seconds since 1970.
+        self.frozen: list[float] = []
+        self.restored: list[float] = []
+        self.scaled: list[float] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+
+    def __enter__(self) -> AutoscalerLog:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def freeze(self) -> tuple[float, float]:
+        """Wait for the end of the first freeze, and return its begin and its end."""
+        return eventually(lambda: self.restored and (self.frozen[0], self.restored[0]),
+                          "a restored autoscaler", 5)
+
+    def first_scaling(self, after: float, seconds: float = 90) -> float:
+        """Wait for the first scaling after a time, and return its time."""
+        return eventually(lambda: next((scaled for scaled in self.scaled if scaled > after), 0),
+                          "a scaling by the autoscaler", seconds)
+
+    def _poll(self) -> None:
+        was_frozen, last_scaling = self._state()
+        while not self._stopped.wait(0.2):
+            is_frozen, scaling = self._state()
+            if is_frozen != was_frozen:
+                (self.frozen if is_frozen else self.restored).append(time.time())
+            if scaling != last_scaling:
+                self.scaled.append(time.time())
+            was_frozen, last_scaling = is_frozen, scaling
+
+    def _state(self) -> tuple[bool, str]:
+        item = self._shop.autoscaler()
+        rules = item["spec"].get("behavior", {}).get("scaleUp", {})
+        return rules.get("selectPolicy") == "Disabled", item["status"].get("lastScaleTime", "")
+
+
+def load(url: str) -> Traffic:
+    """Return the load: RATE requests per second, each on a new connection."""
+    return Traffic(url, {"new": RATE})

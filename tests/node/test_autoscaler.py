@@ -1,0 +1,140 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Test autoscaling by the processor time of real containers before, during and after updates.
+
+To write the measured seconds to docs/how-to/autoscalers.md:
+
+    WRITE_TRAFFIC=1 make test-node
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+
+import pytest
+import record
+from autoscaled import (
+    MINIMUM,
+    NEEDED,
+    AutoscaledShop,
+    AutoscalerLog,
+    load,
+    metrics_server,
+)
+from objects import eventually
+from rollouts import DEPLOYMENT, RC, STATEFUL_SET, V1, V2
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+pytestmark = pytest.mark.long
+
+NAME = operator.attrgetter("name")
+
+DELAY = 60
+"""Most seconds from the begin of a load, or from the end of a freeze, to a scale-out. A new pod has
+metrics after two measurements of metrics-server, and counts as idle before.
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _metrics(cluster, tmp_path_factory):
+    with metrics_server(cluster, tmp_path_factory.mktemp("metrics-server")):
+        yield
+
+
+@pytest.fixture(params=[RC, DEPLOYMENT], ids=NAME)
+def shop(request, cluster, namespace):
+    return AutoscaledShop(cluster, namespace, request.param)
+
+
+@pytest.fixture
+def measure(request, shop):
+    """Provide a function that waits for a scale-out, and records its times."""
+    def measure(title, log, begin, frozen=0.0):
+        first = log.first_scaling(begin)
+        eventually(lambda: shop.size() >= NEEDED, "the size for the load")
+        complete = time.time()
+        request.config.stash[record.SCALE_OUTS].append(record.ScaleOut(
+            title, shop.kind.name, frozen, first - begin, complete - begin))
+        assert first - begin < DELAY
+
+    return measure
+
+
+def freeze_of(log):
+    """Return the end of the freeze, and its seconds; the autoscaler has not scaled meanwhile."""
+    frozen, restored = log.freeze()
+    assert not [scaled for scaled in log.scaled if frozen < scaled < restored]
+    return restored, restored - frozen
+
+
+def test_scale_out_waits_for_the_end_of_an_update_and_not_longer(shop, measure):
+    url = shop.open_autoscaled()
+    with AutoscalerLog(shop) as log:
+        with load(url):
+            measure("no update", log, time.time())
+        eventually(lambda: shop.size() == MINIMUM, "the minimum size without a load")
+        shop.wait_for_pods_of(V1)
+
+        with load(url):
+            shop.roll(image=V2)
+            measure("update", log, *freeze_of(log))
+
+
+def test_scale_out_waits_for_the_end_of_a_paused_canary(shop, measure):
+    url = shop.open_autoscaled()
+    with AutoscalerLog(shop) as log:
+        shop.roll(image=V2, pause_at=1)
+        shop.wait_for_canary()
+        with load(url):
+            time.sleep(60)
+            assert not log.scaled and sum(shop.ready().values()) == MINIMUM
+            shop.roll(image=V2)
+            measure("canary, paused for a minute", log, *freeze_of(log))
+
+
+@pytest.mark.parametrize("shop", [DEPLOYMENT], indirect=True, ids=NAME)
+def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(shop):
+    url = shop.open_autoscaled()
+    shop.roll(image=V2, pause_at="25%", autoscaler="ignore")
+    shop.wait_for_canary()
+
+    with load(url):
+        size = shop.wait_for_scale_out()
+        pods = shop.ready()
+        assert abs(pods[V2] - size / 4) < 1
+        result = shop.roll(image=V2, pause_at="25%", autoscaler="ignore")
+        assert f"is paused at {pods[V2]} of {size}" in result["msg"] and shop.ready() == pods
+    shop.wait_for_canary()
+
+    with load(url):
+        shop.wait_for_scale_out()
+        shop.roll(image=V2, autoscaler="ignore")
+        assert shop.ready() == {V2: shop.size()} and shop.size() >= NEEDED
+
+
+@pytest.mark.parametrize("shop", [STATEFUL_SET], indirect=True, ids=NAME)
+def test_active_autoscaler_adds_new_pods_to_the_canary_of_a_stateful_set(shop):
+    url = shop.open_autoscaled()
+    shop.roll(image=V2, pause_at=1, autoscaler="ignore")
+    shop.wait_for_canary()
+
+    with load(url):
+        shop.wait_for_scale_out()
+        pods = shop.ready()
+        assert pods[V1] == MINIMUM - 1 and pods[V2] > NEEDED - MINIMUM
+    shop.wait_for_canary()
+
+
+@pytest.mark.parametrize("shop", [RC], indirect=True, ids=NAME)
+def test_active_autoscaler_adds_old_pods_to_the_canary_of_a_replication_controller(shop):
+    """Without a load: minReplicas applies to foo without its successor. The update cannot end."""
+    shop.open_autoscaled()
+    shop.roll(image=V2, pause_at=1, autoscaler="ignore")
+
+    eventually(lambda: shop.ready() == {V1: MINIMUM, V2: 1}, "an additional old pod")
+    assert shop.rescales()
+    with pytest.raises(RolloutError, match="another client keeps undoing this step"):
+        shop.roll(image=V2, autoscaler="ignore")

@@ -85,7 +85,8 @@ EVENT_FILES = ("tests/events", "extensions/eda", "examples/rulebooks", "examples
 #: refusals.
 NEIGHBOUR_FILES = ("tests/neighbours", "tests/cluster/helm", "tests/cluster/kustomize-controller",
                    "tests/cluster/argo-rollouts", "plugins/module_utils/explain/gitops.py",
-                   "plugins/module_utils/flows/argo_rollouts.py")
+                   "plugins/module_utils/flows/argo_rollouts.py",
+                   "plugins/module_utils/flows/suspension.py")
 
 #: Pages of the documentation, and files that antsibull-docs reads.
 DOCS_FILES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "roles",
@@ -229,6 +230,7 @@ TIERS = {
                         "plugins/module_utils/explain/report.py")),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"], waits=True),
     "faults": Tier([BUILD, "python tests/faults", f"{LONG} -m long tests/integration",
+                    f"{LONG} -m long tests/neighbours",
                     f"env FORGERIES=3000 {LONG} tests/unit/test_forgery.py"], minutes=120),
     "manifests-sample": Tier([BUILD, "python tests/manifests --sample"], waits=True),
     "manifests": Tier([BUILD, "python tests/manifests"], minutes=60),

@@ -10,11 +10,13 @@ from pathlib import Path
 import debian
 import embedded
 import monitoring
+import namespace_fixture
 import pytest
 import tool_environment
-from namespace import Namespace
 from objects import cannot_run
 from workspace import ClusterError
+
+namespace = namespace_fixture.namespace
 
 LOCK = Path(__file__).parent / "requirements.lock"
 
@@ -24,14 +26,6 @@ def cluster():
     """Provide the embedded cluster of this checkout, or the cluster of KUBECONFIG."""
     with embedded.up(embedded.checkout_cluster_name("events")) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def namespace(cluster, request):
-    """Provide a namespace, and delete the namespace after the test."""
-    namespace = Namespace(cluster.kubeconfig, request.node.originalname)
-    yield namespace
-    namespace.delete()
 
 
 @pytest.fixture(scope="session")

@@ -13,12 +13,15 @@ from pathlib import Path
 
 import embedded
 import kubernetes
+import namespace_fixture
 import next_commands
 import pytest
 import sampling
 import sshd
-from namespace import ADMISSION_PLUGINS, Namespace
+from namespace import ADMISSION_PLUGINS
 from objects import cannot_run
+
+namespace = namespace_fixture.namespace
 
 ROOT = Path(__file__).parents[2]
 #: Folders of the Ansible commands and of the collections; `make test-versions` sets other folders.
@@ -88,14 +91,6 @@ def _skip_unsupported(request):
     if ((marker := request.node.get_closest_marker("fake_nodes"))
             and not request.getfixturevalue("has_fake_nodes")):
         pytest.skip(f"NEEDS FAKE NODES: {marker.args[0]}")
-
-
-@pytest.fixture
-def namespace(cluster, request):
-    """Provide a namespace, and delete the namespace after the test."""
-    namespace = Namespace(cluster.kubeconfig, request.node.originalname)
-    yield namespace
-    namespace.delete()
 
 
 @pytest.fixture

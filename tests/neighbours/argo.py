@@ -13,6 +13,7 @@ from pathlib import Path
 
 import programs
 import yaml
+from components import free_ports
 from kubeapi import status_of
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
@@ -44,13 +45,13 @@ def is_served(namespace: Namespace) -> bool:
 def controller(program: Path, kubeconfig: str, folder: Path,
                *arguments: str) -> t.Iterator[subprocess.Popen[bytes]]:
     """Run the controller for all namespaces until the end of the block."""
-    health = programs.free_port()
+    health = free_ports()
 
     def is_ready() -> bool:
         return status_of(f"http://127.0.0.1:{health}/healthz") == 200
 
     command = [str(program), f"--kubeconfig={kubeconfig}", f"--healthzPort={health}",
-               f"--metricsPort={programs.free_port()}", "--leader-elect=false", *arguments]
+               f"--metricsPort={health + 1}", "--leader-elect=false", *arguments]
     with programs.running(command, folder / "rollouts-controller.log", os.environ,
                           is_ready) as process:
         yield process

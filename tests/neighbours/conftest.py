@@ -9,10 +9,12 @@ import contextlib
 import os
 
 import embedded
+import namespace_fixture
 import programs
 import pytest
 from external import external_kubeconfig
-from namespace import Namespace
+
+namespace = namespace_fixture.namespace
 
 
 @pytest.fixture(scope="session")
@@ -26,14 +28,6 @@ def cluster():
     cluster = embedded.up(embedded.checkout_cluster_name("neighbours"))
     with contextlib.nullcontext() if os.environ.get("BATON_KEEP_CLUSTER") else cluster:
         yield cluster
-
-
-@pytest.fixture
-def namespace(cluster, request):
-    """Provide a namespace, and delete the namespace after the test."""
-    namespace = Namespace(cluster.kubeconfig, request.node.originalname)
-    yield namespace
-    namespace.delete()
 
 
 @pytest.fixture(scope="session")

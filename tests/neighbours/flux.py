@@ -22,6 +22,7 @@ from pathlib import Path
 
 import programs
 import yaml
+from components import free_ports
 from kubeapi import status_of
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
@@ -112,7 +113,7 @@ def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[
 
     It would retry for minutes to fetch the artifacts of earlier tests in other namespaces.
     """
-    health = f"127.0.0.1:{programs.free_port()}"
+    health = f"127.0.0.1:{free_ports()}"
     environment = {**os.environ, "KUBECONFIG": namespace.admin_kubeconfig, "TMPDIR": str(folder),
                    "RUNTIME_NAMESPACE": namespace.name}
 

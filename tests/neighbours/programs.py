@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
 import subprocess
 import typing as t
 from pathlib import Path
@@ -49,12 +48,6 @@ def module_folder(module: str) -> Path:
     if done.returncode:
         cannot_run(f"NEEDS {module}: {json.loads(done.stdout or '{}').get('Error', done.stderr)}")
     return Path(json.loads(done.stdout)["Dir"])
-
-
-def free_port() -> int:
-    """Return a port of this machine that no program listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 @contextlib.contextmanager

@@ -17,8 +17,8 @@ from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Seconds of an outage that the retries of a write outlast, and of an outage for new pods.
-SHORT, OUTAGE = 8, 15
+#: Seconds of an outage that the retries of a write outlast, and of outages for new pods.
+SHORT, OUTAGE, LONG_OUTAGE = 8, 15, 60
 
 
 @pytest.fixture(autouse=True)
@@ -95,23 +95,28 @@ class Outage:
             time.sleep(self.seconds)
 
 
-@pytest.mark.parametrize("kind, is_timeout", [
-    ("ReplicationController", True), ("ReplicaSet", False), ("Deployment", False),
-    ("StatefulSet", True), ("DaemonSet", False)])
+@pytest.mark.parametrize("kind, is_timeout, seconds", [
+    ("ReplicationController", True, OUTAGE), ("ReplicaSet", False, OUTAGE),
+    ("Deployment", False, OUTAGE), ("StatefulSet", True, OUTAGE), ("DaemonSet", False, OUTAGE),
+    pytest.param("ReplicationController", False, LONG_OUTAGE, marks=pytest.mark.long),
+    pytest.param("Deployment", True, LONG_OUTAGE, marks=pytest.mark.long),
+    pytest.param("StatefulSet", True, LONG_OUTAGE, marks=pytest.mark.long)])
 def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
-        namespace, tmp_path, kind, is_timeout):
+        namespace, tmp_path, kind, is_timeout, seconds):
     """The controller manager creates no pods in the meantime, and tries again with a backoff."""
     with Webhook(namespace, tmp_path, add_sidecar, PODS) as webhook:
         make(namespace, kind)
-        outage = Outage(webhook, OUTAGE, is_timeout,
+        outage = Outage(webhook, seconds, is_timeout,
                         "create" if kind in KINDS[:2] else "update")
         began = time.monotonic()
-        result = namespace.roll(kind=kind, image="myimage:v2", say=outage.say)
+        with namespace.observer() as observer:
+            result = namespace.roll(kind=kind, image="myimage:v2", say=outage.say)
         print(kind, is_timeout, f"{time.monotonic() - began:.0f} s", *outage.lines, sep="\n")
 
     assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
     assert containers(namespace) == {("web", "proxy")}
     assert any(f'failed calling webhook "{NAME}"' in line for line in outage.lines), outage.lines
+    assert observer.min_ready >= (3 if kind not in KINDS[3:] else 2)
 
 
 @pytest.mark.parametrize("kind, is_timeout", [

@@ -74,6 +74,15 @@ class EdgeGateway:
         lines = (self._folder / "envoy.log").read_text("utf-8", "replace").splitlines()
         return [line for line in lines if '" 5' in line]
 
+    def entry_of(self, agent: str) -> str:
+        """Return the line of Envoy's log about the request of a user agent; "" without a line.
+
+        The line has Envoy's response flags and the address of the pod. Without a line, Envoy has
+        not received the request, or has answered it with a status below 300.
+        """
+        log = (self._folder / "envoy.log").read_text("utf-8", "replace")
+        return next((line for line in log.splitlines() if f'"{agent}"' in line), "")
+
     def clusters_of(self, host: str) -> dict[str, int]:
         """Return the weight of each cluster in Envoy's routes of a host, without headers."""
         dump = self._admin("/config_dump?resource=dynamic_route_configs")
@@ -99,7 +108,7 @@ class EdgeGateway:
                        check=True, capture_output=True, timeout=60)
         self._run("envoy", str(envoy.program()), "--config-path", str(bootstrap),
                   "--service-cluster", NAME, "--service-node", NAME, "--disable-hot-restart",
-                  "--log-level", "info")
+                  "--log-level", "info", "--file-flush-interval-msec", "500")
 
     def _run(self, name: str, *command: str) -> None:
         """Start a process in the network namespace of the node."""

@@ -39,10 +39,13 @@ class Kill(t.NamedTuple):
     #: Number of the write, from 1.
     write: int
     is_after: bool
+    #: The text in the path of the counted writes.
+    path: str = ""
 
     def script(self, program: Program) -> Script:
         fault = kill_after if self.is_after else kill_before
-        return Script(self.write, lambda exchange: exchange.is_write, fault(program.kill))
+        return Script(self.write, lambda exchange: exchange.is_write and self.path in exchange.path,
+                      fault(program.kill))
 
 
 class WriteCounter:

@@ -13,28 +13,29 @@ import typing as t
 
 import measured
 import pytest
-from rollouts import DEPLOYMENT, RC, STATEFUL_SET, V1, V2, Json, Kind
+from losses import Stalls, causes, summary
+from rollouts import DAEMON_SET, DEPLOYMENT, RC, REPLICA_SET, STATEFUL_SET, V1, V2, Json, Kind
 from routed_shop import Kill, RoutedShop, WriteCounter
-from traffic import reasons, versions
+from traffic import Traffic, versions
 
-RATES = {"new": 40, "persistent": 80}
+RATES = {"new": 60, "persistent": 240}
 #: Seconds of traffic before the first and after the last rollout.
 MARGIN = 2.0
-KINDS = (DEPLOYMENT, RC, STATEFUL_SET)
 UPDATE: Json = {"module": "rolling_update", "progress_deadline": 60}
 SPLIT: Json = {"module": "traffic_split", "route": "edge"}
 
 
-def tasks(image: str) -> list[Json]:
+def tasks(kind: Kind, image: str) -> list[Json]:
     """Return the tasks of a release: held requests, a canary of one pod, shares, all pods.
 
-    The last task restores the route before the last old pods go.
+    The last task restores the route before the last old pods go. The DaemonSet has one pod, whose
+    requests cannot be split: its update restores the route first.
     """
-    return [{**SPLIT, "weight": "0%"},
-            {**UPDATE, "image": image, "pause_at": 1},
-            {**SPLIT, "weight": "1%"},
-            {**SPLIT, "weight": "10%"},
-            {**UPDATE, "image": image}]
+    hold, update = {**SPLIT, "weight": "0%"}, {**UPDATE, "image": image}
+    if kind is DAEMON_SET:
+        return [hold, update]
+    return [hold, {**update, "pause_at": 1}, {**SPLIT, "weight": "1%"}, {**SPLIT, "weight": "10%"},
+            update]
 
 
 #: A rollback: first all requests return to the old pods, then the new pods go.
@@ -44,7 +45,7 @@ ROLLBACK: Json = {**UPDATE, "state": "rolled_back"}
 class Release(t.NamedTuple):
     """A release under traffic: the tasks that are killed, and the task after which it ends."""
 
-    #: The kill of the task at a position.
+    #: The kill of the task at a position; another run of the task follows.
     kills: t.Mapping[int, Kill]
     #: The number of tasks before the rollback, at least two; 0 without a rollback.
     rolled_back_after: int = 0
@@ -55,25 +56,54 @@ class Release(t.NamedTuple):
             return "split and rolled back"
         return "killed and resumed" if self.kills else "split and completed"
 
+    def tasks(self, kind: Kind, image: str) -> list[Json]:
+        planned = tasks(kind, image)
+        if self.rolled_back_after:
+            return [*planned[:self.rolled_back_after], ROLLBACK]
+        return planned
 
-def run(release: Release, shop: RoutedShop, image: str, writes: list[int]) -> int:
+    def is_resumed(self, kind: Kind, position: int) -> bool:
+        """Return whether another run completes a killed task; else, the rollback follows.
+
+        The update of a DaemonSet without a pause can be rolled back only while it is in progress.
+        """
+        return not (kind is DAEMON_SET and position == self.rolled_back_after - 1)
+
+
+class Pace:
+    """The wait after each task, so that each release has its part of the requests.
+
+    A machine with other work may start fewer requests than RATES.
+    """
+
+    def __init__(self, traffic: Traffic, count: int, releases: int) -> None:
+        self._traffic, self._count, self._releases = traffic, count, releases
+
+    def wait(self, release: int, part: float) -> None:
+        """Wait until the releases before, and a part of this one, have had their requests."""
+        while self._traffic.count() < self._count * (release + part) / self._releases:
+            time.sleep(1)
+
+
+def run(release: Release, shop: RoutedShop, image: str, writes: list[int],
+        wait: t.Callable[[float], None]) -> int:
     """Run the tasks of a release, and return the number of killed tasks.
 
     writes: the number of writes of each task, which an undisturbed release stores.
     """
     killed = 0
-    planned = tasks(image)
-    if release.rolled_back_after:
-        planned = [*planned[:release.rolled_back_after], ROLLBACK]
+    planned = release.tasks(shop.kind, image)
     for position, options in enumerate(planned):
         if kill := release.kills.get(position):
             ended = shop.run(kill=kill, **options)
             assert ended.was_killed or ended.is_well, ended.last_output
             killed += ended.was_killed
-        counter = WriteCounter()
-        shop.complete(counter, **options)
-        if not release.kills and not release.rolled_back_after:
-            writes[position] = counter.count
+        if not kill or release.is_resumed(shop.kind, position):
+            counter = WriteCounter()
+            shop.complete(counter, **options)
+            if not release.kills and not release.rolled_back_after:
+                writes[position] = counter.count
+            wait((position + 1) / len(planned))
     assert shop.is_restored()
     return killed
 
@@ -86,52 +116,77 @@ def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, 
     return {position: Kill(number, generator.random() < 0.5)}
 
 
-def releases(kind: Kind, writes: list[int], plain: int, killed: int, rolled_back: int,
+def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
              seed: int) -> t.Iterator[Release]:
     """Yield releases: first an undisturbed one, which counts the writes; then random ones."""
     generator = random.Random(f"{seed} {kind.name}")
+    plain, killed, rolled_back = counts
     for _number in range(plain):
         yield Release({})
     for _number in range(killed):
         yield Release(random_kill(writes, generator))
     for _number in range(rolled_back):
-        yield Release({}, generator.randrange(2, 5))
+        if kind is DAEMON_SET:
+            yield Release({1: Kill(1, True, "/daemonsets/")}, 2)
+        else:
+            yield Release({}, generator.randrange(2, 5))
 
 
-@pytest.mark.parametrize(("kind", "counts"), [
-    pytest.param(DEPLOYMENT, (1, 1, 1), id="Deployment"),
-    pytest.param(STATEFUL_SET, (1, 0, 1), id="StatefulSet"),
-    *(pytest.param(kind, counts, id=f"{kind.name}-long", marks=pytest.mark.long)
-      for kind, counts in ((DEPLOYMENT, (2, 4, 1)), (RC, (2, 3, 2)), (STATEFUL_SET, (1, 3, 2))))])
-def test_no_request_is_lost(kind, counts, gateway, cluster, namespace, request):
+class Span(t.NamedTuple):
+    """A release that has ended, with its times and the number of its killed tasks."""
+
+    release: Release
+    began: float
+    ended: float
+    killed: int
+
+
+#: The requests of `make test-gateway`: 20 releases, of which 10 are killed, and 5 rolled back.
+REQUESTS = 400_000
+LONG = [pytest.param(kind, (1, 2, 1), REQUESTS // 5, id=f"{kind.name}-long",
+                     marks=pytest.mark.long)
+        for kind in (DEPLOYMENT, RC, REPLICA_SET, STATEFUL_SET, DAEMON_SET)]
+
+
+@pytest.mark.parametrize(("kind", "counts", "requests"), [
+    pytest.param(DEPLOYMENT, (1, 1, 1), 0, id="Deployment"),
+    pytest.param(STATEFUL_SET, (1, 0, 1), 0, id="StatefulSet"), *LONG])
+def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace, request):
     seed = random.randrange(10**6)
     print("seed", seed)
-    rows = request.config.stash[measured.ROWS]
-    images, writes = [V1, V2], [0] * len(tasks(V1))
-    with RoutedShop(gateway, cluster, namespace, kind) as shop:
+    images, writes = [V1, V2], [0] * len(tasks(kind, V1))
+    spans: list[Span] = []
+    with RoutedShop(gateway, cluster, namespace, kind) as shop, Stalls() as stalls:
         shop.open()
-        spans = []
         with shop.traffic(RATES) as traffic:
             time.sleep(MARGIN)
-            for release in releases(kind, writes, *counts, seed):
+            pace = Pace(traffic, requests, sum(counts))
+            for number, release in enumerate(releases(kind, writes, counts, seed)):
                 began = time.time()
-                killed = run(release, shop, images[1], writes)
-                spans.append((release, began, time.time(), killed))
+                killed = run(release, shop, images[1], writes,
+                             lambda part, number=number: pace.wait(number, part))
+                spans.append(Span(release, began, time.time(), killed))
+                print(spans[-1], flush=True)
                 shop.wait_for_pods_of(images[0 if release.rolled_back_after else 1])
                 if not release.rolled_back_after:
                     images.reverse()
             time.sleep(MARGIN)
-    for title in dict.fromkeys(release.title for release, *_span in spans):
-        chosen = [span for span in spans if span[0].title == title]
-        answers = [answer for _release, began, ended, _killed in chosen
-                   for answer in traffic.between(began, ended)]
-        rows.append(measured.Row("rollouts", (
-            f"{title}, {len(chosen)} times", kind.name,
-            float(sum(ended - began for _release, began, ended, _killed in chosen)),
-            sum(span[3] for span in chosen), len(answers),
-            sum(bool(answer.failure) for answer in answers))))
-    print(*(row for row in rows if row.table == "rollouts"), writes, *spans,
-          reasons(traffic.answers), *traffic.failures[:20], *gateway.log()[-20:], sep="\n")
+    rows = [row_of(title, kind, traffic, [span for span in spans if span.release.title == title])
+            for title in dict.fromkeys(span.release.title for span in spans)]
+    request.config.stash[measured.ROWS].extend(rows)
+    print(*rows, writes, summary(traffic, stalls),
+          *causes(traffic.failures[:50], gateway, stalls), *gateway.log()[-20:], sep="\n")
     assert traffic.failures == []
     assert versions(traffic.answers) == ["v1", "v2"]
-    assert sum(span[3] for span in spans) == counts[1]
+    assert len(traffic.answers) >= requests
+    assert sum(span.killed for span in spans) == sum(len(span.release.kills) for span in spans)
+
+
+def row_of(title: str, kind: Kind, traffic: Traffic, spans: t.Sequence[Span]) -> measured.Row:
+    """Return the row of the releases with a title."""
+    answers = [answer for span in spans for answer in traffic.between(span.began, span.ended)]
+    return measured.Row("rollouts", (
+        f"{title}, {len(spans)} times", kind.name,
+        float(sum(span.ended - span.began for span in spans)),
+        sum(span.killed for span in spans), len(answers),
+        sum(bool(answer.failure) for answer in answers)))

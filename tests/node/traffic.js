@@ -1,9 +1,11 @@
 // GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 // SPDX-License-Identifier: GPL-3.0-or-later
 
-// Send requests at a constant rate, and log a line per request: time, version in the answer, failure.
+// Send requests at a constant rate, and log a line per request: time, version in the answer, failure,
+// and of a failed request the user agent, which is unique, and the milliseconds of each phase.
 // The method is POST because Go's client silently retries a GET when a persistent connection breaks;
 // k6 itself retries no request.
+import exec from "k6/execution";
 import http from "k6/http";
 
 export const options = {
@@ -24,7 +26,11 @@ const headers = JSON.parse(__ENV.HEADERS);
 
 export default function () {
   const sent = Date.now();
-  const answer = http.post(__ENV.URL, null, { headers: headers, timeout: __ENV.TIMEOUT, redirects: 0 });
+  const agent = `k6-${__ENV.CONNECTIONS}-${exec.scenario.iterationInTest}`;
+  const answer = http.post(__ENV.URL, null, {
+    headers: { "User-Agent": agent, ...headers }, timeout: __ENV.TIMEOUT, redirects: 0,
+  });
   const failure = answer.error || (answer.status === 200 ? "" : `status ${answer.status}`);
-  console.log(JSON.stringify([sent, answer.body || "", failure]));
+  const detail = failure ? [agent, answer.timings] : null;
+  console.log(JSON.stringify([sent, answer.body || "", failure, detail]));
 }

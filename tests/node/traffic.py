@@ -34,6 +34,9 @@ SETTLE = 1.5
 second.
 """
 
+PHASES = ("blocked", "connecting", "sending", "waiting", "receiving")
+"""The phases of a request, as k6 names them."""
+
 CONNECTIONS = ("new", "persistent")
 RATES = dict.fromkeys(CONNECTIONS, RATE)
 
@@ -49,6 +52,10 @@ class Answer(t.NamedTuple):
     version: str
     #: "" if the answer has status 200.
     failure: str
+    #: The user agent of a failed request; "" of other requests.
+    agent: str = ""
+    #: The milliseconds of each phase of a failed request, as k6 names the phases.
+    phases: tuple[tuple[str, float], ...] = ()
 
 
 class Traffic:
@@ -78,7 +85,7 @@ class Traffic:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        ended = time.time()
+        self.ended = time.time()
         try:
             time.sleep(TIMEOUT + 1)  # until each request has an answer or a failure
             assert all(process.poll() is None for process in self._processes), (
@@ -87,7 +94,9 @@ class Traffic:
             answers = [answer for connection in self._rates for answer in self._read(connection)]
         finally:
             self._end()
-        self.answers = sorted(answer for answer in answers if self.began <= answer.sent < ended)
+        self.answers = sorted(
+            answer for answer in answers if self.began <= answer.sent < self.ended
+        )
 
     def since(self, begin: float) -> list[Answer]:
         return self.between(begin, float("inf"))
@@ -98,6 +107,19 @@ class Traffic:
     @property
     def failures(self) -> list[Answer]:
         return [answer for answer in self.answers if answer.failure]
+
+    @property
+    def unsent(self) -> int:
+        """The number of requests that k6 did not start, because it had no processor time.
+
+        k6 counts these as dropped iterations, and sends none of them later.
+        """
+        planned = round((self.ended - self.began) * sum(self._rates.values()))
+        return max(0, planned - len(self.answers))
+
+    def count(self) -> int:
+        """Return the number of answers so far, while the block runs."""
+        return sum(self._log(connection).read_bytes().count(b"\n") for connection in self._rates)
 
     def _start(self, connection: str) -> subprocess.Popen[bytes]:
         settings = {
@@ -139,9 +161,17 @@ class Traffic:
     def _read(self, connection: str) -> list[Answer]:
         *lines, _unfinished = self._log(connection).read_text("utf-8").split("\n")
         return [
-            Answer(sent / 1000, connection, version, failure)
-            for sent, version, failure in map(json.loads, lines)
+            Answer(sent / 1000, connection, version, failure, *_detail(detail))
+            for sent, version, failure, detail in map(json.loads, lines)
         ]
+
+
+def _detail(detail: tuple[str, dict[str, float]] | None) -> tuple[t.Any, ...]:
+    """Return the user agent and the phases of a failed request; () of another."""
+    if not detail:
+        return ()
+    agent, phases = detail
+    return agent, tuple((name, round(phases[name])) for name in PHASES if phases.get(name))
 
 
 def versions(answers: t.Iterable[Answer]) -> list[str]:

@@ -66,6 +66,11 @@ class Controller:
     #: Whether the route does not exist.
     has_no_route: bool = False
 
+    @property
+    def old_percent(self) -> int:
+        """The percentage of old pods beside the new pods."""
+        return 100 if self.keeps_old else 100 - self.new_percent
+
 
 class Cluster:
     """Model of the module; each method returns the result of a task."""
@@ -128,7 +133,7 @@ class Cluster:
         return {"phase": "paused" if new_image else "complete",
                 "direction": "forward" if new_image else None, "since": NOW, "desired": 100,
                 "controller": {"images": {"web": image},
-                               "replicas": 100 if controller.keeps_old else 100 - new_percent},
+                               "replicas": controller.old_percent},
                 "successor": {"images": {"web": new_image}, "replicas": new_percent} if new_image
                 else None,
                 "images": {"before": {"web": before or image},

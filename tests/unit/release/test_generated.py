@@ -30,13 +30,16 @@ controllers = st.builds(Controller, image=st.sampled_from(["myimage:v1", "myimag
 
 
 @st.composite
-def stages_of(draw, has_shares):
-    """Draw stages in order; a stage with a share can be repeated with another share."""
+def stages_of(draw, has_shares, keeps_old):
+    """Draw stages in order; a stage with a share can be repeated with another share.
+
+    At 100%, only keep_old leaves old pods for the other requests.
+    """
     stages = []
     for stage in sorted(draw(st.sets(st.sampled_from(STAGES), min_size=1)),
                         key=lambda stage: int(stage[:-1])):
         shares = (draw(st.lists(st.sampled_from(SHARES), max_size=2, unique=True))
-                  if has_shares and stage != "100%" else [])
+                  if has_shares and (keeps_old or stage != "100%") else [])
         stages += [f"{stage}/{share}" for share in shares] or [stage]
     return stages
 
@@ -46,7 +49,8 @@ def requests(draw):
     """Draw a request, the controllers and the outcomes of the user's files."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=6, unique=True))
     selection = {"name": names[0]} if draw(st.booleans()) else {"names": names}
-    stages = draw(stages_of(has_shares="name" in selection))
+    keeps_old = draw(st.sampled_from([False, False, True]))
+    stages = draw(stages_of("name" in selection, keeps_old))
     request = variables(
         selection=selection, stages=stages, traffic={"route": "edge", "route_kind": "HTTPRoute"},
         analyses=[{}] * draw(st.integers(0, 2)),
@@ -57,7 +61,10 @@ def requests(draw):
         approve_within=draw(st.sampled_from(["", "", "0s"])),
         report=draw(st.sampled_from(["", "r.html"])), has_artifacts=True,
         check_mode=False,
-        options={"on_failure": draw(st.sampled_from(["rollback", "rollback", "stop"])),
+        keep_old_for=draw(st.sampled_from(["", "15m"]))
+        if keeps_old and stages[-1].startswith("100%") else "",
+        options={**({"keep_old": True} if keeps_old else {}),
+                 "on_failure": draw(st.sampled_from(["rollback", "rollback", "stop"])),
                  "max_failures": draw(st.sampled_from(["0", "100%"]))})
     cluster = Cluster(**{name: draw(controllers) for name in NAMES})
     return request, cluster
@@ -184,9 +191,43 @@ def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
     assert not shares or shares[0][0] == "0%"
 
 
+class KeepingRun(Run):
+    """A run that records the controllers with new pods, and without all old pods, at each turn."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.shrunk = []
+
+    def _do(self, turn):
+        done = super()._do(turn)
+        if not ("state" in turn.step or (turn.do == "update" and "pause_at" not in turn.step)):
+            self.shrunk += [(turn.title, name)
+                            for name, controller in self.cluster.controllers.items()
+                            if controller.new_image == V2 and controller.old_percent < 100]
+        return done
+
+
+@EXAMPLES
+@given(histories(), st.integers(0, 40))
+def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
+    """Also during the time of keep_old_for, and in a repeated run after a kill."""
+    request, cluster, events = history
+    assume(request["options"].get("keep_old"))
+    killed = run_release(request, cluster, events[:1], killed_at / 2, KeepingRun)
+    repeated = run_release(request, cluster, events[1:], run_class=KeepingRun)
+
+    assert not killed.shrunk + repeated.shrunk
+    for run in (killed, repeated):
+        turns = [event.turn for event in run.history.events if event.turn.purpose == "update"]
+        pauses = [turn.step for turn in turns if "pause_at" in turn.step]
+        if len(pauses) < len(turns) and run.history.failed is None:
+            assert len(pauses) == len(run.request.pauses), "an update ended before its stages"
+            assert not request["keep_old_for"] or pauses[-1]["soak"] == request["keep_old_for"]
+
+
 def load(cluster):
     """Return the load of the old pods, as a multiple of the load without a split."""
-    return max((100 - int(controller.share[:-1])) / (100 - controller.new_percent)
+    return max((100 - int(controller.share[:-1])) / controller.old_percent
                if controller.share else 1.0 for controller in cluster.controllers.values())
 
 

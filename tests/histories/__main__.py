@@ -14,6 +14,7 @@ import argparse
 import collections
 import concurrent.futures
 import datetime
+import re
 import sys
 import time
 import traceback
@@ -147,6 +148,8 @@ def main() -> int:
                         help="play N histories per seed in the simulated cluster instead")
     source.add_argument("--acts", type=int, metavar="N",
                         help="play each Nth kill of the table of acts instead")
+    parser.add_argument("--rows", default="", metavar="REGEX",
+                        help="play only the rows of the table of acts whose title matches")
     parser.add_argument("--record", action="store_true",
                         help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
@@ -163,7 +166,7 @@ def main() -> int:
                 done, failed = gather(
                     [pool.submit(play_acts, number, kind, row, options.acts)
                      for number, (kind, row) in enumerate(acts.series(has_all_actions=True))
-                     if kind in options.kinds]
+                     if kind in options.kinds and re.search(options.rows, row.title)]
                     if options.acts else
                     [pool.submit(play_on_cluster, seed, options.kinds) for seed in seeds])
     minutes = (time.monotonic() - began) / 60

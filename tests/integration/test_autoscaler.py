@@ -14,6 +14,7 @@ import http.server
 import json
 import ssl
 import threading
+import time
 import typing as t
 import urllib.parse
 from pathlib import Path
@@ -219,6 +220,24 @@ def test_autoscaler_stays_frozen_at_a_pause(namespace, original):
     update(namespace)
 
     assert spec_and_annotations(namespace) == original and not rescales(namespace)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("then", [{}, {"state": "rolled_back"}], ids=["update", "rollback"])
+def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(namespace, original, then,
+                                                                     monkeypatch):
+    """A load of twice the capacity would scale foo, and does so after the task."""
+    update(namespace, pause_at="100%", keep_old=True, min_ready_seconds=0)
+    assert versions(namespace) == (REPLICAS, REPLICAS)
+    monkeypatch.setitem(globals(), "LOAD", 2 * LOAD)
+    time.sleep(5)  # the autoscaler looks at the metrics each second
+    assert not rescales(namespace) and versions(namespace) == (REPLICAS, REPLICAS)
+    assert get_autoscaler(namespace)["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
+
+    update(namespace, min_ready_seconds=0, **then)
+
+    assert spec_and_annotations(namespace) == original
+    eventually(lambda: rescales(namespace), "a new size after the task")
 
 
 @pytest.mark.full

@@ -5,11 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from objects import eventually, manifest, uids, versions
 from writes import Killed, kill_at_write
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
 REPLICAS = 3
 #: More than the number of writes of a task.
@@ -45,6 +53,17 @@ def settings(namespace, kind):
     """Return the spec without the template."""
     return {field: value for field, value in foo(namespace, kind)["spec"].items()
             if field not in ("template", "selector")}
+
+
+def update_fleet(namespace, **changes):
+    """Run a task for several ReplicationControllers in this process."""
+    params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
+    params |= {"namespace": namespace.name, **changes}
+    place = fleet.Place(namespace.name, Kind.REPLICATION_CONTROLLER)
+    with contextlib.closing(namespace.gateway()) as gateway:
+        groups = {place: fleet.Group(choose(Request("foo")), gateway)}
+        updates = fleet.Fleet.from_params(params)
+        return fleet.run(updates, updates.requests(params, groups), groups, Clock())
 
 
 @pytest.mark.sample(2)
@@ -109,6 +128,25 @@ def test_quota_without_room_is_refused_before_the_first_change(namespace, kind):
         with pytest.raises(RolloutError, match="the ResourceQuota small does not admit all new"):
             namespace.roll(kind=kind, **options)
     assert foo(namespace, kind)["metadata"] == before["metadata"] and versions(namespace) == (3, 0)
+
+
+@pytest.mark.full
+def test_quota_without_room_for_the_new_pods_of_all_controllers_is_refused(namespace):
+    """Each controller alone fits into the quota."""
+    names = ["foo", "bar"]
+    for name in names:
+        namespace.make_primary(2, name=name)
+    namespace.create("resourcequotas",
+                     {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "7"}}})
+    eventually(lambda: namespace.get("resourcequotas", "small").get("status", {}).get("used"),
+               "the usage of the quota")
+    with pytest.raises(RolloutError, match="all new pods of the 2 controllers") as refused:
+        update_fleet(namespace, names=names, **ALL)
+    assert "pods (4 of 7 used, 4 more needed)" in refused.value.what
+    assert len(namespace.pods()) == 4
+    for name in names:
+        namespace.roll(name=name, **ALL)
+        namespace.roll(name=name, **FINISH)
 
 
 def test_size_of_a_deployment_changed_at_the_pause(namespace):

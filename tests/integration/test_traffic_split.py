@@ -135,7 +135,10 @@ def create(namespace, kind="Deployment", replicas=3):
     """Create a controller, its Service and its route."""
     gateway_api.install(namespace)
     namespace.allow(role("baton-traffic"), "traffic")
+    if kind == "DaemonSet":
+        namespace.add_nodes(replicas)
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set,
+     "DaemonSet": namespace.make_daemon_set,
      "ReplicaSet": namespace.make_replica_set,
      "ReplicationController": namespace.make_primary}[kind](replicas)
     service(namespace)
@@ -179,9 +182,20 @@ def endpoints(edge, name):
                for endpoint in item.get("endpoints") or ())
 
 
+@pytest.fixture
+def _nodes_are_removed(namespace):
+    """Remove the nodes that create() adds for a DaemonSet."""
+    yield
+    namespace.remove_nodes()
+
+
+EACH_KIND = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", pytest.param(
+    "DaemonSet", marks=[pytest.mark.full, pytest.mark.fake_nodes("nodes that the test creates")])]
+
+
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet",
-                                  "ReplicationController"])
+@pytest.mark.parametrize("kind", EACH_KIND)
+@pytest.mark.usefixtures("_nodes_are_removed")
 def test_split_and_restoration_of_each_kind(namespace, kind):
     edge = begin(namespace, kind)
     planned = edge.run(check_mode=True, weight="1%")
@@ -213,8 +227,8 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet",
-                                  "ReplicationController"])
+@pytest.mark.parametrize("kind", EACH_KIND)
+@pytest.mark.usefixtures("_nodes_are_removed")
 def test_requests_are_held_before_an_update_of_each_kind(namespace, kind):
     """A task of rolling_update that has nothing to do restores the route."""
     edge = create(namespace, kind)

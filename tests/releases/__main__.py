@@ -4,8 +4,9 @@
 """Run `make test-releases`: random releases by ansible-playbook on a real API server.
 
 Each seed determines a release: its request, and the events during its checks, such as kills and
-changes of other clients. Every fourth release has several clusters. A failed release is printed
-with its request, events and output.
+changes of other clients. Every fourth release has several clusters; some of those of a single
+controller have shares of the requests, or keep_old. A failed release is printed with its request,
+events and output.
 """
 
 from __future__ import annotations
@@ -53,12 +54,17 @@ def main() -> int:
                         help="seeds to play (default: 1-4)")
     parser.add_argument("--workers", type=int, default=2, metavar="N",
                         help="number of seeds that are played in parallel (default: 2)")
+    parser.add_argument("--splits", action="store_true",
+                        help="play only the releases with shares of the requests or keep_old")
     parser.add_argument("--record", action="store_true",
                         help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
     begin()
     first, _dash, last = options.seeds.partition("-")
-    seeds, began = range(int(first), int(last or first) + 1), time.monotonic()
+    began = time.monotonic()
+    seeds = [seed for seed in range(int(first), int(last or first) + 1)
+             if not options.splits or (release := Release(seed, "")).has_shares
+             or release.keeps_old]
     done: collections.Counter[str] = collections.Counter()
     failed: list[int] = []
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool, embedded.up(CLUSTER):

@@ -17,6 +17,7 @@ import tempfile
 import typing as t
 from pathlib import Path
 
+import gateway_api
 import yaml
 from namespace import Namespace
 from objects import eventually, manifest, role
@@ -30,6 +31,9 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 #: Events during a check: the outcome of the check, a kill, or an action of another client.
 EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hold", "finish",
           "undo")
+#: The kinds with keep_old.
+KEEPING_KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
+SHARES = ("0%", "1%", "10%", "50%")
 V1, V2 = "myimage:v1", "myimage:v2"
 #: An image whose containers crash on the cluster's nodes.
 BROKEN = "myimage:v2-crash"
@@ -53,7 +57,8 @@ class Events(CheckServer):
     def trigger(self) -> None:
         """Trigger the next event, and set whether the check fails."""
         event, name = self.release.events.pop(0) if self.release.events else ("passes", "")
-        self.broken = set(self.release.stages) if event == "fails" else set()
+        self.failing_stages = set(self.release.stages) if event == "fails" else set()
+        self.release.observe_old_pods()
         self.release.trigger(event, name)
 
 
@@ -100,6 +105,30 @@ class Release:
                              "verify_tasks": [], "approve_within": ""}
         self.unreachable = (draw.choice(self.hosts) if len(self.hosts) > 1
                             and draw.random() < 0.4 else "")
+        #: What was wrong during a check.
+        self.violations: list[str] = []
+        self.has_shares = (self.is_single and self.stages != ["100%"]) and draw.random() < 0.7
+        self.keeps_old = (self.is_single and self.kind in KEEPING_KINDS) and draw.random() < 0.5
+        if self.has_shares or self.keeps_old:
+            self._draw_shares()
+
+    def _draw_shares(self) -> None:
+        """Draw shares of the requests, the time of keep_old, and edits of the route."""
+        draw, self.replicas = self.random, 4
+        self.request["kind"] = self.kind
+        self.request["route"] = "edge" if self.has_shares else ""
+        if self.keeps_old:
+            is_complete = self.stages[-1] == "100%"
+            self.request |= {"keep_old": True, "keep_old_for": (
+                draw.choice(("", "1s")) if is_complete else "")}
+        if self.has_shares:
+            self.request["stages"] = [
+                f"{stage}/{draw.choice(SHARES)}"
+                if draw.random() < 0.8 and (self.keeps_old or stage != "100%") else stage
+                for stage in self.stages]
+            self.events = [("edit", name) if draw.random() < 0.2 else (event, name)
+                           for event, name in self.events]
+            self.all_events = list(self.events)
 
     def __str__(self) -> str:
         return json.dumps({"seed": self.seed, "hosts": self.names, "request": self.request,
@@ -120,6 +149,8 @@ class Release:
             self.stack.callback(self.namespace.remove_nodes)
         for name in [*(name for names in self.names.values() for name in names), "bystander"]:
             self._make(name)
+        if self.has_shares:
+            self._make_route()
         self.check_server = self.stack.enter_context(Events(self))
         environment = {key: value
                        for key, value in os.environ.items()
@@ -173,12 +204,32 @@ class Release:
         eventually(lambda: len(self.images(name)) == self.replicas,
                    f"{self.replicas} pods of {name}", seconds=60)
 
+    def _make_route(self) -> None:
+        """Create the Service of the controller, and the route edge."""
+        gateway_api.install(self.namespace)
+        self.namespace.allow(role("baton-traffic"), "baton-traffic")
+        (name,) = self.names["localhost"]
+        self.namespace.create("services", {"metadata": {"name": name}, "spec": {
+            "selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]}})
+        self.rule: Json = {"backendRefs": [{"name": name, "port": 80, "weight": 3}]}
+        self.namespace.call("POST", gateway_api.routes(self.namespace), {
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"name": "edge"},
+            "spec": {"parentRefs": [{"name": "gateway"}], "rules": [self.rule]}})
+
     def images(self, name: str) -> list[str]:
         """Return the images of the pods of a controller."""
         return [pod["spec"]["containers"][0]["image"] for pod in self.namespace.pods()
                 if pod["metadata"]["labels"]["app"] == name]
 
     # Events
+
+    def observe_old_pods(self) -> None:
+        """Note a violation if keep_old has not kept each old pod until a check."""
+        for name in self.names["localhost"] if self.keeps_old else ():
+            old = self.images(name).count(V1)
+            if old < self.replicas and name not in self.changed_by_others:
+                self.violations.append(f"{old} old pods at a check, with keep_old")
 
     def trigger(self, event: str, name: str) -> None:
         """Change the cluster as another client, or kill the playbook."""
@@ -187,6 +238,8 @@ class Release:
             for pid in descendants(self.process.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+        elif event == "edit":
+            self._edit_route()
         elif event in ("delete", "finish", "undo", "scale", "hold"):
             self.changed_by_others.add(name)
             with contextlib.suppress(RolloutError):  # no update may be in progress
@@ -202,6 +255,15 @@ class Release:
     def _delete(self, name: str) -> None:
         with contextlib.suppress(Exception):  # the controller may be deleted
             self.namespace.call("DELETE", self._path(name), {"propagationPolicy": "Background"})
+
+    def _edit_route(self) -> None:
+        """Set a timeout in each rule of the route, like a user who applies another manifest."""
+        path = gateway_api.routes(self.namespace, "edge")
+        self.rule["timeouts"] = {"request": f"{self.random.randint(5, 50)}s"}
+        rules = self.namespace.call("GET", path)["spec"]["rules"]
+        self.namespace.call("PATCH", path, {"spec": {"rules": [
+            {**rule, "timeouts": self.rule["timeouts"]} for rule in rules]}},
+            "application/merge-patch+json")
 
     def _finish(self, name: str) -> None:
         self.namespace.roll(name=name, kind=self.kind, image=V2)
@@ -240,9 +302,12 @@ class Release:
             self.counts["an image that never works"] += 1
         if "max_surge" in self.request:
             self.counts["a DaemonSet with a surge"] += 1
+        self.counts["with shares"] += self.has_shares
+        self.counts["with keep_old"] += self.keeps_old
         template = self._template("bystander")
         stats = self._roll()
         assert self._template("bystander") == template
+        assert not self.violations, self.violations
         outcomes = {host: stats.get("clusters", {}).get(host) if len(self.hosts) > 1 else stats
                     for host in self.hosts}
         for host, ended in outcomes.items():
@@ -290,7 +355,9 @@ class Release:
         self.counts[f"outcome: {outcome}"] += 1
         data = json.loads((self.playbooks.folder / f"report_data-{host}.json").read_text())
         assert (data["outcome"], data["message"]) == (outcome, message)
-        pauses = [stage for stage in self.stages if self.request["verify_tasks"] or stage != "100%"]
+        pauses = [stage for stage in self.stages
+                  if self.request["verify_tasks"] or self.keeps_old or stage != "100%"]
+        pauses += self.stages[-1:] if self.request.get("keep_old_for") else []
         tested_stages = [stage["stage"] for stage in data["stages"]
                          if [check["file"] for check in stage["checks"]] != ["approval"]]
         assert tested_stages in (pauses[:len(tested_stages)], [*pauses, "100%"]), tested_stages
@@ -307,6 +374,21 @@ class Release:
                 assert images == {V1}, (name, images)
             elif self.request["on_failure"] == "rollback" and images != {V1}:
                 assert name in message or outcome == "paused", (name, images, message)
+
+        if self.has_shares and outcome in ("updated", "rolled_back") and not self.changed_by_others:
+            self._assert_restored()
+
+    def _assert_restored(self) -> None:
+        """Assert that the route has the rule of before, with the edits, and no split remains."""
+        route = self.namespace.call("GET", gateway_api.routes(self.namespace, "edge"))
+        services = self.namespace.call("GET", self.namespace.path("services"))["items"]
+        (rule,) = route["spec"]["rules"]
+        assert [(backend["name"], backend["weight"]) for backend in rule["backendRefs"]] == [
+            (backend["name"], backend["weight"]) for backend in self.rule["backendRefs"]], rule
+        assert rule.get("timeouts") == self.rule.get("timeouts"), rule
+        assert [item["metadata"]["name"] for item in services] == self.names["localhost"]
+        assert not route["metadata"].get("annotations"), route["metadata"]
+        self.counts["route restored"] += 1
 
     def _assert_regions(self, outcomes: Json) -> None:
         """Assert that no cluster of the second region is updated after a failure of the first."""

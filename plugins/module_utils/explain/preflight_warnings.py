@@ -62,16 +62,18 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
     template: the desired pod template, without the deployment label. Raises RolloutError.
     """
     update = _Update(flow, request, primary, template, related)
-    _refuse_small_quotas(update)
+    if request.keeps_old and not request.undoes:
+        for name, _quota, shortage in _shortages(update):
+            raise quotas.too_small([request], name, shortage)
     checks = (_services, _template, _quotas, _nodes, _daemon_nodes, _budgets, _autoscalers)
     return [sentence for check in checks for sentence in check(update)]
 
 
-def _refuse_small_quotas(update: _Update) -> None:
-    """Raise RolloutError if the update keeps all old pods, and a quota rejects some new pods."""
-    if update.request.keeps_old and not update.request.undoes:
-        for name, _quota, shortage in _shortages(update):
-            raise quotas.too_small(update.request, name, shortage)
+def added_usage(flow: Flow, request: Request, primary: Controller,
+                template: Json) -> quotas.Amounts:
+    """Return the usage that the new pods of an update and their controller add."""
+    update = _Update(flow, request, primary, template, RelatedObjects())
+    return _needed(update, update.surge)
 
 
 class _Update(t.NamedTuple):

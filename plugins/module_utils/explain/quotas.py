@@ -63,12 +63,28 @@ def shortage(quota: Json, needed: Amounts) -> str:
                      for resource, amount in missing(quota, needed).items())
 
 
-def too_small(request: Request, name: str, shortage: str) -> RolloutError:
-    """Return the error for a quota that does not admit all new pods beside the old pods."""
+def too_small(requests: t.Sequence[Request], name: str, shortage: str) -> RolloutError:
+    """Return the error for a quota that does not admit all new pods beside the old pods.
+
+    The requests are those of the controllers of one namespace that a task updates.
+    """
+    first, count = requests[0], len(requests)
+    pods, where = (("all new pods", first.where) if count == 1 else
+                   (f"all new pods of the {count} controllers", f"namespace {first.namespace}"))
+    advice = ["or leave keep_old out", *(["or update the controllers one after the other"]
+                                         if count > 1 else [])]
     return RolloutError(
-        f"the ResourceQuota {name} does not admit all new pods beside the old pods, which "
-        f"keep_old keeps: {shortage}", where=request.where,
-        next_command=(f"{request.kubectl} edit quota {name}", "or leave keep_old out"))
+        f"the ResourceQuota {name} does not admit {pods} beside the old pods, which "
+        f"keep_old keeps: {shortage}", where=where,
+        next_command=(f"{first.kubectl} edit quota {name}", *advice))
+
+
+def refuse_small(requests: t.Sequence[Request], needed: Amounts,
+                 quotas: t.Iterable[Json]) -> None:
+    """Raise RolloutError if a quota of a namespace does not admit the pods of several updates."""
+    for quota in quotas:
+        if missing_text := shortage(quota, needed):
+            raise too_small(requests, _text(_map(quota, "metadata"), "name"), missing_text)
 
 
 def _usage(template: Json) -> Amounts:

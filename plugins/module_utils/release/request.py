@@ -24,6 +24,9 @@ IMAGES = ("image", "images", "container")
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
                   "timeout": "time_limit"}
 
+#: The texts that Ansible reads as true (BOOLEANS_TRUE of convert_bool.py), in lower case.
+TRUE_TEXTS = ("y", "yes", "on", "1", "true", "t", "1.0")
+
 
 @dataclasses.dataclass(frozen=True)
 class File:
@@ -111,7 +114,7 @@ class Request:
         keep_for = text(variables, "keep_old_for")
         errors += _errors_of_keep_for(keep_for, options, stages, name_of)
         errors += refuse_shares(stages, selection, traffic, name_of,
-                                keeps_old=bool(options.get("keep_old")))
+                                keeps_old=_keeps_old(options))
         for option, value in options.items():
             errors += _error(functools.partial(refuse_invalid, option), name_of(option), value)
         files = {hook: [File(text(file, "typed"), text(file, "path"))
@@ -163,7 +166,7 @@ class Request:
     @property
     def keeps_old(self) -> bool:
         """Return whether the stages keep all old pods."""
-        return bool(self.options.get("keep_old"))
+        return _keeps_old(self.options)
 
     @property
     def rolls_back(self) -> bool:
@@ -221,6 +224,15 @@ def _stages(variables: Json, option: str, errors: list[str]) -> list[Stage]:
     return stages or [COMPLETE]
 
 
+def _keeps_old(options: Json) -> bool:
+    """Return the value of keep_old, which a survey or -e gives as a text.
+
+    >>> _keeps_old({"keep_old": "no"}), _keeps_old({"keep_old": "Yes"}), _keeps_old({})
+    (False, True, False)
+    """
+    return str(options.get("keep_old")).strip().lower() in TRUE_TEXTS
+
+
 def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
                         name_of: t.Callable[[str], str]) -> list[str]:
     """Return the errors of the option keep_old_for."""
@@ -228,7 +240,7 @@ def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
         return []
     option = name_of("keep_old_for")
     errors = _error(duration, option, keep_for)
-    if not options.get("keep_old"):
+    if not _keeps_old(options):
         errors.append(f"{option} keeps the old pods of all stages: set {name_of('keep_old')}")
     if not stages[-1].is_complete:
         errors.append(f"{option} ends with the update: let {name_of('stages')} end with 100%")

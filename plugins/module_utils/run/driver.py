@@ -39,6 +39,7 @@ from .recorder import Recorder
 from .splits import NO_SPLITS, Splits, Tools, Turn
 
 if t.TYPE_CHECKING:
+    from ..explain.quotas import Amounts
     from .soaking import Soaking
 
 #: Maximum seconds of a wait until the driver observes the cluster again.
@@ -108,6 +109,12 @@ def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
     runner = _Run(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS,
                   splits)
     return runner.loop(is_read_only=True)
+
+
+def quota_of(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -> Amounts:
+    """Return the resources that an update with keep_old adds before it removes an old pod."""
+    state = _State(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS)
+    return preflight.quota_of(flow, state.request, state.observe())
 
 
 class _State:

@@ -260,6 +260,28 @@ class _FleetRun:
             list(executor.map(observe, self.remaining))
         for request in self.remaining if self._has_to_end else ():
             self._skip_after_failures(request)
+        self._refuse_small_quotas(clock)
+
+    def _refuse_small_quotas(self, clock: Clock) -> None:
+        """Raise RolloutError if a quota does not admit the new pods of all updates with keep_old.
+
+        Each driver checks the quota for its controller alone, but the old pods of all stay.
+        """
+        by_namespace: dict[str, list[Request]] = {}
+        for request in self.remaining:
+            if request.keeps_old and not request.undoes:
+                by_namespace.setdefault(request.namespace, []).append(request)
+        for requests in by_namespace.values():
+            shared = [self.shared[Place.of(request)] for request in requests]
+            stored = shared[0].objects("resourcequotas")
+            if not stored or len(requests) == 1:
+                continue
+            from ..explain import quotas
+
+            needed = sum((driver.quota_of(cluster.flow, request, cluster.gateway_for(request.name),
+                                          clock)
+                          for cluster, request in zip(shared, requests)), quotas.Amounts())
+            quotas.refuse_small(requests, needed, stored)
 
     @property
     def remaining(self) -> list[Request]:

@@ -21,6 +21,9 @@ from ..model.observed import Observed
 from ..model.request import Request
 from . import image_drift
 
+if t.TYPE_CHECKING:
+    from ..explain.quotas import Amounts
+
 #: The resource of each field of RelatedObjects.
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "autoscalers": "horizontalpodautoscalers", "quotas": "resourcequotas",
@@ -132,6 +135,20 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
     flow_warnings = flow.warnings(request, memory)
     memory.warnings += flow_warnings
     return flow_warnings
+
+
+def quota_of(flow: Flow, request: Request, observed: Observed) -> Amounts:
+    """Return the resources that an update with keep_old adds; none for an update in progress.
+
+    The usage of a quota already includes a part of an update in progress.
+    """
+    from ..explain.preflight_warnings import added_usage
+    from ..explain.quotas import Amounts
+
+    if not (_creates_pods(flow, observed) and observed.primary):
+        return Amounts()
+    return added_usage(flow, request, observed.primary,
+                       observed.desired or observed.primary.template)
 
 
 def read_autoscalers(gateway: Gateway, memory: Memory) -> None:

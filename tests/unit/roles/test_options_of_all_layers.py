@@ -166,6 +166,8 @@ def survey_differences(role: str) -> t.Iterator[Difference]:
     options = role_options(role)
     for option, question in questions(role).items():
         spec, layer = options[option], f"survey {role}"
+        if spec["type"] == "bool":
+            spec = {"choices": ["no", "yes"], "default": "yes" if spec["default"] else "no"}
         question_type = "multiplechoice" if "choices" in spec else QUESTIONS.get(spec["type"],
                                                                                  "text")
         if question["type"] != question_type:

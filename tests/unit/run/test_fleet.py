@@ -597,3 +597,54 @@ def test_reasons_of_a_failed_fleet(whys, reason):
         fleet_result.joint_result(results, ["do this, then:", "kubectl"])
 
     assert (caught.value.why, caught.value.next_command) == (reason, "do this, then:\nkubectl")
+
+
+# keep_old and quotas
+
+class LimitedCluster(Cluster):
+    """Cluster with a ResourceQuota for a number of pods, of which two are used."""
+
+    def __init__(self, hard, *items):
+        super().__init__(*items)
+        self.hard, self.writes = hard, []
+
+    def objects(self, resource):
+        quota = {"metadata": {"name": "small"},
+                 "status": {"hard": {"pods": self.hard}, "used": {"pods": "2"}}}
+        return [quota] if resource == "resourcequotas" else []
+
+    def write(self, write):
+        self.writes.append(write.name)
+        return super().write(write)
+
+
+KEEP_OLD = {"names": ["one", "two"], "pause_at": "100%", "keep_old": True}
+
+
+def test_quota_is_compared_with_the_new_pods_of_all_controllers():
+    """Each controller of three replicas alone fits: two used, three more, five admitted."""
+    cluster = LimitedCluster("7", *controllers("one", "two"))
+    task = params(image="myimage:v2", **KEEP_OLD)
+    fleet_ = fleet.Fleet.from_params(task)
+    for begin in (fleet.run, fleet.simulate, fleet.look):
+        with pytest.raises(RolloutError) as error:
+            begin(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock())
+        assert not cluster.writes
+        assert error.value.where == "namespace default"
+        assert error.value.what == (
+            "the ResourceQuota small does not admit all new pods of the 2 controllers beside the "
+            "old pods, which keep_old keeps: pods (2 of 7 used, 6 more needed)")
+        assert error.value.next_command == "\n".join((
+            "kubectl -n default edit quota small", "or leave keep_old out",
+            "or update the controllers one after the other"))
+
+
+@pytest.mark.parametrize("hard, changes", [
+    ("8", {}), ("7", {"keep_old": None, "pause_at": None}), ("7", {"names": ["one"]})],
+    ids=["enough", "without keep_old", "one controller"])
+def test_quota_that_admits_the_new_pods_is_accepted(hard, changes):
+    cluster = LimitedCluster(hard, *controllers("one", "two"))
+    task = params(image="myimage:v2", **KEEP_OLD | changes)
+    fleet_ = fleet.Fleet.from_params(task)
+    assert fleet.look(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster),
+                      Clock()) is None

@@ -25,11 +25,18 @@ from traffic import Answer, Traffic
 
 #: Seconds that a pod takes to listen, and that a pod serves after SIGTERM.
 START, DRAIN = 1.0, 3.0
-CONTAINER: Json = {
-    "env": [{"name": "START_MS", "value": f"{START * 1000:.0f}"},
-            {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}],
-    "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1},
-}
+
+
+def container(start: float) -> Json:
+    """Return the fields of a container that takes so many seconds to listen."""
+    return {
+        "env": [{"name": "START_MS", "value": f"{start * 1000:.0f}"},
+                {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1},
+    }
+
+
+CONTAINER = container(START)
 TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
 
 
@@ -39,12 +46,12 @@ class Kill(t.NamedTuple):
     #: Number of the write, from 1.
     write: int
     is_after: bool
-    #: The text in the path of the counted writes.
-    path: str = ""
+    #: The text in the body of the counted writes.
+    body: bytes = b""
 
     def script(self, program: Program) -> Script:
         fault = kill_after if self.is_after else kill_before
-        return Script(self.write, lambda exchange: exchange.is_write and self.path in exchange.path,
+        return Script(self.write, lambda exchange: exchange.is_write and self.body in exchange.body,
                       fault(program.kill))
 
 

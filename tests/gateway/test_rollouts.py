@@ -15,10 +15,13 @@ import measured
 import pytest
 from losses import Stalls, causes, summary
 from rollouts import DAEMON_SET, DEPLOYMENT, RC, REPLICA_SET, STATEFUL_SET, V1, V2, Json, Kind
-from routed_shop import Kill, RoutedShop, WriteCounter
+from routed_shop import CONTAINER, Kill, RoutedShop, WriteCounter, container
 from traffic import Traffic, versions
 
 RATES = {"new": 60, "persistent": 240}
+#: Seconds that the new pod of a DaemonSet takes to listen, so that a rollback finds the update in
+#: progress.
+SLOW_START = 8.0
 #: Seconds of traffic before the first and after the last rollout.
 MARGIN = 2.0
 UPDATE: Json = {"module": "rolling_update", "progress_deadline": 60}
@@ -127,7 +130,7 @@ def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
         yield Release(random_kill(writes, generator))
     for _number in range(rolled_back):
         if kind is DAEMON_SET:
-            yield Release({1: Kill(1, True, "/daemonsets/")}, 2)
+            yield Release({1: Kill(1, True, b'"/spec/template"')}, 2)
         else:
             yield Release({}, generator.randrange(2, 5))
 
@@ -156,7 +159,8 @@ def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace,
     print("seed", seed)
     images, writes = [V1, V2], [0] * len(tasks(kind, V1))
     spans: list[Span] = []
-    with RoutedShop(gateway, cluster, namespace, kind) as shop, Stalls() as stalls:
+    pod = container(SLOW_START) if kind is DAEMON_SET else CONTAINER
+    with RoutedShop(gateway, cluster, namespace, kind, pod) as shop, Stalls() as stalls:
         shop.open()
         with shop.traffic(RATES) as traffic:
             time.sleep(MARGIN)

@@ -9,6 +9,7 @@ import time
 
 import measured
 import pytest
+from losses import Stalls, causes, summary
 from rollouts import DEPLOYMENT, RC, REPLICA_SET, V2, Json
 from routed_shop import TESTERS, RoutedShop, WriteCounter
 from traffic import reasons, versions
@@ -24,7 +25,7 @@ LONGEST = 1.0
     *(pytest.param(kind, id=kind.name, marks=pytest.mark.long) for kind in (RC, REPLICA_SET))])
 def test_switch_and_back(kind, gateway, cluster, namespace, request):
     delays: dict[str, list[float]] = {"switch": [], "back": []}
-    with RoutedShop(gateway, cluster, namespace, kind) as shop:
+    with RoutedShop(gateway, cluster, namespace, kind) as shop, Stalls() as stalls:
         shop.open()
         with shop.traffic(RATES) as traffic:
             shop.split(weight="0%")
@@ -52,7 +53,8 @@ def test_switch_and_back(kind, gateway, cluster, namespace, request):
         request.config.stash[measured.ROWS].append(measured.Row("switches", (
             name, kind.name, len(seconds), len(traffic.answers), len(traffic.failures),
             max(seconds))))
-    print(delays, reasons(traffic.answers), *traffic.failures[:10], *gateway.log()[-20:], sep="\n")
+    print(delays, reasons(traffic.answers), summary(traffic, stalls),
+          *causes(traffic.failures[:50], gateway, stalls), *gateway.log()[-20:], sep="\n")
     assert traffic.failures == []
     assert versions(traffic.between(0, preview)) == ["v1"], "the new pods answered before a switch"
     assert max(delays["switch"] + delays["back"]) < LONGEST

@@ -16,6 +16,7 @@ import time
 import measured
 import pytest
 from edge import ConfigWatch
+from losses import Stalls, causes, summary
 from rollouts import DEPLOYMENT, RC, STATEFUL_SET
 from routed_shop import TESTERS, RoutedShop, WriteCounter, count_of
 from traffic import reasons, versions
@@ -40,7 +41,7 @@ def deviations(share, answers):
       for kind in (DEPLOYMENT, RC, STATEFUL_SET))])
 def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request):
     rows = request.config.stash[measured.ROWS]
-    with RoutedShop(gateway, cluster, namespace, kind) as shop:
+    with RoutedShop(gateway, cluster, namespace, kind) as shop, Stalls() as stalls:
         shop.open()
         shop.pause()
         with (shop.traffic(RATES) as traffic,
@@ -62,7 +63,8 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
                 title, kind.name, len(answers), count_of("v2", answers),
                 deviations(share, answers), sum(bool(answer.failure) for answer in answers))))
         print(*(row for row in rows if row.table == "shares"), reasons(traffic.answers),
-              *traffic.failures[:10], *gateway.log()[-20:], sep="\n")
+              summary(traffic, stalls), *causes(traffic.failures[:50], gateway, stalls),
+              *gateway.log()[-20:], sep="\n")
         assert traffic.failures == testers.failures == []
         assert versions(testers.between(begins[1], restored - 8)) == ["v2"]
         by_pods, *shares = [row.cells for row in rows if row.cells[1] == kind.name][-3:]

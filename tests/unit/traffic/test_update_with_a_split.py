@@ -10,284 +10,36 @@ each move of the cluster, no request may be lost: each backend with a weight has
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import types
 
 import pytest
-from clusters import FakeClock
 from forged import KEYS
-from simulated import BY_NAME, CheckedCluster
+from split_cluster import (
+    BACK,
+    FURTHER,
+    KEEP,
+    PAUSE,
+    RESUME,
+    SIZE,
+    SplitCluster,
+    held,
+    paused,
+)
 from traffic_objects import SPLIT, VERSIONS, World, backend, rule, run, service
-from writes import Killed
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Patch
-from ansible_collections.baton.kubernetes.plugins.module_utils.overview import read_status
-from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
-from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import split_run
-from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follower import Follower
-from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.objects import SERVICE_NAME
-from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import TRAFFIC_SPLIT
-from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
-    TrafficRequest,
-    parse_share,
-)
 
 KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
-SIZE = 4
 #: More writes than a task needs.
 MAX_WRITES = 60
-RESUME = {"image": "myimage:v2"}
-PAUSE = {"image": "myimage:v2", "pause_at": "1"}
-FURTHER = {"image": "myimage:v2", "pause_at": "2"}
-BACK = {"state": "rolled_back"}
-KEEP = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
 #: The kinds of controllers with old and new pods side by side.
 KEEPING = ["ReplicationController", "ReplicaSet", "Deployment"]
 #: Whether the task dies after the API server has applied the write.
 MOMENTS = [pytest.param(False, id="before"),
            pytest.param(True, id="after", marks=pytest.mark.full)]
-
-
-class SettlingClock(FakeClock):
-    """Clock whose sleeps give the cluster time to act."""
-
-    def __init__(self, act):
-        super().__init__()
-        self._act = act
-
-    def sleep(self, seconds):
-        super().sleep(seconds)
-        self._act()
-
-
-class SplitCluster(CheckedCluster):
-    """Simulated cluster with foo and a route, which checks the requests after each change."""
-
-    def __init__(self, kind):
-        self.world = None
-        super().__init__(Kind(kind), SIZE)
-        self.world = World(rule(backend("foo", 3)))
-        self.clock = SettlingClock(self.act)
-        self.http = self
-        self.lines = []
-        #: Whether the Gateway observes changes of the route.
-        self.is_observing = True
-        self.requests = []
-        #: The only Service that may get requests, or "".
-        self.only = ""
-
-    def copy(self):
-        """Return an independent cluster in the same state."""
-        duplicate = copy.copy(self)
-        duplicate.cluster, duplicate.world = self.cluster.copy(), self.world.copy()
-        duplicate.clock, duplicate.http = SettlingClock(duplicate.act), duplicate
-        duplicate.on_wait = duplicate.settle
-        duplicate.attempts, duplicate.writes, duplicate.calls = [], [], []
-        duplicate.lines, duplicate.requests = [], []
-        return duplicate
-
-    def act(self):
-        self.on_wait()
-        if self.is_observing:
-            self.world.observe_route()
-
-    # The gateway
-
-    def collection(self, resource):
-        return resource
-
-    def pages(self, path, query):
-        self.requests.append(path)
-        if path == "services":
-            return list(self.world.services.values()), ""
-        return [{"metadata": {"labels": {SERVICE_NAME: name},
-                              "ownerReferences": [{"uid": item["metadata"]["uid"],
-                                                   "controller": True}]},
-                 "endpoints": [{"conditions": {"ready": ready}}
-                               for ready in self.endpoints(item)]}
-                for name, item in self.world.services.items()], ""
-
-    def get(self, path, kind, namespace, name):
-        return None
-
-    def page(self, path, query):
-        return {}
-
-    def find(self, kind, name):
-        if kind != "HTTPRoute":
-            return super().find(kind, name)
-        self.requests.append(kind)
-        return self.world.route if name == "edge" else None
-
-    def live_pods(self, selector):
-        return tuple(pod for pod, _ready in self.labeled_pods()
-                     if selector.items() <= pod.labels.items())
-
-    def write(self, write):
-        is_label = write.kind == "Pod" and isinstance(write, Patch)
-        if write.kind not in ("HTTPRoute", "Service") and not is_label:
-            return super().write(write)
-        number, after = self.death or (0, False)
-        self.attempts.append(write)
-        if len(self.attempts) == number and not after:
-            raise Killed
-        landed = self.label(write) if is_label else self.world.write(write)
-        self.check_requests()
-        if len(self.attempts) == number:
-            raise Killed
-        return landed
-
-    # The pods
-
-    def labeled_pods(self):
-        """Return the pods, each with whether it is ready."""
-        if self.kind in BY_NAME:
-            uid = self.cluster.items["foo"]["metadata"]["uid"]
-            return [(Pod(pod.name, pod.uid,
-                         {"app": "foo", object_meta.POD_REVISION: pod.revision}, uid), pod.ready)
-                    for pod in self.pods]
-        return [(Pod(str(number), str(number), dict(pod.labels), pod.owner), pod.ready)
-                for number, pod in enumerate(self.pods)]
-
-    def label(self, write):
-        value, number = write.operations[-1]["value"], int(write.name)
-        pod = self.cluster.pods[number]
-        labels = {**dict(pod.labels), object_meta.DEPLOYMENT_LABEL: value}
-        self.cluster.pods[number] = pod._replace(labels=tuple(sorted(labels.items())))
-        return True
-
-    def endpoints(self, service):
-        """Return whether each endpoint of the Service is ready."""
-        selector = service["spec"]["selector"]
-        return [ready for pod, ready in self.labeled_pods()
-                if selector.items() <= pod.labels.items()]
-
-    def check_pods(self):
-        super().check_pods()
-        if self.world:
-            self.check_requests()
-
-    def check_requests(self):
-        """Assert that each request reaches a ready pod."""
-        for entry in self.world.rules:
-            for item in entry["backendRefs"]:
-                if item["weight"]:
-                    assert item["name"] in self.world.services, f"{item['name']} does not exist"
-                    assert self.only in ("", item["name"]), f"{item['name']} gets requests"
-                    ready = self.endpoints(self.world.services[item["name"]])
-                    assert any(ready), f"{item['name']} has a weight and no ready pod"
-
-    # Tasks
-
-    def roll(self, death=None, **params):
-        """Run the module rolling_update; return the result, or an error, or None if killed."""
-        request = parse_request({"name": "foo", "kind": str(self.kind), **params})
-        flow = choose(request)
-        return self._outcome(lambda: driver.run(
-            flow, request, self, self.clock, self.lines.append,
-            splits=Follower(flow, self)), death)
-
-    def plan(self, **params):
-        """Run the module rolling_update in check mode."""
-        request = parse_request({"name": "foo", "kind": str(self.kind), **params})
-        flow = choose(request)
-        return driver.simulate(flow, request, self, Follower(flow, self, is_real=False))
-
-    def split(self, weight="1%", restores=False, death=None):
-        """Run the module traffic_split."""
-        request = parse_request({"name": "foo", "kind": str(self.kind), **BACK})
-        flow = choose(request)
-        target = TrafficRequest("foo", "default", "edge", restores=restores,
-                                share=parse_share(weight))
-
-        def subject():
-            primary, observed, status = read_status(flow, request, self)
-            versions = None if restores else split_run.versions(
-                flow, primary, self, status, needs_new=not target.holds)
-            return split_run.Subject(observed.primary, versions)
-
-        split = split_run.SplitRun(target, split_run.RealObjects(target, self, subject), self.clock,
-                                   self.lines.append, lambda: "")
-        return self._outcome(split.run, death)
-
-    def _outcome(self, work, death):
-        self.attempts, self.death = [], death
-        try:
-            return work()
-        except Killed:
-            return None
-        except RolloutError as error:
-            return error
-        finally:
-            self.death = None
-
-    # What a test asserts
-
-    @property
-    def weights(self):
-        """The weights of the Services of the old and of the new pods; None without a split."""
-        weights = [item["weight"] for item in self.world.rules[0]["backendRefs"]
-                   if item["name"] != "foo"]
-        return weights or None
-
-    @property
-    def annotation(self):
-        annotations = self.cluster.items["foo"]["metadata"].get("annotations") or {}
-        return annotations.get(object_meta.TRAFFIC_ROUTES)
-
-    def assert_plain(self):
-        """Assert that neither a split nor an update has left anything."""
-        assert self.world.rules == [rule(backend("foo", 3))]
-        assert self.world.services.keys() == {"foo", "bar"}
-        assert TRAFFIC_SPLIT not in (self.world.route["metadata"].get("annotations") or {})
-        assert self.annotation is None
-        assert not self.controllers()["foo"].is_updating
-
-    @property
-    def images(self):
-        return self.controllers()["foo"].images
-
-
-@functools.cache
-def first(kind, splits):
-    """Return a cluster with a paused update, and with or without a split; copy before use."""
-    cluster = SplitCluster(kind)
-    for result in (cluster.roll(**PAUSE), *([cluster.split()] if splits else [])):
-        assert isinstance(result, dict), result
-    return cluster
-
-
-def paused(kind, splits=True):
-    """Return a cluster with a paused update and a split."""
-    cluster = first(kind, splits).copy()
-    assert cluster.weights == ([99, 1] if splits else None)
-    assert cluster.annotation == ("HTTPRoute/edge" if splits else None)
-    return cluster
-
-
-@functools.cache
-def first_held(kind):
-    """Return a cluster whose requests are held; copy before use."""
-    cluster = SplitCluster(kind)
-    result = cluster.split("0%")
-    assert isinstance(result, dict), result
-    return cluster
-
-
-def held(kind):
-    """Return a cluster before an update, with requests for the Service of the old pods alone."""
-    cluster = first_held(kind).copy()
-    assert cluster.weights == [100] and cluster.annotation == "HTTPRoute/edge"
-    cluster.only = cluster.world.rules[0]["backendRefs"][1]["name"]
-    return cluster
 
 
 def finished(kind, **task):

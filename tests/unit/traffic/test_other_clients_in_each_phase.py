@@ -1,0 +1,146 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Forge the annotations of a split, and edit its route, in each phase of a release.
+
+The next task loses no request (split_cluster.py checks each write), keeps the edit of
+the other client, changes no Service of another split, and ends as without the forgery.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import pytest
+from forged import HOSTILE, KEYS
+from split_cluster import BACK, KEEP, PAUSE, RESUME, SIZE, SplitCluster
+from traffic_objects import ROUTE_UID, service
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
+    SPLIT_OF,
+    TRAFFIC_SPLIT,
+    parse_record,
+)
+
+#: Tasks until each phase: options of rolling_update, or a share; "restoring" is killed.
+PHASES = {
+    "hold": ["0%"],
+    "hold, paused": ["0%", PAUSE],
+    "split": [PAUSE, "1%"],
+    "switch": [PAUSE, "1%", "100%"],
+    "back": [PAUSE, "100%", "0%"],
+    "restoring": [PAUSE, "1%", "restoring"],
+    "keep_old, hold": ["0%", KEEP],
+    "keep_old, split": [KEEP, "1%"],
+    "keep_old, switch": [KEEP, "0%", "100%"],
+    "keep_old, back": [KEEP, "0%", "100%", "0%"],
+    "keep_old, restoring": [KEEP, "100%", "restoring"],
+}
+#: The task after the forgery, and the image of the pods at its end.
+TASKS = {"update": (RESUME, "myimage:v2"), "rollback": (BACK, "myimage:v1"),
+         "restoration": (None, "")}
+#: The annotation of a Service of another split, which a user has forged.
+BYSTANDER = service("payments", {"app": "payments"}, metadata={
+    "uid": "uid of payments", "ownerReferences": [{"uid": ROUTE_UID}],
+    "annotations": {SPLIT_OF: "foo"}})
+#: The record, with the weights of rules that never existed.
+RECORD = {"service": "foo", "id": "1", "restoring": True, "weights": [7], "match": []}
+RECORDS = {"removed": None, "restoring": json.dumps(RECORD),
+           "not restoring": json.dumps({**RECORD, "restoring": False}),
+           "of payments": json.dumps({**RECORD, "service": "payments"}), "hostile": HOSTILE[0]}
+EDIT = {"timeouts": {"request": "10s"}}
+
+
+@functools.cache
+def first(kind, phase):
+    cluster = SplitCluster(kind)
+    for task in PHASES[phase]:
+        if task == "restoring":
+            assert cluster.split(restores=True, death=(2, True)) is None
+        else:
+            result = cluster.split(task) if isinstance(task, str) else cluster.roll(**task)
+            assert isinstance(result, dict), result
+    return cluster
+
+
+def reach(kind, phase):
+    """Return a copy of a cluster in a phase, with a Service of another split."""
+    cluster = first(kind, phase).copy()
+    cluster.world.services["payments"] = BYSTANDER
+    return cluster
+
+
+def points():
+    """Yield each kind with its phases; a StatefulSet keeps no old pods."""
+    for kind in ("ReplicationController", "Deployment", "StatefulSet"):
+        for phase in PHASES:
+            if kind != "StatefulSet" or "keep_old" not in phase:
+                yield pytest.param(kind, phase, id=f"{kind}, {phase}")
+
+
+def complete(cluster, name):
+    """Run a task, and complete or restore what the task may leave, as its message says."""
+    task, image = TASKS[name]
+    result = cluster.roll(**task) if task else cluster.split(restores=True)
+    if not isinstance(result, dict):
+        # Before an update there is nothing to roll back.
+        assert "no update in progress" in result.what and task is BACK, result.message
+        assert isinstance(cluster.split(restores=True), dict)
+    return image
+
+
+def check(cluster, image, has_edit, weights):
+    """Check that the route has one of the weights of its Service, and no split remains."""
+    (rule,) = cluster.world.rules
+    (item,) = rule["backendRefs"]
+    assert (item["name"], item["weight"] in weights) == ("foo", True)
+    assert cluster.world.services.keys() == {"foo", "bar", "payments"}
+    assert cluster.world.services["payments"] == BYSTANDER
+    assert cluster.annotation is None
+    assert not image or len(cluster.pods) == SIZE
+    assert not has_edit or rule["timeouts"] == EDIT["timeouts"]
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("kind, phase", list(points()))
+def test_forged_record_of_the_route(kind, phase, record, task):
+    cluster = reach(kind, phase)
+    text = RECORDS[record]
+    cluster.world.annotate({"other": "x", **({TRAFFIC_SPLIT: text} if text else {})})
+    image = complete(cluster, task)
+    # Without the record, the weight of before is unknown.
+    check(cluster, image, False, {3, 1, 7})
+    assert cluster.world.route["metadata"]["annotations"]["other"] == "x"
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("value", [None, "payments", HOSTILE[0]],
+                         ids=["removed", "payments", "hostile"])
+@pytest.mark.parametrize("kind, phase", list(points()))
+def test_forged_annotation_of_both_services(kind, phase, value, task):
+    cluster = reach(kind, phase)
+    for name, item in list(cluster.world.services.items()):
+        if name.startswith("foo-"):
+            cluster.world.services[name] = {**item, "metadata": {
+                **item["metadata"], "annotations": {} if value is None else {SPLIT_OF: value}}}
+    check(cluster, complete(cluster, task), False, {3})
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("kind, phase", list(points()))
+def test_edit_of_the_rules(kind, phase, task):
+    cluster = reach(kind, phase)
+    cluster.world.put_rules([{**rule, **EDIT} for rule in cluster.world.rules])
+    check(cluster, complete(cluster, task), True, {3})
+
+
+def test_records_are_those_of_the_phases():
+    """All but a hostile text are records to the task; KEYS has more values."""
+    texts = [text for text in RECORDS.values() if text and text != HOSTILE[0]]
+    assert all(map(parse_record, texts)) and not parse_record(HOSTILE[0])
+    assert any(map(parse_record, KEYS[TRAFFIC_SPLIT]))

@@ -69,8 +69,7 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
     return [sentence for check in checks for sentence in check(update)]
 
 
-def added_usage(flow: Flow, request: Request, primary: Controller,
-                template: Json) -> quotas.Amounts:
+def usage_of(flow: Flow, request: Request, primary: Controller, template: Json) -> quotas.Amounts:
     """Return the usage that the new pods of an update and their controller add."""
     update = _Update(flow, request, primary, template, RelatedObjects())
     return _needed(update, update.surge)

@@ -142,12 +142,12 @@ def quota_of(flow: Flow, request: Request, observed: Observed) -> Amounts:
 
     The usage of a quota already includes a part of an update in progress.
     """
-    from ..explain.preflight_warnings import added_usage
+    from ..explain.preflight_warnings import usage_of
     from ..explain.quotas import Amounts
 
     if not (_creates_pods(flow, observed) and observed.primary):
         return Amounts()
-    return added_usage(flow, request, observed.primary,
+    return usage_of(flow, request, observed.primary,
                        observed.desired or observed.primary.template)
 
 

@@ -147,8 +147,8 @@ def quota_of(flow: Flow, request: Request, observed: Observed) -> Amounts:
 
     if not (_creates_pods(flow, observed) and observed.primary):
         return Amounts()
-    return usage_of(flow, request, observed.primary,
-                       observed.desired or observed.primary.template)
+    template = observed.desired or observed.primary.template
+    return usage_of(flow, request, observed.primary, template)
 
 
 def read_autoscalers(gateway: Gateway, memory: Memory) -> None:

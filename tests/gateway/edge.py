@@ -27,6 +27,7 @@ from gateway_api import DEFINITIONS, GROUP, module_folder
 from kubeapi import Api, Refused
 from machine import system_program
 from objects import Json, eventually
+from traffic import PRIORITY
 
 #: Name of the Gateway and of its namespace.
 NAME = "edge"
@@ -83,6 +84,12 @@ class EdgeGateway:
         log = (self._folder / "envoy.log").read_text("utf-8", "replace")
         return next((line for line in log.splitlines() if f'"{agent}"' in line), "")
 
+    @property
+    def misses(self) -> int:
+        """How often a worker of Envoy could not run for 200 ms, since its start."""
+        stats = self._admin("/stats?format=json&filter=^workers.watchdog_miss$")["stats"]
+        return sum(entry["value"] for entry in stats if "value" in entry)
+
     def clusters_of(self, host: str) -> dict[str, int]:
         """Return the weight of each cluster in Envoy's routes of a host, without headers."""
         dump = self._admin("/config_dump?resource=dynamic_route_configs")
@@ -115,7 +122,7 @@ class EdgeGateway:
         enter = [system_program("nsenter"), "-t", str(self._pid), "-n", "--"]
         with (self._folder / f"{name}.log").open("wb") as log:
             self._processes.append(subprocess.Popen(
-                [*enter, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+                [*PRIORITY, *enter, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
     def _end(self) -> None:
         for process in reversed(self._processes):

@@ -60,9 +60,13 @@ def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -
             for answer in failures]
 
 
-def summary(traffic: Traffic, stalls: Stalls) -> str:
-    """Return the numbers of the requests, and the stalls of the machine."""
+def summary(traffic: Traffic, gateway: EdgeGateway, stalls: Stalls) -> str:
+    """Return the numbers of the requests, and the stalls of the machine.
+
+    On a machine without processor time, requests wait in the sockets of Envoy until k6 gives up,
+    and the new connections of k6 make that worse.
+    """
     longest = max((delay for _ended, delay in stalls.delays), default=0.0)
     return (f"{len(traffic.answers)} requests, {len(traffic.failures)} failed, "
             f"{traffic.unsent} not started by k6; {len(stalls.delays)} stalls, "
-            f"the longest {longest:.2f} s")
+            f"the longest {longest:.2f} s; the workers of Envoy missed {gateway.misses} watchdogs")

@@ -53,7 +53,7 @@ def test_switch_and_back(kind, gateway, cluster, namespace, request):
         request.config.stash[measured.ROWS].append(measured.Row("switches", (
             name, kind.name, len(seconds), len(traffic.answers), len(traffic.failures),
             max(seconds))))
-    print(delays, reasons(traffic.answers), summary(traffic, stalls),
+    print(delays, reasons(traffic.answers), summary(traffic, gateway, stalls),
           *causes(traffic.failures[:50], gateway, stalls), *gateway.log()[-20:], sep="\n")
     assert traffic.failures == []
     assert versions(traffic.between(0, preview)) == ["v1"], "the new pods answered before a switch"

@@ -178,7 +178,7 @@ def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace,
     rows = [row_of(title, kind, traffic, [span for span in spans if span.release.title == title])
             for title in dict.fromkeys(span.release.title for span in spans)]
     request.config.stash[measured.ROWS].extend(rows)
-    print(*rows, writes, summary(traffic, stalls),
+    print(*rows, writes, summary(traffic, gateway, stalls),
           *causes(traffic.failures[:50], gateway, stalls), *gateway.log()[-20:], sep="\n")
     assert traffic.failures == []
     assert versions(traffic.answers) == ["v1", "v2"]

@@ -63,7 +63,7 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
                 title, kind.name, len(answers), count_of("v2", answers),
                 deviations(share, answers), sum(bool(answer.failure) for answer in answers))))
         print(*(row for row in rows if row.table == "shares"), reasons(traffic.answers),
-              summary(traffic, stalls), *causes(traffic.failures[:50], gateway, stalls),
+              summary(traffic, gateway, stalls), *causes(traffic.failures[:50], gateway, stalls),
               *gateway.log()[-20:], sep="\n")
         assert traffic.failures == testers.failures == []
         assert versions(testers.between(begins[1], restored - 8)) == ["v2"]

@@ -34,6 +34,13 @@ SETTLE = 1.5
 second.
 """
 
+PRIORITY = ("nice", "-n", "-10")
+"""The prefix of a command that measures.
+
+Other work on the machine must not become failed requests. Without the permission, the priority
+stays.
+"""
+
 PHASES = ("blocked", "connecting", "sending", "waiting", "receiving")
 """The phases of a request, as k6 names them."""
 
@@ -140,7 +147,7 @@ class Traffic:
             *(f"--env={key}={value}" for key, value in settings.items()),
         ]
         return subprocess.Popen(
-            [str(binaries.provide(["k6"])["k6"]), "run", *options, str(SCRIPT)],
+            [*PRIORITY, str(binaries.provide(["k6"])["k6"]), "run", *options, str(SCRIPT)],
             cwd=self._folder.name,
             start_new_session=True,
             stdin=subprocess.DEVNULL,

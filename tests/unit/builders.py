@@ -104,14 +104,18 @@ NOW = "2026-11-21T10:00:00Z"
 
 def old(replicas: int = 3, goal: int = 0, desired: int = 3,
         annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
-    """Return foo during an update of three pods; annotate: changed annotations, None to remove."""
+    """Return foo during an update of three pods.
+
+    replicas: those of foo now. goal: those of foo at the end, 0 for an update and 3 for a rollback.
+    desired: the size of the whole update. annotate: changed annotations; None removes one.
+    """
     return rc("foo", replicas,
               **{"annotations": _annotations(SUCCESSOR, goal, desired, annotate or {}), **changes})
 
 
 def new(replicas: int = 0, goal: int = 3, desired: int = 3,
         annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
-    """Return the successor of the update; annotate: changed annotations, None to remove."""
+    """Return the successor of the update; see old() for the arguments."""
     annotations = _annotations("foo", goal, desired,
                                {LAST_ROLLOUT: record("updating"), **(annotate or {})})
     return rc(**{"name": SUCCESSOR, "replicas": replicas, "image": "myimage:v2", "label": LABEL,
@@ -132,7 +136,7 @@ def final_record(request: Request, before: str = "myimage:v1", after: str = "myi
 
 
 def observe(request: Request, *items: Json, **facts: t.Any) -> Observed:
-    """Return the controllers as observed for this request."""
+    """Return the observation of the controllers for a request. facts: other fields of it."""
     controllers = map(Controller.from_api, items)
     observed = find({controller.name: controller for controller in controllers}, request)
     base = observed.primary or observed.successor
@@ -182,7 +186,10 @@ def _annotations(partner: str, goal: int, desired: int,
 
 def run_to_end(decide: t.Callable[..., Decision], request: Request, world: t.Any, *,
                until: str = "end", **facts: t.Any) -> list[str]:
-    """Run a client to the end on a simulated cluster; return the actions."""
+    """Run a task on a simulated cluster, and return its actions.
+
+    The task ends with its last step, or is killed after the action `until`.
+    """
     actions: list[str] = []
     while not isinstance(decision := decide(request, world, **facts), Done):
         assert len(actions) < 20, actions

@@ -68,6 +68,7 @@ def decide(request, *items, **facts):
 
 
 def settled(item, observed=True, replicas=3, available=None):
+    """Return the controller with the status after a sync, or before it unless observed."""
     available = replicas if available is None else available
     status = {"observedGeneration": item["metadata"]["generation"] - (not observed),
               "replicas": replicas,
@@ -157,8 +158,8 @@ WORLDS = pytest.mark.parametrize("world", [REPLICATION_CONTROLLERS, REPLICA_SETS
                                  ids=["ReplicationController", "ReplicaSet"])
 
 
-# State and decision: the controllers, the pods (None: not listed), the summary of the decision.
-
+#: For each state: the controllers, the pods (None: not listed), and the summary of the decision.
+#: The steps are: 1 rename foo, 2 close the successor, 3 reparent the pods, 4 delete the successor.
 TABLE = {
     "step 1 done: close the successor":
         (lambda world: [world.renamed(), world.new(3)], None,

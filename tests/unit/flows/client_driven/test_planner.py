@@ -59,6 +59,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds 
 WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar")
 ROLLBACK_WITH_NEXT_NAME = dataclasses.replace(ROLLBACK, next_name="bar")
 RESTART = Request(name="foo", state=State.RESTARTED)
+#: An update with another deployment label.
 COLORED = dataclasses.replace(UPDATE, label_key="kubernetes.io/color")
 V3 = build_request(image="myimage:v3")
 V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
@@ -125,9 +126,11 @@ AT_TWO, ALL_NEW = Size(2), Size(100, percent=True)
 PAUSED_AT = {number: {object_meta.PAUSED: number} for number in "123"}
 
 
+#: The name of a successor that another client has created at the same time.
 DISPLACED = "foo-0123456789"
 
 
+#: For each state: the request, the observed controllers, and the summary of the decision.
 UPDATES = {
     "pause_at: the successor grows only to the pause, despite a larger surge":
         (dataclasses.replace(paused(Size(1)), max_surge=Size(3)), [old(3), new(0)],
@@ -348,6 +351,7 @@ REPAIR = ("when its status counts all pods, remove priorityClassName from the te
           "-n default edit rc foo")
 
 
+#: For each state: the request, the controllers, and what, why and next_command of the error.
 REFUSALS = {
     "none: no such controller":
         (UPDATE, [], "there is no such ReplicationController", "", ""),

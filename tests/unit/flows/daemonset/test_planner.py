@@ -72,7 +72,8 @@ def decide(request, model, **facts):
     return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory), **facts))
 
 
-go = functools.partial(run_to_end, decide)
+#: Run a task to its end, or until an action; return the actions.
+run_task = functools.partial(run_to_end, decide)
 
 
 def set_by_other_client(model, path, value):
@@ -87,19 +88,6 @@ def with_broken_image(model, image="myimage:v2"):
 def delete_pod_of(model, node):
     """Delete the pod of a node."""
     model._pods["foo"] = tuple(pod for pod in model.pods("foo") if pod.node != node)
-
-
-def test_update_while_old_and_new_pods_fail():
-    model = cluster()
-    model.broken_images = frozenset({"myimage:v1", "myimage:v2"})
-    make_unready(model, *model._nodes["foo"])
-    model.settle()
-    go(UPDATE, model, until="update")
-    model.settle()
-    go(ROLLBACK, model, until="update")
-    model.settle()
-    assert isinstance(decide(ROLLBACK, model), Wait)
-    assert decide(request_for(image="myimage:v3"), model).action == "update"
 
 
 def make_unready(model, *nodes):
@@ -125,6 +113,20 @@ def strategy_of(model):
 # Rows
 
 
+def test_update_while_old_and_new_pods_fail():
+    """A rollback to a version that fails as well does not block the update to a third version."""
+    model = cluster()
+    model.broken_images = frozenset({"myimage:v1", "myimage:v2"})
+    make_unready(model, *model._nodes["foo"])
+    model.settle()
+    run_task(UPDATE, model, until="update")
+    model.settle()
+    run_task(ROLLBACK, model, until="update")
+    model.settle()
+    assert isinstance(decide(ROLLBACK, model), Wait)
+    assert decide(V3, model).action == "update"
+
+
 def test_no_such_daemon_set():
     with pytest.raises(NoSuchController, match="there is no such DaemonSet"):
         decide(UPDATE, DaemonSetModel([]))
@@ -144,13 +146,13 @@ def test_preconditions_of_the_first_patch():
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_update_and_rollback_restore_the_strategy(strategy):
     model = cluster(strategy=strategy)
-    assert go(UPDATE, model) == ["update", "annotate"]
+    assert run_task(UPDATE, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3 and strategy_of(model) == strategy
     assert record(model)["outcome"] == "updated" and record(model)["from"] == {"web": "myimage:v1"}
     assert "already has the desired template" in decide(UPDATE, model).message
-    go(V3, model, until="update")
+    run_task(V3, model, until="update")
     model.make(model.moves()[0])
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3 and strategy_of(model) == strategy
     assert (record(model)["outcome"] == "rolled_back"
             and "already rolled back" in decide(ROLLBACK, model).message)
@@ -160,21 +162,21 @@ def test_update_and_rollback_restore_the_strategy(strategy):
 def test_pause_is_exact_and_resumable(strategy):
     model = cluster(4, strategy)
     old = model.pods("foo")
-    assert go(CANARY, model) == ["update", "delete", "annotate"]
+    assert run_task(CANARY, model) == ["update", "delete", "annotate"]
     assert (versions(model) == ["v2", "v1", "v1", "v1"] and primary(model).paused == 1
             and set(old[1:]) < set(model.pods("foo")))
     model.settle()
     assert "already paused: 1 of its 4 pods are new" in decide(CANARY, model).message
-    assert go(request_for(image="myimage:v2", pause_at="75%"), model) == [
+    assert run_task(request_for(image="myimage:v2", pause_at="75%"), model) == [
         "pace", "delete", "delete", "annotate"]
     assert versions(model) == ["v2", "v2", "v2", "v1"] and old[3] in model.pods("foo")
-    assert go(UPDATE, model) == ["pace", "annotate"]
+    assert run_task(UPDATE, model) == ["pace", "annotate"]
     assert versions(model) == ["v2"] * 4 and strategy_of(model) == strategy
 
 
 def test_delete_step_names_pod_and_node():
     model = cluster()
-    go(CANARY, model, until="update")
+    run_task(CANARY, model, until="update")
     model.settle()
     decision = decide(CANARY, model)
     pod = model.pods("foo")[0]
@@ -184,15 +186,15 @@ def test_delete_step_names_pod_and_node():
 
 def test_percentage_is_rounded_up():
     model = cluster(5)
-    go(request_for(image="myimage:v2", pause_at="21%"), model)
+    run_task(request_for(image="myimage:v2", pause_at="21%"), model)
     assert versions(model) == ["v2", "v2", "v1", "v1", "v1"]
 
 
 def test_requested_nodes_are_updated_first():
     model = cluster(4)
-    go(request_for(image="myimage:v2", pause_at="2", nodes="node 3,node 2"), model)
+    run_task(request_for(image="myimage:v2", pause_at="2", nodes="node 3,node 2"), model)
     assert versions(model) == ["v1", "v1", "v2", "v2"]
-    go(request_for(image="myimage:v2", pause_at="3", nodes="node 3"), model)
+    run_task(request_for(image="myimage:v2", pause_at="3", nodes="node 3"), model)
     assert versions(model) == ["v2", "v1", "v2", "v2"]
 
 
@@ -205,16 +207,16 @@ def test_nodes_without_a_pod_are_refused_before_the_first_write():
 def test_unready_pods_are_replaced_first():
     model = with_broken_image(cluster(4), "myimage:v1")
     make_unready(model, "node 2")
-    assert go(CANARY, model, until="delete") == ["update", "delete"]
+    assert run_task(CANARY, model, until="delete") == ["update", "delete"]
     model.settle()
-    assert go(CANARY, model) == ["annotate"]
+    assert run_task(CANARY, model) == ["annotate"]
     assert versions(model) == ["v1", "v1", "v2", "v1"]
 
 
 def test_ready_pods_are_replaced_within_max_unavailable():
     model = with_broken_image(cluster(4), "myimage:v1")
     make_unready(model, "node 0")
-    assert go(request_for(image="myimage:v2", pause_at="1", max_unavailable="2"), model) == [
+    assert run_task(request_for(image="myimage:v2", pause_at="1", max_unavailable="2"), model) == [
         "update", "delete", "annotate"]
     assert versions(model) == ["v1!", "v2", "v1", "v1"]
 
@@ -227,7 +229,7 @@ def test_overdue_terminating_pod_is_named(
         deletion_time, is_late, now):
     model = cluster(4)
     two_unavailable = request_for(image="myimage:v2", pause_at="1", max_unavailable="2")
-    go(two_unavailable, model, until="update")
+    run_task(two_unavailable, model, until="update")
     model.settle()
     overdue_pod = {"metadata": {**DaemonSetModel.all_pods(model, primary(model))[3]["metadata"],
                                 "deletionTimestamp": deletion_time},
@@ -245,7 +247,7 @@ def test_overdue_terminating_pod_is_named(
 def test_max_unavailable_is_respected():
     model = cluster(4)
     two_unavailable = request_for(image="myimage:v2", pause_at="3", max_unavailable="2")
-    go(two_unavailable, model, until="update")
+    run_task(two_unavailable, model, until="update")
     model.settle()
     for _pod in range(2):
         assert model.write(decide(two_unavailable, model).write)
@@ -257,17 +259,17 @@ def test_max_unavailable_is_respected():
 def test_unready_new_pod_blocks_the_pause():
     model = with_broken_image(cluster(4))
     pause_at_two = request_for(image="myimage:v2", pause_at="2")
-    go(pause_at_two, model, until="delete")
+    run_task(pause_at_two, model, until="delete")
     model.settle()
     assert isinstance(decide(pause_at_two, model), Wait)
     assert versions(model) == ["v2!", "v1", "v1", "v1"] and not model.moves()
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 4 and strategy_of(model) == STRATEGY
 
 
 def test_pause_waits_for_ready_pods():
     model = with_broken_image(cluster(4))
-    go(CANARY, model, until="delete")
+    run_task(CANARY, model, until="delete")
     model.settle()
     assert isinstance(decide(CANARY, model), Wait) and versions(model) == ["v2!", "v1", "v1", "v1"]
 
@@ -275,7 +277,7 @@ def test_pause_waits_for_ready_pods():
 def test_pause_waits_for_available_pods():
     """Pods with minReadySeconds are ready long before they are available."""
     model = cluster()
-    go(CANARY, model, until="delete")
+    run_task(CANARY, model, until="delete")
     model.settle()
     assert isinstance(decide(CANARY, model,
                              primary=dataclasses.replace(primary(model), available=2)), Wait)
@@ -284,7 +286,7 @@ def test_pause_waits_for_available_pods():
 
 def test_unavailable_pods_count_as_missing():
     model = cluster()
-    go(CANARY, model, until="update")
+    run_task(CANARY, model, until="update")
     model.settle()
     assert isinstance(decide(CANARY, model,
                              primary=dataclasses.replace(primary(model), available=2)), Wait)
@@ -294,24 +296,24 @@ def test_unavailable_pods_count_as_missing():
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_rollback_replaces_pods_that_never_become_ready(strategy):
     model = with_broken_image(cluster(strategy=strategy))
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     assert "v2!" in versions(model) and "v2" not in versions(model)
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 3 and strategy_of(model) == strategy
 
 
 def test_rollback_from_a_pause_keeps_old_pods():
     model = cluster(4)
     old = model.pods("foo")
-    go(request_for(image="myimage:v2", pause_at="2"), model)
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    run_task(request_for(image="myimage:v2", pause_at="2"), model)
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 4 and set(old[2:]) < set(model.pods("foo"))
 
 
 def test_lower_pause_changes_nothing():
     model = cluster(4)
-    go(request_for(image="myimage:v2", pause_at="3"), model)
+    run_task(request_for(image="myimage:v2", pause_at="3"), model)
     assert "already paused: 3 of its 4 pods are new" in decide(CANARY, model).message
 
 
@@ -322,10 +324,10 @@ def test_pause_requires_no_surge():
         decide(CANARY, cluster(strategy=SURGE))
     assert caught.value.next_command == "add max_unavailable=1 to the task"
     model = cluster(strategy=SURGE)
-    assert go(request_for(image="myimage:v2", pause_at="1", max_unavailable="1"), model) == [
+    assert run_task(request_for(image="myimage:v2", pause_at="1", max_unavailable="1"), model) == [
         "update", "delete", "annotate"]
     assert versions(model) == ["v2", "v1", "v1"]
-    assert go(UPDATE, model) == ["pace", "annotate"] and strategy_of(model) == SURGE
+    assert run_task(UPDATE, model) == ["pace", "annotate"] and strategy_of(model) == SURGE
 
 
 @pytest.mark.parametrize("params", [{"max_surge": "1"}, {}])
@@ -338,7 +340,7 @@ def test_surge_excludes_termination_complete(params):
                              "before the old one"):
         decide(request_for(**params_with_policy, **params), model)
 
-    go(request_for(**params_with_policy, max_unavailable="1"), model)
+    run_task(request_for(**params_with_policy, max_unavailable="1"), model)
     assert versions(model) == ["v2"] * 3
 
 
@@ -356,7 +358,7 @@ def test_host_ports_exclude_a_surge(params):
                        match=r"they use port 8080 of the node \(hostPort or hostNetwork\), and "
                              r"maxSurge is 1"):
         decide(request_for(image="myimage:v2", **params), model)
-    go(request_for(image="myimage:v2", max_unavailable="1"), model)
+    run_task(request_for(image="myimage:v2", max_unavailable="1"), model)
     assert versions(model) == ["v2"] * 3
 
 
@@ -374,13 +376,13 @@ def test_rollback_has_no_surge_with_a_shared_host_port(
     set_by_other_client(model, "/spec/template", template_with_port("myimage:v1", old))
     model.settle()
     update_request = request_for(image="myimage:v2", max_unavailable="1")
-    go(update_request, model, until="update")
+    run_task(update_request, model, until="update")
     model.items["foo"]["spec"]["template"] = template_with_port("myimage:v2", new)
     model.make(next(move for move in model.moves() if move.verb == "sync"))
     with_broken_image(model).settle()
-    assert go(ROLLBACK, model, until="update") == ["update"]
+    assert run_task(ROLLBACK, model, until="update") == ["update"]
     assert primary(model).rolling_update == (STRATEGY if is_blocked else SURGE)["rollingUpdate"]
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3 and strategy_of(model) == SURGE
 
 
@@ -416,9 +418,9 @@ def test_other_ports_allow_a_surge(spec):
 def test_strategy_of_the_task_during_the_update(params, numbers):
     model = cluster()
     request = request_for(image="myimage:v2", **params)
-    go(request, model, until="update")
+    run_task(request, model, until="update")
     assert primary(model).rolling_update == numbers
-    assert go(request, model) == ["annotate"] and strategy_of(model) == STRATEGY
+    assert run_task(request, model) == ["annotate"] and strategy_of(model) == STRATEGY
 
 
 @pytest.fixture
@@ -478,7 +480,7 @@ def test_surge_continues_to_wait_without_permission_to_list_pods(stalled_surge):
 
 def test_other_update_in_progress_is_refused():
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     with pytest.raises(RolloutError,
                        match=r"another update is in progress: to myimage:v2 \(1 of 3 "
                              r"pods have it\)") as caught:
@@ -490,25 +492,25 @@ def test_other_update_in_progress_is_refused():
 def test_restart_resumes_after_a_kill():
     model = cluster()
     old = set(model.pods("foo"))
-    go(RESTART, model, until="update")
+    run_task(RESTART, model, until="update")
     model.make(model.moves()[0])
-    assert go(RESTART, model) == ["annotate"]
+    assert run_task(RESTART, model) == ["annotate"]
     assert not old & set(model.pods("foo"))
 
 
 def test_min_ready_seconds_are_retained():
     model = cluster()
-    go(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
+    run_task(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
     assert (primary(model).settings["minReadySeconds"] == 5
             and "5" not in json.dumps(record(model).get("original", {})))
 
 
 def test_rollback_to_a_revision():
     model = cluster()
-    go(UPDATE, model)
-    go(V3, model)
+    run_task(UPDATE, model)
+    run_task(V3, model)
     request = request_for(state="rolled_back", to_revision=1)
-    assert go(request, model) == ["update", "annotate"]
+    assert run_task(request, model) == ["update", "annotate"]
     assert (versions(model) == ["v1"] * 3
             and "already rolled back to revision 1" in decide(request, model).message)
     with pytest.raises(RolloutError, match="it has no revision 9") as caught:
@@ -520,7 +522,7 @@ def test_rollback_without_an_update_is_refused():
     model = cluster()
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
         decide(ROLLBACK, model)
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     with pytest.raises(RolloutError, match=r"the previous revision is 1 \(myimage:v1\)"):
         decide(ROLLBACK, model)
 
@@ -530,22 +532,22 @@ def test_rollback_without_an_update_is_refused():
 
 def test_rollback_after_the_server_completed_the_update_of_a_killed_task():
     model = cluster()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
 
 
 def test_rollback_of_an_update_to_an_old_template():
     """The revision that the rollback restores is newer than the revision of the update."""
     model = cluster()
-    go(UPDATE, model)
-    go(request_for(image="myimage:v1", pause_at="1"), model)
-    go(ROLLBACK, model)
+    run_task(UPDATE, model)
+    run_task(request_for(image="myimage:v1", pause_at="1"), model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v2"] * 3 and record(model)["outcome"] == "rolled_back"
-    go(request_for(image="myimage:v1"), model, until="update")
+    run_task(request_for(image="myimage:v1"), model, until="update")
     model.settle()
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v2"] * 3 and "already rolled back" in decide(ROLLBACK,
                                                                              model).message
 
@@ -555,14 +557,14 @@ def test_rollback_to_a_renumbered_revision(monkeypatch, has_change_times,
                                            version):
     """Before Kubernetes 1.25, managedFields do not show the renumbering of a ControllerRevision."""
     model = cluster()
-    go(UPDATE, model)
-    go(request_for(image="myimage:v1", pause_at="1"), model)
+    run_task(UPDATE, model)
+    run_task(request_for(image="myimage:v1", pause_at="1"), model)
     revisions = model.revisions
     monkeypatch.setattr(model, "revisions", lambda uids: [
         {**revision, "metadata": {**revision["metadata"], "managedFields": []}}
         for revision in revisions(uids)])
     monkeypatch.setattr(model, "has_change_times", lambda: has_change_times)
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     monkeypatch.undo()
     assert versions(model) == [version] * 3
 
@@ -578,12 +580,12 @@ def add_forged_revision(model, name="foo-evil", number=50):
 
 def test_forged_revision_is_not_used():
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     add_forged_revision(model)
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3, "the pods show the previous revision"
     model = cluster()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     add_forged_revision(model)
     with pytest.raises(RolloutError,
@@ -592,7 +594,7 @@ def test_forged_revision_is_not_used():
         decide(ROLLBACK, model)
     rollback_to_first = request_for(state="rolled_back", to_revision=1)
     assert caught.value.next_command.splitlines()[0] == rollback_to_first.command()
-    go(rollback_to_first, model)
+    run_task(rollback_to_first, model)
     assert versions(model) == ["v1"] * 3
 
 
@@ -600,19 +602,19 @@ def test_rollback_without_pods_of_the_previous_template():
     model = cluster(strategy=ON_DELETE)
     set_by_other_client(model, "/spec/template", template("myimage:v0"))
     model.settle()
-    go(CANARY, model)
+    run_task(CANARY, model)
     flow, memory = choose(ROLLBACK), Memory(now=NOW)
     memory.observed = flow.observe(ROLLBACK, model, memory)
     assert any("the cluster replaces all pods that do not have the previous template" in warning
                for warning in flow.warnings(ROLLBACK, memory))
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v0"] * 3
 
 
 def test_rollback_from_a_pause_at_100_percent():
     model = cluster()
-    go(request_for(image="myimage:v2", pause_at="100%"), model)
-    go(ROLLBACK, model)
+    run_task(request_for(image="myimage:v2", pause_at="100%"), model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3
 
 
@@ -620,7 +622,7 @@ def test_rollback_of_an_update_by_another_client():
     model = with_broken_image(cluster())
     set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 3
 
 
@@ -630,15 +632,15 @@ def test_pause_in_an_update_by_another_client():
     while versions(model).count("v2") < 1:
         model.make(model.moves()[0])
     pause_at_half = request_for(image="myimage:v2", pause_at="50%")
-    go(pause_at_half, model)
+    run_task(pause_at_half, model)
     assert sorted(versions(model)) == ["v1", "v1", "v2", "v2"]
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
 
 
 def test_image_of_another_client_is_refused_and_rolled_back():
     model = cluster(4)
-    go(CANARY, model)
+    run_task(CANARY, model)
     set_by_other_client(model, "/spec/template", template("myimage:v3"))
     model.settle()
     model.dry_run = lambda write: {"spec": {"template": write.operations[0]["value"]}}
@@ -646,35 +648,35 @@ def test_image_of_another_client_is_refused_and_rolled_back():
                        match=r"to myimage:v3 .* Another client began it during an update to "
                              r"myimage:v2"):
         decide(UPDATE, model)
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
 
 
 def test_update_undone_by_another_client():
     for request, expected in ((CANARY, ["v2", "v1", "v1", "v1"]), (ROLLBACK, ["v1"] * 4)):
         model = cluster(4)
-        go(CANARY, model)
+        run_task(CANARY, model)
         set_by_other_client(model, "/spec/template", template())
         model.settle()
-        go(request, model)
+        run_task(request, model)
         assert versions(model) == expected
 
 
 def test_pause_ended_by_another_client():
     model = cluster(4)
-    go(CANARY, model)
+    run_task(CANARY, model)
     set_by_other_client(model, "/spec/updateStrategy", STRATEGY)
     model.make(model.moves()[0])
-    go(CANARY, model)
+    run_task(CANARY, model)
     assert (primary(model).settings["updateStrategy"]["type"] == "OnDelete"
             and "v1" in versions(model))
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     assert versions(model) == ["v2"] * 4 and strategy_of(model) == STRATEGY
 
 
 def test_update_completes_after_a_node_was_removed_during_a_pause():
     model = cluster(4)
-    go(CANARY, model)
+    run_task(CANARY, model)
     # node 0, with the new pod, is removed
     model.set_nodes("foo", ["node 1", "node 2", "node 3", "node 4"])
     model.settle()
@@ -682,36 +684,36 @@ def test_update_completes_after_a_node_was_removed_during_a_pause():
     assert "already paused: 1 of its 4 pods are new" in decide(CANARY, model).message
     model.set_nodes("foo", ["node 1", "node 2", "node 3"])
     model.settle()
-    go(CANARY, model)
+    run_task(CANARY, model)
     assert versions(model) == ["v2", "v1", "v1"]
 
 
 def test_pod_deleted_during_the_update_counts_as_new():
     model = cluster(4)
-    go(request_for(image="myimage:v2", pause_at="2"), model, until="update")
+    run_task(request_for(image="myimage:v2", pause_at="2"), model, until="update")
     model.settle()
     delete_pod_of(model, "node 3")
-    go(request_for(image="myimage:v2", pause_at="2"), model)
+    run_task(request_for(image="myimage:v2", pause_at="2"), model)
     assert versions(model) == ["v2", "v1", "v1", "v2"]
 
 
 def test_pod_deleted_at_a_pause_counts_for_the_pause():
     model = cluster(4)
     pause_at_two = request_for(image="myimage:v2", pause_at="2")
-    go(pause_at_two, model)
+    run_task(pause_at_two, model)
     delete_pod_of(model, "node 3")
     model.settle()
-    assert (go(pause_at_two, model) == ["annotate"] and versions(model) == ["v2", "v2", "v1", "v2"]
-            and primary(model).paused == 3)
+    assert run_task(pause_at_two, model) == ["annotate"]
+    assert versions(model) == ["v2", "v2", "v1", "v2"] and primary(model).paused == 3
     assert "already paused: 3 of its 4 pods are new" in decide(pause_at_two, model).message
 
 
 def test_daemon_set_without_nodes():
     model = cluster(0)
-    assert (go(CANARY, model) == ["update", "annotate"]
+    assert (run_task(CANARY, model) == ["update", "annotate"]
             and "already paused: 0 of its 0 pods are new" in decide(CANARY, model).message)
     model.set_nodes("foo", ["node 0"])
-    assert (go(UPDATE, model) == ["pace", "annotate"] and versions(model) == ["v2"]
+    assert (run_task(UPDATE, model) == ["pace", "annotate"] and versions(model) == ["v2"]
             and strategy_of(model) == STRATEGY)
 
 
@@ -726,12 +728,12 @@ def taint(model, *nodes):
 def test_taints_do_not_end_a_pause(count):
     model = cluster(4)
     pause_at_two = request_for(image="myimage:v2", pause_at="2")
-    go(pause_at_two, model)
+    run_task(pause_at_two, model)
     pods = model.pods("foo")
     taint(model, *[f"node {number}" for number in range(count)])
     assert primary(model).misscheduled == count
     assert "already paused: 2 of its 4 pods are new" in decide(pause_at_two, model).message
-    assert (go(pause_at_two, model) == [] and model.pods("foo") == pods
+    assert (run_task(pause_at_two, model) == [] and model.pods("foo") == pods
             and strategy_of(model)["type"] == "OnDelete")
 
 
@@ -742,14 +744,14 @@ def test_check_mode_without_schedulable_nodes():
     memory.observed = flow.observe(CANARY, model, memory)
     assert any("1 pods of DaemonSet foo are on nodes that accept no new pods" in warning
                for warning in flow.warnings(CANARY, memory))
-    go(CANARY, model, until="update")
+    run_task(CANARY, model, until="update")
     model.settle()
     assert decide(CANARY, model).after.endswith(", if the node still accepts pods")
 
 
 def test_no_deletion_if_labels_and_status_disagree():
     model = cluster(4)
-    go(CANARY, model)
+    run_task(CANARY, model)
     model.all_pods = lambda controller: [{**item, "metadata": {**item["metadata"], "labels": {}}}
                                          for item in
                                          DaemonSetModel.all_pods(model, controller)]
@@ -758,9 +760,9 @@ def test_no_deletion_if_labels_and_status_disagree():
 
 def test_pause_without_a_record():
     model = cluster(4)
-    go(CANARY, model)
+    run_task(CANARY, model)
     write_record(model, "{}")
-    assert (go(CANARY, model) == ["update", "annotate"]
+    assert (run_task(CANARY, model) == ["update", "annotate"]
             and versions(model) == ["v2", "v1", "v1", "v1"])
 
 
@@ -772,14 +774,14 @@ def test_pause_without_a_record():
 def test_rolling_update_fields_valid_only_with_on_delete(rolling_update, request_):
     strategy = {"type": "OnDelete", "rollingUpdate": rolling_update}
     model = cluster(strategy=strategy)
-    go(request_, model)
+    run_task(request_, model)
     assert strategy_of(model) == strategy
-    go(UPDATE, model, until="pace")
+    run_task(UPDATE, model, until="pace")
     assert strategy_of(model) in (STRATEGY, strategy)
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     assert versions(model) == ["v2"] * 3 and strategy_of(model) == strategy
-    go(V3, model, until="update")
-    go(ROLLBACK, model)
+    run_task(V3, model, until="update")
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v2"] * 3 and strategy_of(model) == strategy
 
 
@@ -789,9 +791,9 @@ def test_rolling_update_fields_valid_only_with_on_delete(rolling_update, request
 @pytest.mark.parametrize("request_", [UPDATE, ROLLBACK], ids=["update", "rollback"])
 def test_strategy_edited_during_a_pause(request_, rolling_update, expected):
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     set_by_other_client(model, "/spec/updateStrategy/rollingUpdate", rolling_update)
-    go(request_, model)
+    run_task(request_, model)
     assert strategy_of(model) == {**STRATEGY,
                                   "rollingUpdate": expected or STRATEGY["rollingUpdate"]}
 
@@ -801,18 +803,18 @@ def test_strategy_edited_during_a_pause(request_, rolling_update, expected):
 
 def test_record_of_a_rollback_is_checked_against_the_revisions():
     model = cluster()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     stored_record = record(model)
     write_record(model, json.dumps({**stored_record, "outcome": "rolling back"}))
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3
 
 
 def test_larger_max_unavailable_is_not_restored_from_the_record():
     model = cluster(6, PERCENT)
     limited_update = request_for(image="myimage:v2", max_unavailable="1")
-    go(limited_update, model, until="update")
+    run_task(limited_update, model, until="update")
     model.settle()
     decision = decide(limited_update, model)
     assert "maxUnavailable of the DaemonSet foo is left at 1" in decision.warning
@@ -827,7 +829,7 @@ def test_larger_max_unavailable_is_not_restored_from_the_record():
                          ids=["maxUnavailable 50%", "OnDelete with maxUnavailable 50%"])
 def test_strategy_at_the_start_of_a_run_is_restored(request_, strategy):
     model, flow, memory = cluster(6, strategy), choose(request_), Memory(now=NOW)
-    go(request_for(image="myimage:v2", pause_at="1", max_unavailable="1"), model)
+    run_task(request_for(image="myimage:v2", pause_at="1", max_unavailable="1"), model)
     for _turn in range(6):
         decision = flow.plan(request_, flow.observe(request_, model, memory))
         memory.has_begun = True
@@ -860,7 +862,7 @@ def test_strategy_observed_by_the_run_is_restored(request_):
                           {"type": "RollingUpdate"}])
 def test_record_with_an_invalid_strategy_is_ignored(strategy):
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     write_record(model, json.dumps({**record(model), "original": {"updateStrategy": strategy}}))
     assert primary(model).rollout is None
 
@@ -883,7 +885,7 @@ def test_budget_without_disruptions_is_refused(request_, command):
 
 def test_rollback_ignores_budgets():
     model = with_broken_image(cluster())
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     decision = decide(ROLLBACK, model, budgets=(budget(minAvailable=3),))
     assert (model.write(decision.write)
@@ -970,7 +972,7 @@ def test_pause_after_a_kill_at_any_write(strategy, pause):
                 model.settle()
             if isinstance(decision, Step):
                 model.write(decision.write)
-        go(request, model)
+        run_task(request, model)
         new = request.pause_at.resolve(4, round_up=True)
         assert (versions(model) == ["v2"] * new + ["v1"] * (4 - new)
                 and len(old & set(model.pods("foo"))) == 4 - new)
@@ -978,8 +980,8 @@ def test_pause_after_a_kill_at_any_write(strategy, pause):
 
 def test_phase_between_two_pauses_is_not_paused():
     model = cluster(4)
-    go(CANARY, model)
-    go(request_for(image="myimage:v2", pause_at="2"), model, until="delete")
+    run_task(CANARY, model)
+    run_task(request_for(image="myimage:v2", pause_at="2"), model, until="delete")
     assert primary(model).paused is None
 
 
@@ -1001,24 +1003,25 @@ def test_pause_with_pods_deleted_by_another_client():
     model = cluster(strategy=ON_DELETE)
     set_by_other_client(model, "/spec/template", UPDATE.apply_to(primary(model).template))
     model.settle()
-    assert go(CANARY, model) == ["update", "delete", "annotate"]
+    assert run_task(CANARY, model) == ["update", "delete", "annotate"]
     assert versions(model) == ["v2", "v1", "v1"] and strategy_of(model) == ON_DELETE
 
 
 def test_pause_without_a_record_is_resumable():
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     write_record(model, "")
-    assert go(CANARY, model) == ["update", "annotate"] and versions(model) == ["v2", "v1", "v1"]
+    assert run_task(CANARY, model) == ["update", "annotate"]
+    assert versions(model) == ["v2", "v1", "v1"]
     write_record(model, "")
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     assert versions(model) == ["v2"] * 3
 
 
 def test_revision_outside_the_selector_is_ignored():
     """A client with create permission names foo as owner, and copies the current template."""
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     present = model.stored_revisions["uid of foo"][-1]
     metadata = {**present["metadata"], "name": "foo-dup",
                 "labels": {object_meta.POD_REVISION: "dup"}}
@@ -1028,14 +1031,14 @@ def test_revision_outside_the_selector_is_ignored():
 
 def test_relabeled_new_pod_is_not_deleted():
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     model._pods["foo"] = tuple(pod._replace(revision="other") for pod in model.pods("foo"))
     assert isinstance(decide(CANARY, model), Wait)
 
 
 def test_pod_of_a_removed_node_does_not_block_a_pause():
     model = cluster()
-    go(CANARY, model, until="delete")
+    run_task(CANARY, model, until="delete")
     model.settle()
     pods = choose(CANARY).observe(CANARY, model, Memory(now=NOW)).daemon_pods
     orphaned_pod = pods[-1]._replace(name="left", uid="left", node="gone")
@@ -1045,7 +1048,7 @@ def test_pod_of_a_removed_node_does_not_block_a_pause():
 def test_pods_are_listed_only_after_a_change():
     """During a long soak at a pause, listing the pods of thousands of nodes is expensive."""
     model, flow, memory, listed = cluster(), choose(CANARY), Memory(now=NOW, has_begun=True), []
-    go(CANARY, model)
+    run_task(CANARY, model)
     all_pods = model.all_pods
     model.all_pods = lambda primary: listed.append(memory.seconds) or all_pods(primary)
 
@@ -1077,23 +1080,23 @@ def test_rollback_with_revision_history_limit_0(params, image):
                                                                   "maxUnavailable": "100%"}},
                                       revisionHistoryLimit=0),
                               "myimage:broken")
-    go(request_for(image=image, **params), model, until="update")
+    run_task(request_for(image=image, **params), model, until="update")
     model.settle()
     if params and image == "myimage:v2":
-        go(request_for(image=image, **params), model)
+        run_task(request_for(image=image, **params), model)
     assert primary(model).settings["revisionHistoryLimit"] == 1
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
     assert (primary(model).settings["revisionHistoryLimit"] == 0
             and len(model.revisions(["uid of foo"])) == 1)
     assert "already rolled back" in decide(ROLLBACK, model).message
-    go(request_for(image="myimage:v3"), model)
+    run_task(request_for(image="myimage:v3"), model)
     assert primary(model).settings["revisionHistoryLimit"] == 0
 
 
 def test_no_rollback_without_the_previous_template():
     model = cluster()
-    go(request_for(image="myimage:v2", pause_at="100%"), model)
+    run_task(request_for(image="myimage:v2", pause_at="100%"), model)
     model.stored_revisions["uid of foo"] = model.stored_revisions["uid of foo"][1:]
 
     flow = choose(ROLLBACK)
@@ -1130,11 +1133,11 @@ def recreate(model, image, strategy=None):
     ids=["update", "rollback", "pause"])
 def test_old_pods_with_a_label_of_the_new_template_are_replaced(image, request_, strategy):
     model = cluster(4)
-    go(request_for(image="myimage:v2", pause_at="2"), model)
+    run_task(request_for(image="myimage:v2", pause_at="2"), model)
     recreate(model, image, strategy)
     assert primary(model).updated == 4 and sorted(versions(model)) == ["v1", "v1", "v2", "v2"]
 
-    actions = go(request_, model)
+    actions = run_task(request_, model)
 
     assert actions == ["update", "delete", "delete", "annotate"]
     assert (versions(model) == [image.removeprefix("myimage:")] * 4
@@ -1144,15 +1147,15 @@ def test_old_pods_with_a_label_of_the_new_template_are_replaced(image, request_,
 
 def test_ended_rollback_is_checked_against_the_pods():
     model = cluster(4)
-    go(request_for(image="myimage:v2", pause_at="2"), model)
-    go(ROLLBACK, model)
+    run_task(request_for(image="myimage:v2", pause_at="2"), model)
+    run_task(ROLLBACK, model)
     record_of_rollback = record(model)
     model = cluster(4)
-    go(request_for(image="myimage:v2", pause_at="2"), model)
+    run_task(request_for(image="myimage:v2", pause_at="2"), model)
     recreate(model, "myimage:v1")
     annotations = model.items["foo"]["metadata"]["annotations"]
     annotations[object_meta.LAST_ROLLOUT] = json.dumps(record_of_rollback)
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4 and "already rolled back" in decide(ROLLBACK,
                                                                              model).message
 
@@ -1170,7 +1173,7 @@ def test_wrongly_counted_pods_respect_max_unavailable():
             flow.note(decision, memory)
             deletions += decision.action == "delete"
     assert deletions == 1 and isinstance(decision, Wait)
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     assert versions(model) == ["v2"] * 4
 
 

@@ -68,7 +68,8 @@ def decide(request, model, **facts):
     return plan(request, dataclasses.replace(observation, desired=desired, now=NOW))
 
 
-go = functools.partial(run_to_end, decide)
+#: Run a task to its end, or until an action; return the actions.
+run_task = functools.partial(run_to_end, decide)
 
 
 def sizes(model):
@@ -123,7 +124,7 @@ def test_wait_for_pods_of_the_desired_template():
 
 def test_update_is_two_patches():
     model = cluster()
-    assert go(UPDATE, model) == ["update", "annotate"]
+    assert run_task(UPDATE, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 0, "v2": 3}
     assert record(model)["outcome"] == "updated" and record(model)["from"] == {"web": "myimage:v1"}
     assert isinstance(decide(UPDATE, model), Done)
@@ -131,7 +132,7 @@ def test_update_is_two_patches():
 
 def test_wait_false_ends_after_the_start():
     model = cluster()
-    go(START, model, until="update")
+    run_task(START, model, until="update")
 
     assert isinstance(decide(UPDATE, model), Wait)
     assert decide(START, model).message.startswith("the update of foo is already in progress: ")
@@ -149,7 +150,7 @@ def test_wait_false_ends_while_pods_of_the_desired_template_are_unavailable():
 
 def test_wait_false_after_a_finished_update():
     model = cluster()
-    go(START, model, until="update")
+    run_task(START, model, until="update")
     model.settle()
 
     assert decide(START, model).is_end
@@ -158,7 +159,7 @@ def test_wait_false_after_a_finished_update():
 
 def test_task_after_the_last_annotation_is_unchanged():
     model = cluster()
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     model.items["foo"]["metadata"]["generation"] += 1
     assert isinstance(decide(UPDATE, model), Done)
 
@@ -174,14 +175,14 @@ def test_preconditions_of_the_first_patch():
 def test_pause_is_exact_and_resumable():
     model = cluster(10)
     half_paused = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
-    assert go(CANARY, model) == ["update", "pace", "annotate"]
+    assert run_task(CANARY, model) == ["update", "pace", "annotate"]
     assert (sizes(model) == {"v1": 9, "v2": 1} and primary(model).paused == 1
             and primary(model).settings["paused"])
     assert "already paused" in decide(CANARY, model).message
-    assert go(half_paused, model) == ["pace"] * 5 + ["annotate"]
+    assert run_task(half_paused, model) == ["pace"] * 5 + ["annotate"]
     model.settle()
     assert sizes(model) == {"v1": 5, "v2": 5}
-    assert go(UPDATE, model) == ["pace", "annotate"]
+    assert run_task(UPDATE, model) == ["pace", "annotate"]
     assert sizes(model) == {"v1": 0, "v2": 10} and primary(model).settings["strategy"] == STRATEGY
     assert (primary(model).settings["minReadySeconds"] is None
             and primary(model).settings["progressDeadlineSeconds"] == 600)
@@ -201,7 +202,7 @@ def with_changed_replica_set(model, is_new, **changes):
     ("updated", 2), ("current", 4), ("available", 2), ("replicas", 4), ("is_observed", False)])
 def test_update_waits_until_the_status_is_complete(field, value):
     model = cluster()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     assert isinstance(decide(UPDATE, model,
                              primary=dataclasses.replace(primary(model), **{field: value})), Wait)
@@ -214,7 +215,7 @@ def test_update_waits_until_the_status_is_complete(field, value):
     (False, {"current": 1})], ids=["not available", "additional pod", "another size", "old pod"])
 def test_update_waits_until_the_replica_sets_are_complete(is_new, changes):
     model = cluster()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     assert isinstance(decide(UPDATE, model, **with_changed_replica_set(model, is_new, **changes)),
                       Wait)
@@ -228,7 +229,7 @@ def test_pause_and_update_wait_until_the_sizes_match(
         request_, until, status, sizes_):
     """The surge limits the old pods; at a pause, all pods together equal the size."""
     model = cluster()
-    go(request_, model, until=until)
+    run_task(request_, model, until=until)
     model.settle()
     for old, is_settled in sizes_.items():
         decision = decide(request_, model,
@@ -242,7 +243,7 @@ def test_strategy_with_max_unavailable_stays_until_the_pause():
                     strategy={"type": "RollingUpdate",
                               "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}})
     pause_at_two = request_for(image="myimage:v2", pause_at="2")
-    go(pause_at_two, model, until="update")
+    run_task(pause_at_two, model, until="update")
     model.settle()
     assert isinstance(decide(pause_at_two, model,
                              **with_changed_replica_set(model, True, replicas=1, current=1,
@@ -252,28 +253,28 @@ def test_strategy_with_max_unavailable_stays_until_the_pause():
 
 def test_surge_edited_at_a_pause_does_not_end_it():
     model = cluster(4)
-    go(CANARY, model)
+    run_task(CANARY, model)
     model.items["foo"]["spec"]["strategy"] = PERCENT
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
     assert sizes(model) == {"v1": 5, "v2": 1}
-    assert go(CANARY, model) == ["pace", "annotate"] and primary(model).settings["paused"]
+    assert run_task(CANARY, model) == ["pace", "annotate"] and primary(model).settings["paused"]
     assert sizes(model) == {"v1": 3, "v2": 1}
 
 
 def test_scale_down_before_a_pause():
     model = cluster(10)
     pause_at_five = request_for(image="myimage:v2", pause_at="5", max_surge="5")
-    go(pause_at_five, model, until="update")
+    run_task(pause_at_five, model, until="update")
     model.settle()
     scale_by_other_client(model, v1=0, v2=3)
-    go(pause_at_five, model)
+    run_task(pause_at_five, model)
     assert sizes(model) == {"v1": 0, "v2": 3} and primary(model).paused == 3
 
 
 def test_lower_pause_changes_nothing():
     model = cluster(10)
-    go(dataclasses.replace(CANARY, pause_at=Size(4)), model)
+    run_task(dataclasses.replace(CANARY, pause_at=Size(4)), model)
     assert decide(CANARY,
                   model) == Done(f"foo is already paused: {primary_successor(model)} has 4 of 10 "
                                  "replicas")
@@ -285,7 +286,7 @@ def primary_successor(model):
 
 def test_pause_of_a_running_update_is_refused():
     model = cluster()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     with pytest.raises(RolloutError, match="it is too late for pause_at"):
         decide(CANARY, model)
@@ -293,9 +294,9 @@ def test_pause_of_a_running_update_is_refused():
 
 def test_rollback_from_each_step_and_update_again():
     model = cluster()
-    go(CANARY, model)
-    assert go(ROLLBACK, model, until="update") == ["update"]
-    assert go(UPDATE, model) == ["update", "annotate"]
+    run_task(CANARY, model)
+    assert run_task(ROLLBACK, model, until="update") == ["update"]
+    assert run_task(UPDATE, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 0, "v2": 3}
     with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
         decide(ROLLBACK, model)
@@ -304,8 +305,8 @@ def test_rollback_from_each_step_and_update_again():
 def test_second_rollback_is_unchanged():
     model = cluster()
     before = primary(model).settings
-    go(CANARY, model)
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    run_task(CANARY, model)
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 0} and primary(model).settings == before
     assert decide(ROLLBACK, model) == Done("foo is already rolled back")
 
@@ -316,7 +317,7 @@ def test_second_rollback_is_unchanged():
 ])
 def test_other_update_in_progress_is_refused(request_, words):
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     with pytest.raises(RolloutError, match=words) as error:
         decide(request_, model)
     assert "Another client" not in error.value.what
@@ -324,7 +325,7 @@ def test_other_update_in_progress_is_refused(request_, words):
 
 def test_other_template_with_the_same_image_is_refused():
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     desired = template("myimage:v2")
     desired["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
     model.items["foo"]["spec"] |= {"template": desired, "paused": None}
@@ -338,7 +339,7 @@ def test_other_template_with_the_same_image_is_refused():
 
 def test_template_edited_during_the_update_is_refused():
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     model.items["foo"]["spec"]["template"] = template("myimage:v9")
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
@@ -346,16 +347,16 @@ def test_template_edited_during_the_update_is_refused():
                        match=r"to myimage:v9 .* Another client began it during an update to "
                              r"myimage:v2"):
         decide(UPDATE, model)
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert sizes(model)["v1"] == 3 and primary(model).settings["strategy"] == STRATEGY
 
 
 def test_template_changed_by_admission_matches_the_request():
     model = cluster()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.items["foo"]["spec"]["template"] = template("registry.example.com/myimage:v2")
     model.settle()
-    assert go(UPDATE, model, is_confirmed=True) == ["annotate"]
+    assert run_task(UPDATE, model, is_confirmed=True) == ["annotate"]
     assert isinstance(decide(UPDATE, model, is_confirmed=True), Done)
 
 
@@ -363,7 +364,7 @@ def test_template_changed_by_admission_matches_the_request():
 def test_forged_record_does_not_match_the_request(is_ended):
     """A user with annotate permission can record the update of another image as this request's."""
     model = cluster()
-    go(UPDATE, model, until="end" if is_ended else "update")
+    run_task(UPDATE, model, until="end" if is_ended else "update")
     content = (record(model)
                | ({"request": provenance.record_entry(V3.fingerprint, primary(model),
                                                       object_meta.HASH_LABEL)} if is_ended else
@@ -371,7 +372,7 @@ def test_forged_record_does_not_match_the_request(is_ended):
     model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(content)
 
     if is_ended:
-        assert (go(V3, model) == ["update", "annotate"]
+        assert (run_task(V3, model) == ["update", "annotate"]
                 and primary(model).images == {"web": "myimage:v3"})
     else:
         with pytest.raises(RolloutError, match="another update is in progress: to myimage:v2"):
@@ -380,8 +381,8 @@ def test_forged_record_does_not_match_the_request(is_ended):
 
 def test_interrupted_restart_is_resumed():
     model = cluster()
-    go(RESTART, model, until="update")
-    assert go(RESTART, model) == ["annotate"]
+    run_task(RESTART, model, until="update")
+    assert run_task(RESTART, model) == ["annotate"]
     assert len(model.sets.items) == 2
 
 
@@ -394,7 +395,7 @@ def test_recreate_has_no_pause():
     model = cluster(strategy={"type": "Recreate"})
     with pytest.raises(RolloutError, match="its strategy is Recreate"):
         decide(CANARY, model)
-    assert go(UPDATE, model) == ["update", "annotate"]
+    assert run_task(UPDATE, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 0, "v2": 3}
 
 
@@ -402,17 +403,17 @@ def test_requested_strategy_is_restored():
     model = cluster(4)
     fast = request_for(image="myimage:v2", max_surge="100%", max_unavailable="50%",
                        min_ready_seconds=5)
-    go(fast, model, until="update")
+    run_task(fast, model, until="update")
     assert primary(model).settings["strategy"]["rollingUpdate"] == {
         "maxSurge": "100%", "maxUnavailable": "50%"}
-    go(fast, model)
+    run_task(fast, model)
     assert (primary(model).settings["strategy"] == STRATEGY
             and primary(model).settings["minReadySeconds"] == 5)
 
 
 def test_no_pause_without_replicas():
     model = cluster(0)
-    assert go(CANARY, model) == ["update", "annotate"]
+    assert run_task(CANARY, model) == ["update", "annotate"]
 
 
 def to_revision(number):
@@ -421,9 +422,9 @@ def to_revision(number):
 
 def test_rollback_to_a_revision():
     model = cluster()
-    go(UPDATE, model)
-    go(V3, model)
-    assert go(to_revision(1), model) == ["update", "annotate"]
+    run_task(UPDATE, model)
+    run_task(V3, model)
+    assert run_task(to_revision(1), model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 0, "v3": 0} and record(model)["outcome"] == "rolled_back"
     assert decide(to_revision(1), model) == Done("foo is already rolled back to revision 1")
     assert decide(to_revision(4), model) == Done("foo already has the template of revision 4")
@@ -431,15 +432,15 @@ def test_rollback_to_a_revision():
 
 def test_rollback_to_a_revision_during_an_update():
     model = cluster()
-    go(UPDATE, model)
-    go(V3, model, until="update")
-    go(to_revision(1), model, until="update")
-    assert go(to_revision(1), model) == ["annotate"] and sizes(model)["v1"] == 3
+    run_task(UPDATE, model)
+    run_task(V3, model, until="update")
+    run_task(to_revision(1), model, until="update")
+    assert run_task(to_revision(1), model) == ["annotate"] and sizes(model)["v1"] == 3
 
 
 def test_unknown_revision_lists_the_revisions():
     model = cluster()
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     with pytest.raises(RolloutError) as caught:
         decide(to_revision(7), model)
     assert (caught.value.what == "it has no revision 7"
@@ -506,13 +507,13 @@ def test_min_ready_seconds_are_restored_only_from_replica_sets(
         seconds, recorded_seconds, expected):
     """Only an annotation stores the minimum; a forged one could keep all pods unavailable."""
     model = cluster(minReadySeconds=seconds, progressDeadlineSeconds=2**31 - 1)
-    go(CANARY, model)
+    run_task(CANARY, model)
     stored_record = record(model)
     stored_record["original"]["minReadySeconds"] = recorded_seconds
     annotations = model.items["foo"]["metadata"]["annotations"]
     annotations[object_meta.LAST_ROLLOUT] = json.dumps(stored_record)
 
-    go(UPDATE, model)
+    run_task(UPDATE, model)
 
     assert primary(model).settings["minReadySeconds"] == expected
     assert record(model)["outcome"] == "updated" and primary(model).settings["strategy"] == STRATEGY
@@ -523,7 +524,7 @@ def test_min_ready_seconds_are_restored_only_from_replica_sets(
                           {"minReadySeconds": NEVER_AVAILABLE}])
 def test_values_set_by_an_update_are_not_restored(sentinel):
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     model.sets.items.clear()
     stored_record = record(model)
     stored_record["original"] |= sentinel
@@ -562,8 +563,8 @@ TASKS = {
 def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
     """A forged record can equal that of a killed client: then a rollback undoes one update."""
     model = cluster()
-    go(UPDATE, model)
-    go(V3, model)
+    run_task(UPDATE, model)
+    run_task(V3, model)
     before = primary(model).settings
     changes = FORGED_FIELDS[forgery]
     if changes.get("set") == "the first one":
@@ -573,7 +574,7 @@ def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
     if (request is ROLLBACK
             and forgery in ("reckless strategy", "rolling back", "no changed settings",
                             "to_revision")):
-        go(request, model)
+        run_task(request, model)
         image = "myimage:v2"
     elif request is ROLLBACK:
         with pytest.raises(RolloutError,
@@ -581,7 +582,7 @@ def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
                                  r"\(myimage:v2\)"):
             decide(request, model)
     else:
-        go(request, model)
+        run_task(request, model)
     assert primary(model).images == {"web": image} and primary(model).settings == before
 
 
@@ -597,7 +598,7 @@ RECORD_OF_STATEFUL_SET = json.dumps({
                           '{"outcome":"updating"}', RECORD_OF_STATEFUL_SET])
 def test_unreadable_record_during_an_update_is_reported(text):
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     write_record_as_other_client(model, text)
     for request in (UPDATE, CANARY, ROLLBACK, to_revision(1)):
         with pytest.raises(RolloutError,
@@ -615,7 +616,7 @@ def test_unreadable_record_during_an_update_is_reported(text):
                           {**STRATEGY, "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "many"}}])
 def test_strategy_that_no_update_changes_is_not_restored(strategy):
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     stored = record(model)
     forged_record = {**stored, "original": {**stored["original"], "strategy": strategy}}
     write_record_as_other_client(model, json.dumps(forged_record))
@@ -625,8 +626,8 @@ def test_strategy_that_no_update_changes_is_not_restored(strategy):
 
 def test_rollback_uses_the_previous_replica_set_only():
     model = cluster()
-    go(UPDATE, model)
-    go(request_for(image="myimage:v3", pause_at="1"), model)
+    run_task(UPDATE, model)
+    run_task(request_for(image="myimage:v3", pause_at="1"), model)
     correct = record(model)
     for name in (name_of_set(model, "v1"), name_of_set(model, "v3"), "another"):
         write_record_as_other_client(model, json.dumps({**correct, "set": name}))
@@ -635,13 +636,13 @@ def test_rollback_uses_the_previous_replica_set_only():
                                  r"\(myimage:v2\)"):
             decide(ROLLBACK, model)
     write_record_as_other_client(model, json.dumps(correct))
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert sizes(model) == {"v1": 0, "v2": 3, "v3": 0}
 
 
 def test_replica_set_of_another_deployment_is_ignored():
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     (item,) = (replica_set for replica_set in model.sets.items.values()
                if replica_set["metadata"]["name"] == name_of_set(model, "v1"))
     item["metadata"]["ownerReferences"][0]["uid"] = "another"
@@ -657,17 +658,17 @@ def test_replica_set_of_another_deployment_is_ignored():
 def test_revision_history_limit_0_keeps_the_previous_template_during_the_update(request_, until):
     """The server deletes the old ReplicaSet after an update, or in a pause without old pods."""
     model = cluster(revisionHistoryLimit=0)
-    go(request_, model, until=until)
+    run_task(request_, model, until=until)
     model.settle()
     assert (sizes(model) == {"v1": 0, "v2": 3}
             and primary(model).settings["revisionHistoryLimit"] == 1)
 
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
 
     assert (sizes(model) == {"v1": 3}
             and primary(model).settings
             == cluster(revisionHistoryLimit=0).controllers()["foo"].settings)
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     assert sizes(model) == {"v2": 3} and primary(model).settings["revisionHistoryLimit"] == 0
 
 
@@ -684,9 +685,9 @@ def test_update_is_finished_first_if_the_previous_replica_set_is_deleted(
     """A task may begin during another update with to_revision, but not with an image."""
     model = cluster()
     if remaining_version:
-        go(UPDATE, model)
+        run_task(UPDATE, model)
     paused_update = request_for(image="myimage:v3", pause_at="100%")
-    go(paused_update, model)
+    run_task(paused_update, model)
     del model.sets.items[name_of_set(model, "v2" if remaining_version else "v1")]
 
     with pytest.raises(RolloutError, match="no longer exists") as refused:
@@ -701,24 +702,25 @@ def test_update_is_finished_first_if_the_previous_replica_set_is_deleted(
     if not remaining_version:
         with pytest.raises(RolloutError, match="another update is in progress"):
             decide(UPDATE, model)
-        go(request_for(image="myimage:v3"), model)
-    go(request_for(state="rolled_back", to_revision=1) if remaining_version else UPDATE, model)
+        run_task(request_for(image="myimage:v3"), model)
+    run_task(request_for(state="rolled_back", to_revision=1) if remaining_version else UPDATE,
+             model)
     assert sizes(model)["v1" if remaining_version else "v2"] == 3
 
 
 def test_forged_direction_of_an_update_is_ignored():
     model = cluster()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     write_record_as_other_client(model, json.dumps({**record(model), "outcome": "rolling back"}))
     model.make(model.moves()[0])
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert sizes(model) == {"v1": 3, "v2": 0} and record(model)["outcome"] == "rolled_back"
 
 
 def test_ended_rollback_is_checked_against_the_template():
     model = cluster()
-    go(CANARY, model)
-    go(ROLLBACK, model)
+    run_task(CANARY, model)
+    run_task(ROLLBACK, model)
     model.items["foo"]["spec"]["template"] = template("myimage:v9")
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
@@ -732,11 +734,11 @@ def test_ended_rollback_is_checked_against_the_template():
 def test_keep_old_then_update():
     model = cluster()
     before = primary(model).settings
-    assert go(KEEP, model) == ["update", "annotate"]
+    assert run_task(KEEP, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 3}
     assert primary(model).paused == 3 and primary(model).settings["paused"]
     assert "already paused" in decide(KEEP, model).message
-    assert go(UPDATE, model) == ["pace", "annotate"]
+    assert run_task(UPDATE, model) == ["pace", "annotate"]
     assert sizes(model) == {"v1": 0, "v2": 3} and primary(model).settings == before
 
 
@@ -744,17 +746,17 @@ def test_keep_old_then_update():
 def test_keep_old_then_rollback(until):
     model = cluster()
     before = primary(model).settings
-    go(KEEP, model, until=until)
+    run_task(KEEP, model, until=until)
     model.settle()
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 0} and primary(model).settings == before
 
 
 def test_stages_with_keep_old():
     model = cluster()
-    assert go(KEEP_ONE, model) == ["update", "annotate"]
+    assert run_task(KEEP_ONE, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 1} and primary(model).paused == 1
-    assert go(KEEP, model) == ["pace", "annotate"]
+    assert run_task(KEEP, model) == ["pace", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 3} and primary(model).paused == 3
     assert isinstance(decide(KEEP_ONE, model), Done), "a lower pause removes no pod"
 
@@ -763,22 +765,22 @@ def test_stages_with_keep_old():
 def test_task_killed_after_a_pace_at_a_pause_leaves_no_paused_deployment(request_):
     """Another client has changed a setting, so that the task sets it again before it annotates."""
     model = cluster()
-    go(request_, model)
+    run_task(request_, model)
     model.items["foo"]["spec"]["progressDeadlineSeconds"] = 900
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
-    assert go(request_, model, until="pace") == ["pace"] and primary(model).settings["paused"]
-    go(ROLLBACK, model)
+    assert run_task(request_, model, until="pace") == ["pace"] and primary(model).settings["paused"]
+    run_task(ROLLBACK, model)
     assert not primary(model).settings["paused"] and sizes(model) == {"v1": 3, "v2": 0}
 
 
 def test_keep_old_after_a_pause_keeps_the_remaining_old_pods():
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     assert sizes(model) == {"v1": 2, "v2": 1}
-    go(KEEP_ONE, model)
+    run_task(KEEP_ONE, model)
     assert sizes(model) == {"v1": 2, "v2": 1}
-    go(KEEP, model)
+    run_task(KEEP, model)
     assert sizes(model) == {"v1": 2, "v2": 3}
 
 
@@ -786,8 +788,8 @@ def test_keep_old_after_a_pause_keeps_the_remaining_old_pods():
 @pytest.mark.parametrize("first", [KEEP, KEEP_ONE], ids=["all", "one"])
 def test_pause_after_keep_old_removes_old_pods(first, pause, old):
     model = cluster()
-    go(first, model)
-    go(request_for(image="myimage:v2", pause_at=pause), model)
+    run_task(first, model)
+    run_task(request_for(image="myimage:v2", pause_at=pause), model)
     new = max(3 - old, sizes(model)["v2"])
     assert sizes(model) == {"v1": 3 - new, "v2": new} and primary(model).settings["paused"]
 
@@ -795,12 +797,12 @@ def test_pause_after_keep_old_removes_old_pods(first, pause, old):
 def test_scaling_during_keep_old_applies_to_both_versions():
     """The percentage of the pause stays in the strategy."""
     model = cluster()
-    go(KEEP, model)
+    run_task(KEEP, model)
     numbers = primary(model).settings["strategy"]["rollingUpdate"]
     assert numbers == {"maxSurge": "100%", "maxUnavailable": 0}
     scale_by_other_client(model, v1=5, v2=5)
     model.items["foo"]["spec"]["replicas"] = 5
-    assert go(KEEP, model) == ["annotate"] and sizes(model) == {"v1": 5, "v2": 5}
+    assert run_task(KEEP, model) == ["annotate"] and sizes(model) == {"v1": 5, "v2": 5}
 
 
 def scale_by_other_client(model, **replicas):
@@ -818,14 +820,14 @@ def scale_by_other_client(model, **replicas):
 def test_resume_after_scaling_during_a_pause(old, new, next_pause):
     model = cluster(10)
     half_paused = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
-    go(half_paused, model)
+    run_task(half_paused, model)
     scale_by_other_client(model, v1=old, v2=new)
-    go(half_paused, model)
+    run_task(half_paused, model)
     assert sizes(model) == {"v1": old, "v2": new} and primary(model).paused == new
     assert "already paused" in decide(half_paused, model).message
-    go(dataclasses.replace(CANARY, pause_at=Size(next_pause)), model)
+    run_task(dataclasses.replace(CANARY, pause_at=Size(next_pause)), model)
     assert sizes(model) == {"v1": old + new - next_pause, "v2": next_pause}
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert (sizes(model) == {"v1": old + new, "v2": 0}
             and primary(model).settings["strategy"] == STRATEGY)
 
@@ -837,9 +839,9 @@ PERCENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUna
 @pytest.mark.parametrize("request_", [UPDATE, ROLLBACK], ids=["update", "rollback"])
 def test_strategy_changed_during_a_pause_is_retained(strategy, request_):
     model = cluster(4)
-    go(CANARY, model)
+    run_task(CANARY, model)
     model.items["foo"]["spec"]["strategy"] = strategy
-    go(request_, model)
+    run_task(request_, model)
     assert sizes(model)["v2" if request_ is UPDATE else "v1"] == 4
     assert primary(model).settings == {**cluster().controllers()["foo"].settings,
                                        "strategy": strategy}
@@ -847,17 +849,17 @@ def test_strategy_changed_during_a_pause_is_retained(strategy, request_):
 
 def test_next_pause_after_an_edited_percentage():
     model = cluster(4)
-    go(CANARY, model)
+    run_task(CANARY, model)
     model.items["foo"]["spec"]["strategy"] = PERCENT
-    go(dataclasses.replace(CANARY, pause_at=Size(2)), model)
+    run_task(dataclasses.replace(CANARY, pause_at=Size(2)), model)
     assert sizes(model) == {"v1": 2, "v2": 2}
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     assert primary(model).settings["strategy"] == PERCENT
 
 
 def test_next_pause_after_an_edit_to_recreate_is_refused():
     model = cluster(4)
-    go(CANARY, model)
+    run_task(CANARY, model)
     model.items["foo"]["spec"]["strategy"] = RECREATE
     with pytest.raises(RolloutError,
                        match="pause_at cannot be used, because its strategy is Recreate"):
@@ -906,29 +908,29 @@ def test_budget_without_disruptions_and_no_surge_is_refused(request_):
 
 def test_pause_of_a_rollback_to_a_revision():
     model = cluster(4)
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     first = request_for(state="rolled_back", to_revision=1, pause_at="1")
-    go(first, model)
+    run_task(first, model)
     assert sizes(model) == {"v1": 1, "v2": 3} and "already paused" in decide(first, model).message
-    go(to_revision(1), model)
+    run_task(to_revision(1), model)
     assert sizes(model) == {"v1": 4, "v2": 0}
 
 
 def test_failed_rollback_to_a_revision_is_rolled_back():
     model = cluster(4)
-    go(UPDATE, model)
-    go(to_revision(1), model, until="update")
+    run_task(UPDATE, model)
+    run_task(to_revision(1), model, until="update")
     model.make(model.moves()[0])
-    go(to_revision(1).rollback_request(), model)
+    run_task(to_revision(1).rollback_request(), model)
     assert sizes(model) == {"v1": 0, "v2": 4}
 
 
 def test_rollback_to_the_revision_of_the_update_in_progress():
     model = cluster(4)
-    go(UPDATE, model)
-    go(V3, model, until="update")
+    run_task(UPDATE, model)
+    run_task(V3, model, until="update")
     model.make(model.moves()[0])
-    go(to_revision(1), model, until="update")
+    run_task(to_revision(1), model, until="update")
     model.make(model.moves()[0])
     with pytest.raises(RolloutError,
                        match="with the previous template no longer exists, or is not of the "

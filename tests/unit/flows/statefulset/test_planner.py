@@ -69,7 +69,8 @@ def decide(request, model, **facts):
     return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory), **facts))
 
 
-go = functools.partial(run_to_end, decide)
+#: Run a task to its end, or until an action; return the actions.
+run_task = functools.partial(run_to_end, decide)
 
 
 def set_by_other_client(model, path, value):
@@ -108,13 +109,13 @@ def test_preconditions_of_the_first_patch():
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
 def test_update_and_rollback_restore_the_strategy(strategy, policy):
     model = cluster(strategy=strategy, podManagementPolicy=policy)
-    assert go(UPDATE, model) == ["update", "annotate"]
+    assert run_task(UPDATE, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3 and primary(model).settings["updateStrategy"] == strategy
     assert record(model)["outcome"] == "updated" and record(model)["from"] == {"web": "myimage:v1"}
     assert "already has the desired template" in decide(UPDATE, model).message
-    go(V3, model, until="update")
+    run_task(V3, model, until="update")
     model.make(model.moves()[0])
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3 and primary(model).settings["updateStrategy"] == strategy
     assert (record(model)["outcome"] == "rolled_back"
             and "already rolled back" in decide(ROLLBACK, model).message)
@@ -123,19 +124,19 @@ def test_update_and_rollback_restore_the_strategy(strategy, policy):
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_pause_is_exact_and_resumable(strategy):
     model = cluster(4, strategy)
-    assert go(CANARY, model) == ["update", "annotate"]
+    assert run_task(CANARY, model) == ["update", "annotate"]
     assert versions(model) == ["v1", "v1", "v1", "v2"] and primary(model).paused == 1
     model.settle()
     assert "already paused: 1 of its 4 pods are new" in decide(CANARY, model).message
-    assert go(request_for(image="myimage:v2", pause_at="75%"), model) == ["pace", "annotate"]
+    assert run_task(request_for(image="myimage:v2", pause_at="75%"), model) == ["pace", "annotate"]
     assert versions(model) == ["v1", "v2", "v2", "v2"]
-    assert go(UPDATE, model) == ["pace", "annotate"]
+    assert run_task(UPDATE, model) == ["pace", "annotate"]
     assert versions(model) == ["v2"] * 4 and primary(model).settings["updateStrategy"] == strategy
 
 
 def test_pod_below_the_partition_is_recreated_from_the_old_template():
     model = cluster(4)
-    go(CANARY, model)
+    run_task(CANARY, model)
     model._pods["foo"] = model.pods("foo")[1:]
     model.settle()
     assert versions(model) == ["v1", "v1", "v1", "v2"]
@@ -143,15 +144,15 @@ def test_pod_below_the_partition_is_recreated_from_the_old_template():
 
 def test_lower_pause_changes_nothing():
     model = cluster(4)
-    go(request_for(image="myimage:v2", pause_at="3"), model)
+    run_task(request_for(image="myimage:v2", pause_at="3"), model)
     assert "already paused: 3 of its 4 pods are new" in decide(CANARY, model).message
 
 
 @pytest.mark.parametrize("pause", ["1", "2", "100%"])
 def test_rollback_from_a_pause(pause):
     model = cluster(4)
-    go(request_for(image="myimage:v2", pause_at=pause), model)
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    run_task(request_for(image="myimage:v2", pause_at=pause), model)
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 4 and primary(model).settings["updateStrategy"] == STRATEGY
 
 
@@ -161,10 +162,10 @@ def test_scaling_during_a_pause_keeps_new_pods_new(replicas, expected):
     """The server creates pods beyond the partition from the new template."""
     pause_at_half = request_for(image="myimage:v2", pause_at="50%")
     model = cluster(4)
-    go(pause_at_half, model)
+    run_task(pause_at_half, model)
     set_by_other_client(model, "/spec/replicas", replicas)
     model.settle()
-    go(pause_at_half, model)
+    run_task(pause_at_half, model)
     assert versions(model) == expected and "already paused" in decide(pause_at_half, model).message
 
 
@@ -173,9 +174,9 @@ def test_pause_in_an_update_by_another_client():
     set_by_other_client(model, "/spec/template", template("myimage:v2"))
     while versions(model) != ["v1", "v1", "v1", "v2"]:
         model.make(model.moves()[0])
-    go(request_for(image="myimage:v2", pause_at="50%"), model)
+    run_task(request_for(image="myimage:v2", pause_at="50%"), model)
     assert versions(model) == ["v1", "v1", "v2", "v2"]
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
 
 
@@ -184,14 +185,14 @@ def test_pods_below_the_partition_of_the_user_are_updated():
     set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()
     assert versions(model) == ["v1", "v1", "v2"]
-    assert go(UPDATE, model) == ["update", "annotate"]
+    assert run_task(UPDATE, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3
     assert primary(model).settings["updateStrategy"] == PARTITIONED
 
 
 def test_other_update_in_progress_is_refused():
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     with pytest.raises(RolloutError,
                        match=r"another update is in progress: to myimage:v2 \(1 of 3 "
                              r"pods have it\)") as caught:
@@ -203,15 +204,15 @@ def test_other_update_in_progress_is_refused():
 def test_restart_resumes_after_a_kill():
     model = cluster()
     old = set(model.pods("foo"))
-    go(RESTART, model, until="update")
+    run_task(RESTART, model, until="update")
     model.make(model.moves()[0])
-    assert go(RESTART, model) == ["annotate"]
+    assert run_task(RESTART, model) == ["annotate"]
     assert not old & set(model.pods("foo"))
 
 
 def test_min_ready_seconds_are_retained():
     model = cluster()
-    go(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
+    run_task(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
     assert (primary(model).settings["minReadySeconds"] == 5
             and "5" not in json.dumps(record(model).get("original", {})))
 
@@ -227,10 +228,10 @@ def with_broken_image(model, image="myimage:v2"):
 @pytest.mark.parametrize("policy, deletions", [("OrderedReady", ["delete"]), ("Parallel", [])])
 def test_rollback_replaces_pods_that_never_become_ready(policy, deletions):
     model = with_broken_image(cluster(podManagementPolicy=policy))
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     assert versions(model) == ["v1", "v1", "v2!"]
-    actions = go(ROLLBACK, model)
+    actions = run_task(ROLLBACK, model)
     assert actions in (["update", *deletions, "annotate"], ["update", "delete", "annotate"])
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
 
@@ -239,7 +240,7 @@ def test_rollback_of_an_update_by_another_client():
     model = with_broken_image(cluster())
     set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()
-    assert go(ROLLBACK, model) == ["update", "delete", "annotate"]
+    assert run_task(ROLLBACK, model) == ["update", "delete", "annotate"]
     assert versions(model) == ["v1"] * 3
 
 
@@ -250,27 +251,27 @@ def test_rollback_of_an_update_undone_by_another_client():
         set_by_other_client(model, "/spec/template", template(image))
         model.settle()
     assert versions(model) == ["v1", "v1", "v2!"] and not model.moves()
-    assert go(ROLLBACK, model) == ["update", "delete", "annotate"]
+    assert run_task(ROLLBACK, model) == ["update", "delete", "annotate"]
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
     assert "already rolled back" in decide(ROLLBACK, model).message
 
 
 def test_rollback_to_a_revision_from_unready_pods():
     model = with_broken_image(cluster())
-    go(V3, model)
-    go(UPDATE, model, until="update")
+    run_task(V3, model)
+    run_task(UPDATE, model, until="update")
     model.settle()
-    assert "delete" in go(request_for(state="rolled_back", to_revision=1), model)
+    assert "delete" in run_task(request_for(state="rolled_back", to_revision=1), model)
     assert versions(model) == ["v1"] * 3
 
 
 def with_stuck_pods(*unready):
     """Return foo at v1, with some unready pods of v2."""
     model = with_broken_image(cluster(4))
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     v2 = model.pods("foo")[3].revision
-    go(ROLLBACK, model, until="update")
+    run_task(ROLLBACK, model, until="update")
     model.make(model.moves()[0])
     model._pods["foo"] = tuple(pod._replace(revision=v2, ready=False) if pod.ordinal in unready else
                                pod._replace(revision=primary(model).update_revision, ready=True)
@@ -304,9 +305,9 @@ def test_update_while_old_and_new_pods_fail():
     model.broken_images = frozenset({"myimage:v1", "myimage:v2"})
     model._pods["foo"] = tuple(pod._replace(ready=False) for pod in model.pods("foo"))
     model.settle()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
-    go(ROLLBACK, model, until="update")
+    run_task(ROLLBACK, model, until="update")
     model.settle()
     assert isinstance(decide(ROLLBACK, model), Wait)
     assert decide(V3, model).action == "update"
@@ -314,7 +315,7 @@ def test_update_while_old_and_new_pods_fail():
 
 def test_update_deletes_no_pod():
     model = with_broken_image(cluster())
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     assert isinstance(decide(UPDATE, model), Wait)
 
@@ -323,7 +324,7 @@ def test_update_deletes_no_pod():
 
 
 def run_slowly(request, model, **facts):
-    """Run a client as go() does, with at most one move of the server between observations."""
+    """Run a client as run_task() does, with at most one move of the server between observations."""
     for _turn in range(60):
         decision = decide(request, model, **facts)
         if isinstance(decision, Done):
@@ -340,7 +341,7 @@ def run_slowly(request, model, **facts):
 
 def test_rollback_after_the_server_completed_the_update_of_a_killed_task():
     model = cluster()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     run_slowly(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
@@ -348,14 +349,14 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task():
 
 def test_rollback_from_a_pause_at_100_percent():
     model = cluster()
-    go(request_for(image="myimage:v2", pause_at="100%"), model)
+    run_task(request_for(image="myimage:v2", pause_at="100%"), model)
     run_slowly(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3
 
 
 def test_repeatedly_reversed_update():
     model = cluster()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     for request in (ROLLBACK, UPDATE):
         assert model.write(decide(request, model).write)
@@ -367,8 +368,8 @@ def test_repeatedly_reversed_update():
 
 def test_rollback_before_the_server_observes_the_update():
     model = cluster()
-    go(V3, model)
-    go(UPDATE, model, until="update")
+    run_task(V3, model)
+    run_task(UPDATE, model, until="update")
     run_slowly(ROLLBACK, model)
     assert versions(model) == ["v3"] * 3
 
@@ -376,7 +377,7 @@ def test_rollback_before_the_server_observes_the_update():
 def test_rollback_of_stuck_pods_after_a_scale_up():
     """The server creates no pod beyond an unready pod."""
     model = with_broken_image(cluster())
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     set_by_other_client(model, "/spec/replicas", 5)
     model.settle()
@@ -466,7 +467,7 @@ def test_update_and_rollback_resume_after_a_kill(kill_after):
 
 def test_pod_recreated_early_does_not_move_the_pause():
     model = cluster(4, podManagementPolicy="Parallel")
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model._pods["foo"] = model.pods("foo")[1:]
     while len(model.pods("foo")) < 4:
         model.make(model.moves()[0])
@@ -485,23 +486,23 @@ def test_min_ready_seconds_in_an_update_by_another_client():
 
 def test_ordinals_with_a_start():
     model = cluster(3, ordinals={"start": 5})
-    go(CANARY, model)
+    run_task(CANARY, model)
     assert ([pod.ordinal for pod in model.pods("foo")] == [5, 6, 7]
             and versions(model) == ["v1", "v1", "v2"])
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     with_broken_image(model, "myimage:v3")
-    go(V3, model, until="update")
+    run_task(V3, model, until="update")
     model.settle()
-    assert "delete" in go(ROLLBACK, model) and versions(model) == ["v1"] * 3
+    assert "delete" in run_task(ROLLBACK, model) and versions(model) == ["v1"] * 3
 
 
 def test_check_mode_shows_the_deletion_of_unready_pods():
     model = with_broken_image(cluster())
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.settle()
     simulation = StatefulSetModel(model.items.values(), model.revisions, model.troubled_pods)
     assert versions(simulation) == ["v1", "v1", "v2!"]
-    assert go(ROLLBACK, simulation) == ["update", "delete", "annotate"]
+    assert run_task(ROLLBACK, simulation) == ["update", "delete", "annotate"]
 
 
 def with_defaulted_max_unavailable(model, monkeypatch):
@@ -547,7 +548,7 @@ def change_by_other_client(path, value):
 def interrupted(request):
     def begin(model):
         try:
-            go(request, model, until="update")
+            run_task(request, model, until="update")
         except RolloutError:
             return
         model.settle()
@@ -556,8 +557,8 @@ def interrupted(request):
 
 
 INTERRUPTIONS = {
-    "pause": functools.partial(go, CANARY),
-    "pause at 100%": functools.partial(go, request_for(image="myimage:v2", pause_at="100%")),
+    "pause": functools.partial(run_task, CANARY),
+    "pause at 100%": functools.partial(run_task, request_for(image="myimage:v2", pause_at="100%")),
     "killed": interrupted(UPDATE), "killed rollback": interrupted(ROLLBACK),
     "scaled to 0": change_by_other_client("/spec/replicas", 0),
     "other template": change_by_other_client("/spec/template", template("myimage:v3")),
@@ -590,7 +591,7 @@ def test_update_in_progress_without_pods(first, strategy):
 @pytest.mark.parametrize("revision, version", [(1, "v1"), (2, "v2")])
 def test_previous_template_is_ambiguous_without_pods(revision, version):
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     for path, value in {"/spec/template": template("myimage:v3"), "/spec/replicas": 0}.items():
         change_by_other_client(path, value)(model)
     rollback = request_for(state="rolled_back", to_revision=revision)
@@ -598,7 +599,7 @@ def test_previous_template_is_ambiguous_without_pods(revision, version):
     with pytest.raises(RolloutError, match=message) as caught:
         decide(ROLLBACK, model)
     assert rollback.command() in caught.value.next_command.splitlines()
-    go(rollback, model)
+    run_task(rollback, model)
     change_by_other_client("/spec/replicas", 2)(model)
     assert (versions(model) == [version] * 2
             and primary(model).settings["updateStrategy"] == STRATEGY)
@@ -647,8 +648,8 @@ TASKS = {
 @pytest.mark.parametrize("task", TASKS)
 def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
     model = cluster()
-    go(UPDATE, model)
-    go(V3, model)
+    run_task(UPDATE, model)
+    run_task(V3, model)
     changes = {key: primary(model).update_revision if value == "PRESENT" else value
                for key, value in FORGED_FIELDS[forgery].items()}
     write_record(model,
@@ -658,7 +659,7 @@ def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
                              "request": V3.fingerprint, **changes}))
     request, version = TASKS[task]
     try:
-        go(request, model)
+        run_task(request, model)
     except RolloutError as error:
         assert ("no update in progress to roll back; the previous revision is 2 (myimage:v2)"
                 in error.what and request is ROLLBACK)
@@ -669,10 +670,10 @@ def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
 
 def test_forged_direction_of_an_update_is_ignored():
     model = cluster()
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     model.make(model.moves()[0])
     write_record(model, json.dumps({**record(model), "outcome": "rolling back", "set": "another"}))
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 3
 
 
@@ -682,9 +683,9 @@ def test_forged_direction_of_an_update_is_ignored():
 def test_unreadable_record_during_an_update_is_ignored(text):
     """The status names the previous template; nothing shows who set the partition."""
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     write_record(model, text)
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3
 
 
@@ -699,14 +700,14 @@ def test_check_mode_ignores_unreadable_revisions(data):
                 "revision": 9}
     model = StatefulSetModel(source.items.values(),
                              lambda uids: [*source.revisions(uids), revision])
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     assert (versions(model) == ["v2"] * 3
             and max(item["revision"] for item in model.revisions(["uid of foo"])) == 2)
 
 
 def test_revision_of_another_stateful_set_is_ignored():
     model = cluster()
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     model.stored_revisions["uid of foo"] = tuple(
         {**item,
          "metadata": {**item["metadata"],
@@ -719,7 +720,7 @@ def test_revision_of_another_stateful_set_is_ignored():
 
 def test_revisions_with_the_same_number_are_reported():
     model = cluster()
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     first, second = model.stored_revisions["uid of foo"]
     forged = {**second, "revision": 1, "metadata": {**second["metadata"], "name": "foo-forged"}}
     model.stored_revisions["uid of foo"] = (first, second, forged)
@@ -759,7 +760,7 @@ def test_larger_max_unavailable_is_not_restored_from_the_record():
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 3}}
     model = cluster(4, strategy)
     limited = request_for(image="myimage:v2", max_unavailable="1")
-    go(limited, model, until="update")
+    run_task(limited, model, until="update")
     model.settle()
     decision = decide(limited, model)
     assert "maxUnavailable of the StatefulSet foo is left at 1" in decision.warning
@@ -769,7 +770,7 @@ def test_larger_max_unavailable_is_not_restored_from_the_record():
 def test_smaller_max_unavailable_is_restored():
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 1}}
     model = cluster(4, strategy)
-    go(request_for(image="myimage:v2", max_unavailable="50%"), model)
+    run_task(request_for(image="myimage:v2", max_unavailable="50%"), model)
     assert primary(model).settings["updateStrategy"] == strategy
 
 
@@ -825,13 +826,13 @@ def test_random_orders_respect_floor_and_pauses(data):
 def test_rollback_of_an_update_to_an_old_template():
     """The revision that the rollback restores is newer than the revision of the update."""
     model = cluster()
-    go(UPDATE, model)
-    go(request_for(image="myimage:v1", pause_at="1"), model)
-    go(ROLLBACK, model)
+    run_task(UPDATE, model)
+    run_task(request_for(image="myimage:v1", pause_at="1"), model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v2"] * 3 and record(model)["outcome"] == "rolled_back"
-    go(request_for(image="myimage:v1"), model, until="update")
+    run_task(request_for(image="myimage:v1"), model, until="update")
     model.settle()
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert versions(model) == ["v2"] * 3 and "already rolled back" in decide(ROLLBACK,
                                                                              model).message
 
@@ -839,9 +840,9 @@ def test_rollback_of_an_update_to_an_old_template():
 def test_partition_and_max_unavailable_are_restored_separately():
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 2}}
     model = cluster(4, strategy)
-    go(CANARY, model)
+    run_task(CANARY, model)
     set_by_other_client(model, "/spec/updateStrategy/rollingUpdate/maxUnavailable", 3)
-    go(UPDATE, model)
+    run_task(UPDATE, model)
     assert versions(model) == ["v2"] * 4
     assert primary(model).settings["updateStrategy"]["rollingUpdate"] == {
         "partition": 0, "maxUnavailable": 3}
@@ -849,7 +850,7 @@ def test_partition_and_max_unavailable_are_restored_separately():
 
 def test_rollback_ignores_budgets():
     model = cluster()
-    go(CANARY, model)
+    run_task(CANARY, model)
     budget = {"metadata": {"name": "pdb"},
               "spec": {"selector": {"matchLabels": {"app": "foo"}}, "minAvailable": 3}}
     assert decide(ROLLBACK, model, budgets=(budget,)).action == "update"
@@ -862,10 +863,10 @@ def test_rollback_ignores_budgets():
                          ids=["update", "pause at 100%"])
 def test_rollback_with_revision_history_limit_0(params):
     model = cluster(revisionHistoryLimit=0)
-    go(request_for(image="myimage:v2", **params), model, until="end" if params else "update")
+    run_task(request_for(image="myimage:v2", **params), model, until="end" if params else "update")
     model.settle()
     assert primary(model).settings["revisionHistoryLimit"] == 1
-    go(ROLLBACK, model)
+    run_task(ROLLBACK, model)
     assert (primary(model).images == {"web": "myimage:v1"}
             and primary(model).settings["revisionHistoryLimit"] == 0)
     assert (len(model.revisions(["uid of foo"])) == 1
@@ -874,7 +875,7 @@ def test_rollback_with_revision_history_limit_0(params):
 
 def test_no_rollback_without_the_previous_template():
     model = cluster(strategy=PARTITIONED)
-    go(request_for(image="myimage:v2", pause_at="100%"), model)
+    run_task(request_for(image="myimage:v2", pause_at="100%"), model)
     model.stored_revisions["uid of foo"] = model.stored_revisions["uid of foo"][1:]
 
     flow = choose(ROLLBACK)
@@ -891,10 +892,10 @@ def test_no_rollback_without_the_previous_template():
 def test_rollback_of_a_recreated_stateful_set():
     """After --cascade=orphan, only the labels of the pods name the previous revision."""
     model = cluster(4)
-    go(request_for(image="myimage:v2", pause_at="2"), model)
-    go(ROLLBACK, model)
+    run_task(request_for(image="myimage:v2", pause_at="2"), model)
+    run_task(ROLLBACK, model)
     record_of_rollback = record(model)
-    go(request_for(image="myimage:v2", pause_at="2"), model)
+    run_task(request_for(image="myimage:v2", pause_at="2"), model)
     set_by_other_client(model, "/spec/template", template())
     set_by_other_client(model, "/spec/updateStrategy", STRATEGY)
     model.items["foo"] = {**model.items["foo"], "status": {}}
@@ -902,6 +903,6 @@ def test_rollback_of_a_recreated_stateful_set():
     model.make(next(move for move in model.moves() if move.verb == "sync"))
     assert primary(model).updated < 4
 
-    assert go(ROLLBACK, model) == ["update", "annotate"]
+    assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 4 and "already rolled back" in decide(ROLLBACK,
                                                                              model).message

@@ -72,7 +72,7 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
                     warn: t.Callable[[str], None]) -> Json | None:
     """Return the result of an entry point, or its error as a failed result, without secrets.
 
-    Calls warn for each warning. Returns None if the entry point returns None.
+    warn: called with each warning. Returns None if the entry point returns None.
     """
     try:
         result = entry_point(params)
@@ -362,7 +362,7 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
 
 
 def _is_updated(params: Json) -> bool:
-    """Return whether an update with the options of a role would change nothing, without error."""
+    """Return whether an update with the options would change nothing; False after an error."""
     from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
     if not params.get("update"):
@@ -410,9 +410,9 @@ def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
 
 def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
                                 gateway: KubernetesGateway) -> None:
-    """Raise RolloutError if the user lacks a permission, for a task that takes no Lease.
+    """Raise RolloutError if the user lacks a permission, in a task that acquires no Lease.
 
-    Without a complete list of the user's permissions, do nothing.
+    If the list of the user's permissions is incomplete, nothing is checked.
     """
     rules = gateway.rules()
     if rules is not None:
@@ -420,7 +420,7 @@ def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
 
 
 def _read_only_request(params: Json) -> Request:
-    """Return a request that changes nothing, for one controller or for all controllers."""
+    """Return a request for a task that only reads, of one controller or of all controllers."""
     return parse_request({"name": params.get("name") or "any",
                           "module": module_of_kind(params.get("kind") or Request.kind),
                           "namespace": params.get("namespace"), "kind": params.get("kind"),

@@ -46,9 +46,10 @@ class Controllers:
         self._informer.stop()
 
     def controllers(self) -> t.Mapping[str, Controller]:
-        """Return the controllers, from a cache until one of them changes.
+        """Return the controllers by name. The result is cached until a controller changes.
 
-        A turn of the loop reads all controllers of the namespace, of which there can be thousands.
+        The cache matters in a namespace with thousands of controllers: each turn of the driver's
+        loop reads all of them.
         """
         stored, controllers = self._informer.store.objects(), self._last_read
         if controllers[0] is not stored:
@@ -61,7 +62,7 @@ class Controllers:
         return {name: stored.item for name, stored in self._informer.store.objects().items()}
 
     def where(self, name: str = "") -> str:
-        """Return the location for an error: a controller, or without a name the namespace."""
+        """Return the location for an error: the controller, or the namespace without a name."""
         return f"{self._kind} {self._namespace}/{name}" if name else f"namespace {self._namespace}"
 
     def look_up(self, name: str) -> Json | None:
@@ -89,9 +90,9 @@ class Controllers:
         self._informer.store.delete(name, uid)
 
     def update(self, seconds: float) -> list[Json] | None:
-        """Return the changed controllers; `seconds` is the timeout for the first change.
+        """Wait up to `seconds` for a change, and return the changed controllers.
 
-        Return None if any controller may have changed. Raises RolloutError.
+        Returns None if any controller may have changed. Raises RolloutError.
         """
         with self._errors():
             return self._informer.update(seconds)

@@ -39,17 +39,17 @@ class Gateway(RealCluster, t.Protocol):
     def are_starting(self, controller: Controller) -> bool:
         """Return whether each pod of a controller is ready, starting or terminating as expected.
 
-        The answer comes from a table of pods, which is much smaller than the pods themselves.
+        The pods are read as a table, which is much smaller than the objects.
         """
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         """Return the last lines of the log of a container; an empty list if it cannot be read."""
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """Return states of the pods of a controller; None without permission to list pods.
+        """Return the past and current states of the pods of a controller, in three groups.
 
-        The last state of each deleted pod comes first, then each change since the last call, then
-        the current state of each existing pod.
+        First the last state of each deleted pod, then each change since the last call, then the
+        current state of each pod. Returns None without permission to list pods.
         """
 
     def relist_pods(self) -> None:

@@ -27,8 +27,8 @@ from .http import (
 )
 from .refused import RETRIED, Refused
 
-#: Maximum number of connections of a handover, and the number of pods for which another connection
-#: saves more time than its handshake costs.
+#: Maximum number of connections of a handover, and the number of pods per connection from which
+#: another connection saves more time than its TLS handshake costs.
 MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
 #: Maximum number of connections on a slow network, where a connection pays off for a single pod.
 MAX_CONNECTIONS_ON_HIGH_LATENCY = 20
@@ -69,7 +69,7 @@ class Handovers(Namespaced):
     def _reparent(self, patch: Patch) -> bool:
         """Patch a pod; return False if a precondition failed, or if the response was lost.
 
-        In both cases, the next list of the pods shows the current owner.
+        The next list of the pods shows the owner in either case.
         """
         try:
             self._patch_pod(patch, is_write=True)
@@ -84,8 +84,9 @@ class Handovers(Namespaced):
     def refuse_hand_over(self, controller: Controller) -> None:
         """Patch the first pod of the controller in a dry run, which checks RBAC and admission.
 
-        The new owner is an object that does not exist, because the successor may not exist yet. Any
-        failure except a denial is ignored, for example a webhook that does not support dry runs.
+        The successor may not exist yet, so the new owner in the patch is an object that does not
+        exist. Only a denial is an error. Other failures are ignored, for example of a webhook that
+        does not support dry runs.
         """
         query = urlencode({"labelSelector": label_selector(controller.selector), "limit": 1})
         with contextlib.suppress(Refused):

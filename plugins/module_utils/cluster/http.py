@@ -44,8 +44,8 @@ MAX_RETRY_AFTER = 30.0
 BODY_TIMEOUT = 120.0
 #: Maximum size of a response in bytes: about ten pages of large controllers.
 MAX_RESPONSE_BYTES = 64 * 2**20
-#: Latency of the fastest response, in seconds, above which the network counts as slow: background
-#: requests then save more time than the handshakes of their additional connections cost.
+#: The network counts as slow if even the fastest response took longer, in seconds. Background
+#: requests then save more time than the TLS handshakes of their additional connections cost.
 HIGH_LATENCY = 0.1
 #: Maximum number of concurrent background requests.
 MAX_BACKGROUND_REQUESTS = 8
@@ -65,7 +65,7 @@ Result = t.TypeVar("Result")
 
 
 class OutcomeUnknown(Exception):
-    """A write was sent, but its response was lost: the object may or may not have changed."""
+    """The response to a write was lost, so the object may have changed or not."""
 
 
 class ResponseTooLarge(RolloutError):
@@ -103,7 +103,7 @@ class Http:
 
     @property
     def is_slow(self) -> bool:
-        """Whether even the fastest response took long, so that the network is slow."""
+        """Whether the network is slow: even the fastest response took long."""
         return self._has_responded and self._min_latency > HIGH_LATENCY
 
     def start_in_background(
@@ -195,8 +195,8 @@ class Http:
                   timeout: float = 0) -> tuple[int, t.Any, bytes]:
         """Send a request without retries; return the status, headers and body of the response.
 
-        max_bytes and timeout (in seconds) limit the response; 0 selects the default. Raises
-        Unreachable, or RolloutError if a retry is useless.
+        max_bytes, timeout (in seconds): the limits of the response; 0 stands for the default.
+        Raises Unreachable, or RolloutError if a retry is useless.
         """
         import urllib3
 

@@ -45,7 +45,7 @@ def choose(request: Request) -> Flow:
 
 
 def migrations(items: t.Iterable[Json], request: Request) -> list[MigrationInProgress]:
-    """Return the migrations in progress that these ControllerRevisions store.
+    """Return the migrations in progress that ControllerRevisions store.
 
     The commands in the result use the namespace and the connection of the request.
     """

@@ -36,8 +36,8 @@ def finish(request: Request, record: Rollout, has_task_template: bool,
            images: t.Mapping[str, str]) -> list[str]:
     """Return the commands that finish a server-driven update of another task; [] for a rollback.
 
-    record is the record of the update. has_task_template is False if another client has changed the
-    template since: then no task has suitable options, and the command has the current images.
+    record: that of the update. has_task_template: False if another client has changed the template
+    since. Then no task has suitable options, and the command has the current images.
     """
     if record.is_back:
         return []

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The next decision of an update: the plan of the flow, a soak, or a step for others. No I/O.
+"""The next decision of an update: the plan of the flow, or a step that must come first. No I/O.
 
-The others are the HorizontalPodAutoscaler and Flux.
+A soak, a step for the HorizontalPodAutoscaler, or a step for Flux may come first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
 
 
 def compose(flow: Flow, request: Request, observed: Observed) -> Decision:
-    """Return the plan of the flow, or a soak or a step for autoscaler or Flux that comes first.
+    """Return the plan of the flow, or a soak or a step for the autoscaler or Flux before it.
 
     Raises RolloutError as Flow.plan() does.
     """

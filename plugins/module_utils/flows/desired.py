@@ -36,7 +36,7 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
     """Return the desired template. Raises RolloutError.
 
     A partial template in the request needs a dry run, since only the API server merges it
-    correctly. dry_run_of returns the write to send as a dry run. The result is cached until the
+    correctly. dry_run_of: returns the write to send as a dry run. The result is cached until the
     template of the controller changes.
     """
     if not request.needs_dry_run:

@@ -40,7 +40,7 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
                       observed: Observed) -> Responses:
     """Check the permissions of the task, and disable optional features that lack permissions.
 
-    Also requests the objects that only warnings depend on: these can be read before the Lease is
+    Also requests the objects for the preflight warnings, which can be read before the Lease is
     acquired. Raises RolloutError if a required permission is missing.
     """
     from ..explain import permissions
@@ -101,7 +101,7 @@ def _request(gateway: Gateway, *fields: str) -> Responses:
 
 
 def read_frozen_autoscaler(request: Request, gateway: Gateway, memory: Memory) -> None:
-    """Read the autoscalers before a rollback: a killed task may have left one frozen."""
+    """Read the autoscalers before a rollback, since a killed task may have left one frozen."""
     if request.state.undoes and not memory.has_begun:
         read_autoscalers(gateway, memory)
 

@@ -62,7 +62,7 @@ class Process(t.NamedTuple):
         return bool(self.machine) and self.machine == process.machine
 
     def has_ended(self) -> bool:
-        """Return whether a process of this machine has certainly ended.
+        """Return whether the process, which must be one of this machine, has certainly ended.
 
         /proc can hide a process of another user (hidepid); signal 0 detects the process.
         """

@@ -4,8 +4,8 @@
 
 """Change the rules of a route: split the requests for a Service, and restore the rules. Pure.
 
-A split of the Service `shop` replaces the backend `shop` of each rule by backends for the Services
-of the old and of the new pods, with weights. The backend `shop` stays, with weight 0. Example:
+A split of the Service `shop` adds two backends to each rule that names `shop`: the Services of the
+old and of the new pods, with weights. The backend `shop` gets the weight 0. Example:
 
     shop 1  ->  shop 0, shop-1 99, shop-2 1
 

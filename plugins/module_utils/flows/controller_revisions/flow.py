@@ -47,7 +47,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     # Defined by each kind
 
     def find_in(self, primary: Controller | None, revisions: t.Iterable[Json] = ()) -> RevisionsT:
-        """Return the observation of the object, with its history from these ControllerRevisions."""
+        """Return the observation of the object. revisions: its ControllerRevisions, maybe others.
+        """
         raise NotImplementedError
 
     def needs_history(self, request: Request, observed: RevisionsT, desired: Json | None,
@@ -63,7 +64,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     def is_out_of_date(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        An up-to-date list has the current ControllerRevision, with the highest number.
+        In an up-to-date list, the current ControllerRevision has the highest number.
         """
         observed = self.find_in(primary, memory.revisions or ())
         return observed.present is None or observed.present is not observed.history[0]

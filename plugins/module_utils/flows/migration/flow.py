@@ -29,10 +29,7 @@ from .planner import plan
 
 
 class MigrationFlow(Flow[MigrationObserved]):
-    """The flow that moves the pods of a ReplicationController to a Deployment.
-
-    The ReplicationController can belong to a DeploymentConfig.
-    """
+    """The flow of a migration from a ReplicationController, maybe of a DeploymentConfig."""
 
     makes_pods = False
 
@@ -129,7 +126,7 @@ class MigrationFlow(Flow[MigrationObserved]):
 
 
 def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
-    """Return the commands that update the Deployment and then finish the migration, or ()."""
+    """Return the commands that update a failing Deployment and finish the migration, or ()."""
     if (observed.primary is not observed.deployment or observed.deployment is None
             or observed.deployment.settings["paused"]):
         return ()

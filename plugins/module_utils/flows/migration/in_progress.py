@@ -50,7 +50,7 @@ class MigrationInProgress(t.NamedTuple):
     def commands(self, primary: Controller | None) -> tuple[str, str | None]:
         """Return the commands that finish and roll back the migration.
 
-        The second is None after the deletion of the ReplicationController.
+        The command for a rollback is None after the deletion of the ReplicationController.
         """
         can_roll_back = (primary is not None and not primary.is_deleting
                          and primary.uid == self.stored["uid"])

@@ -27,7 +27,7 @@ from .deployment_config import active_rollout, rollouts_of, without_rollout_anno
 class MigrationObserved(Observed):
     """The observation of a migration.
 
-    The primary is the ReplicationController, and after its deletion the Deployment or ReplicaSet.
+    primary is the ReplicationController; after its deletion, the Deployment or the ReplicaSet.
     """
 
     #: The DeploymentConfig, or None.
@@ -88,9 +88,9 @@ def stored_revision_name(request: Request) -> str:
 def parse_stored(request: Request, revision: Json) -> StoredController:
     """Return the controller stored in a ControllerRevision. Raises RolloutError if invalid.
 
-    Another client may have created the ControllerRevision. The planner compares the stored
-    controller with the existing controller. The stored hash must match the stored template, because
-    it becomes part of a name and a label of the pods.
+    Another client may have created the ControllerRevision. The planner therefore compares the
+    stored controller with the existing one. Here, the stored hash must match the stored template,
+    since the migration uses the hash in a name and in a label of the pods.
     """
     stored = object_meta.stored_controller(revision)
     if stored and _may_have_stored(request, stored):

@@ -427,7 +427,7 @@ def test_strategy_of_the_task_during_the_update(params, numbers):
 def stalled_surge():
     """Provide a DaemonSet with a surge: a new pod is available next to the old pod of its node."""
     model = cluster(strategy=SURGE, minReadySeconds=5)
-    go(UPDATE, model, until="update")
+    run_task(UPDATE, model, until="update")
     while not (len(model.pods("foo")) > 3 and all(pod.ready for pod in model.pods("foo"))):
         model.make(model.moves()[0])
     model.ready_since = "2026-01-01T00:00:00Z"
@@ -453,7 +453,7 @@ def test_stalled_surge_continues_after_one_write(stalled_surge):
     assert step.action == "annotate" and stalled_surge.write(step.write)
     assert record(stalled_surge)["woken"] == NOW and record(stalled_surge)["outcome"] == "updating"
     assert isinstance(decide_after(60, stalled_surge, memory), Wait)
-    assert go(UPDATE, stalled_surge) == ["annotate"] and "woken" not in record(stalled_surge)
+    assert run_task(UPDATE, stalled_surge) == ["annotate"] and "woken" not in record(stalled_surge)
 
 
 @pytest.mark.parametrize("ready_since", ["", "2026-01-01T00:09:51Z"])

@@ -101,6 +101,8 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, is_re
     """The error of a ReplicaSet that a Rollout owns has the same commands."""
     if is_reference:
         make_referencing(namespace, rollout, "onsuccess")
+        eventually(lambda: {pod["metadata"]["name"].partition("-")[0]
+                            for pod in namespace.pods()} == {"web"}, "the pods of the Rollout")
     else:
         rollout.create(3, selector={"matchLabels": {"app": "web"}}, template=template())
     paste = functools.partial(argo.paste, plugin, kubeconfig=namespace.admin_kubeconfig)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import time
 import typing as t
 
 from ..model.errors import RolloutError
@@ -27,6 +28,9 @@ from .related import RelatedObjects
 
 #: Strict validation, as in kubectl: an unknown field is an error.
 _DRY_RUN = "?dryRun=All&fieldValidation=Strict"
+#: Seconds for which further changes are collected on a slow connection. One step for several pods
+#: that become available one after the other saves requests, each of which takes longer.
+BATCH_SECONDS = 0.05
 Result = t.TypeVar("Result")
 
 
@@ -103,6 +107,14 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         A changed object of another kind counts as a change of the controller that owns it. Return
         None if any controller may have changed. Raises RolloutError.
         """
+        names = self._changed_names(seconds)
+        if names and self.http.is_slow:
+            time.sleep(BATCH_SECONDS)
+            more_names = self._changed_names(0)
+            names = None if more_names is None else names | more_names
+        return names
+
+    def _changed_names(self, seconds: float) -> set[str] | None:
         names: set[str] | None = set()
         for controllers in self._watched.values():
             changed = controllers.update(seconds)

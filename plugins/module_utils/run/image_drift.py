@@ -5,21 +5,25 @@
 """Compare the images of the new pods, which run different versions if a tag has moved.
 
 A list of all pods can be large, so the new pods are listed at most three times: when two are
-available, when half of all are, and before a pause or the last steps of the update. When the update
-resumes after a canary, the pods of the canary still exist, so the comparison also shows a tag that
-has moved since.
+available, when half of all are, and before a pause or the last steps of the update. The last list
+is left out if the controller has not changed since the list before. On a slow connection, only the
+last list delays the update. When the update resumes after a canary, the pods of the canary still
+exist, so the comparison also shows a tag that has moved since.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
+import functools
 import typing as t
 
 from ..cluster.gateway import Gateway
-from ..flows.flow import Flow, RolloutStatus, Rule
+from ..flows.flow import Flow, Holder, RolloutStatus, Rule
 from ..model.errors import RolloutError
+from ..model.fields import Json
 from ..model.object_meta import owner_uid
-from ..model.observed import Observed
+from ..model.observed import Controller, Observed
 from ..model.request import Request
 from ..model.steps import Decision, Watch
 from ..model.template import labels_of
@@ -45,12 +49,16 @@ class ImageDrift:
         self._gateway, self._warn = gateway, warn
         #: The versions of the new pods by uid, also of deleted pods.
         self._pods: dict[str, PodVersions] = {}
-        #: The number of available new pods at the last comparison.
+        #: The number of available new pods at the last list.
         self._compared = 0
         #: The moments at which the images were compared: "soak", "end", or "" in between.
         self._moments: set[str] = set()
         #: The containers and images for which a warning was printed.
         self._warned: set[tuple[str, str]] = set()
+        #: The controllers with new pods at the last list.
+        self._controllers: list[Controller] = []
+        #: The lists of new pods that are not compared yet.
+        self._pending: list[tuple[Holder, concurrent.futures.Future[list[Json] | None]]] = []
 
     def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
               status: RolloutStatus) -> None:
@@ -66,28 +74,46 @@ class ImageDrift:
         points = {2, max(2, ((status.goal or 0) + 1) // 2)}
         is_due = any(self._compared < point <= available for point in points)
         moment = _moment(flow, observed, decision)
-        if not is_due and (not moment or moment in self._moments):
-            return
-        self._moments.add(moment)
-        self._compared = available
-        self._read(request, status)
-        self._report(request, status)
+        is_new_moment = bool(moment) and moment not in self._moments
+        holders = [holder for holder in status.holders
+                   if holder.new_labels is not None and holder.is_known]
+        controllers = [holder.controller for holder in holders]
+        if is_due or (is_new_moment and controllers != self._controllers):
+            self._compared, self._controllers = available, controllers
+            self._pending += [(holder, self._list(holder)) for holder in holders]
+        if is_new_moment or all(future.done() for _holder, future in self._pending):
+            self._moments.add(moment)
+            self._compare(request, status)
 
-    def _read(self, request: Request, status: RolloutStatus) -> None:
-        """List the new pods. Raises RolloutError without permission, with image_drift=fail."""
+    def _list(self, holder: Holder) -> concurrent.futures.Future[list[Json] | None]:
+        """List the new pods of a controller, on a slow connection in the background."""
+        selector = {**holder.controller.selector, **(holder.new_labels or {})}
+        controller = dataclasses.replace(holder.controller, selector=selector)
+        read = functools.partial(self._gateway.all_pods, controller)
+        if future := self._gateway.start_in_background(read):
+            return future
+        done: concurrent.futures.Future[list[Json] | None] = concurrent.futures.Future()
+        done.set_result(read())
+        return done
+
+    def _compare(self, request: Request, status: RolloutStatus) -> None:
+        """Compare the listed pods.
+
+        Raises RolloutError without permission and RolloutFailed for different versions, both with
+        image_drift=fail.
+        """
         from ..explain import image_drift
 
-        for holder in status.holders:
-            if holder.new_labels is None or not holder.is_known:
-                continue
-            controller = holder.controller
-            selector = {**controller.selector, **holder.new_labels}
-            pods = self._gateway.all_pods(dataclasses.replace(controller, selector=selector))
+        pending, self._pending = self._pending, []
+        for holder, future in pending:
+            pods = future.result()
             if pods is None and request.image_drift == "fail":
                 raise _not_listed(request)
-            self._pods |= {pod["metadata"]["uid"]: image_drift.versions_of(pod)
-                           for pod in pods or ()
-                           if owner_uid(pod) == controller.uid and holder.is_new(labels_of(pod))}
+            self._pods |= {
+                pod["metadata"]["uid"]: image_drift.versions_of(pod) for pod in pods or ()
+                if owner_uid(pod) == holder.controller.uid and holder.is_new(labels_of(pod))}
+        if pending:
+            self._report(request, status)
 
     def _report(self, request: Request, status: RolloutStatus) -> None:
         from ..explain import image_drift

@@ -26,7 +26,9 @@ from apiserver import (
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (
     controllers,
+    http,
     informer,
+    kubernetes,
     watch,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import (
@@ -37,6 +39,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernete
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+
+
+def named(name, version, **changes):
+    return item(version, name=name, uid=f"uid of {name}", **changes)
 
 
 def test_controllers_are_listed_once(gateway, api):
@@ -97,6 +103,26 @@ def test_wait_returns_the_names_of_changed_controllers(gateway, api):
     names = set().union(*(gateway.wait(0.5) for _time in range(3)))
 
     assert names == {"bar", ""}  # "": bar has no partner
+
+
+@pytest.mark.parametrize("is_slow, later, expected", [
+    (True, [named("baz", "12")], {"bar", "baz", ""}), (True, None, None),
+    (False, [named("baz", "12")], {"bar", ""})], ids=["slow", "slow, new list", "fast"])
+def test_wait_collects_changes_on_a_slow_connection(gateway, monkeypatch, is_slow, later, expected):
+    """The pods of a step become available one after the other; a step for each would take longer.
+    """
+    monkeypatch.setattr(http.Http, "is_slow", is_slow)
+    monkeypatch.setattr(kubernetes, "BATCH_SECONDS", 0)
+    updates = [(5, [named("bar", "11")]), (0, later)]
+
+    def update(_controllers, seconds):
+        timeout, changed = updates.pop(0)
+        assert seconds == timeout
+        return changed
+
+    monkeypatch.setattr(controllers.Controllers, "update", update)
+
+    assert gateway.wait(5) == expected
 
 
 def test_bookmark_advances_the_version_of_the_watch(gateway, api):
@@ -271,10 +297,6 @@ def listed_controllers(monkeypatch):
     cache = controllers.Controllers(server, Kind.REPLICATION_CONTROLLER, "default")
     cache.fill()
     return cache, server
-
-
-def named(name, version, **changes):
-    return item(version, name=name, uid=f"uid of {name}", **changes)
 
 
 def test_responses_during_a_list_are_newer_than_the_list(listed_controllers):

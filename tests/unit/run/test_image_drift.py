@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+
 import pytest
-from builders import rc
+from builders import SUCCESSOR, rc
 from clusters import Cluster
 from request_builders import V2, build_request
 
@@ -49,9 +51,9 @@ def request(**options):
 
 
 @pytest.mark.parametrize(("replicas", "options", "sizes"), [
-    (1, {}, [1]), (2, {}, [2, 2]), (4, {}, [2, 4]), (10, {}, [2, 5, 10]),
+    (1, {}, [1]), (2, {}, [2]), (4, {}, [2, 4]), (10, {}, [2, 5, 10]),
     (10, {"pause_at": "1"}, [1]), (10, {"pause_at": "3"}, [2, 3]),
-    (10, {"image_drift": "ignore"}, []), (100, {"max_surge": "100%"}, [100, 100]),
+    (10, {"image_drift": "ignore"}, []), (100, {"max_surge": "100%"}, [100]),
 ])
 def test_the_new_pods_are_listed_at_most_three_times(replicas, options, sizes):
     cluster = Registry(replicas, A)
@@ -59,6 +61,66 @@ def test_the_new_pods_are_listed_at_most_three_times(replicas, options, sizes):
     cluster.run(request(**options))
 
     assert cluster.sizes == sizes
+
+
+def test_changed_pods_are_listed_again_at_the_end():
+    """The controller of a restarted container has another version, although all are available."""
+    cluster = Registry(2, A)
+    list_pods = cluster.all_pods
+
+    def all_pods(controller, excluded_revision=""):
+        pods = list_pods(controller)
+        if len(cluster.sizes) == 1:
+            cluster.cluster.items[SUCCESSOR]["metadata"]["resourceVersion"] = "2"
+        return pods
+
+    cluster.all_pods = all_pods
+    result = cluster.run(request())
+
+    assert cluster.sizes == [2, 2] and not result["warnings"]
+
+
+class Response(concurrent.futures.Future):
+    """A response that arrives when the update waits for it."""
+
+    def __init__(self, work):
+        super().__init__()
+        self.result = lambda: work()
+
+
+class SlowRegistry(Registry):
+    """Registry that records the number of available pods at each wait for a list of pods."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.available = []
+
+    def start_in_background(self, work):
+        if getattr(work, "func", None) != self.all_pods:
+            return None
+
+        def response():
+            self.available.append(self.controllers()[SUCCESSOR].available)
+            return work()
+
+        return Response(response)
+
+
+def test_only_the_last_list_delays_the_update_on_a_slow_connection():
+    cluster = SlowRegistry(10, A)
+
+    cluster.run(request())
+
+    assert (cluster.sizes, cluster.available) == ([2, 5, 10], [10, 10, 10])
+
+
+def test_fail_stops_the_update_at_the_end_on_a_slow_connection():
+    cluster = SlowRegistry(10, A, B)
+
+    error = cluster.error(request(image_drift="fail"))
+
+    assert error.what == "a tag has moved: the new pods run different versions of an image"
+    assert error.progress["rollout"]["successor"]["available"] == 10
 
 
 def test_a_warning_is_given_once():

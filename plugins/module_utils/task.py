@@ -338,7 +338,7 @@ def traffic(params: Json, check_mode: bool = False, diff: bool = False) -> Json:
 
 def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     request = _read_only_request(params)
-    split = traffic_request.parse_traffic(params, request.connection)
+    split = traffic_request.parse_traffic(params, request.connection, request.label_key)
     flow, is_updated = choose(request), _is_updated(params)
     closing = contextlib.closing(_gateway(params, request, flow))
     with closing as gateway, ParentProcess() as parent:
@@ -425,6 +425,7 @@ def _read_only_request(params: Json) -> Request:
                           "module": module_of_kind(params.get("kind") or Request.kind),
                           "namespace": params.get("namespace"), "kind": params.get("kind"),
                           "default_namespace": params["default_namespace"],
+                          "deployment_label_key": params.get("deployment_label_key"),
                           "state": "rolled_back", "job_template": os.environ.get(JOB_TEMPLATE),
                           "connection": connection.command_options(params, os.environ)})
 

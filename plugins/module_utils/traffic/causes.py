@@ -66,7 +66,7 @@ def causes(request: TrafficRequest, observed: Observed, status: Status) -> list[
               "resource": f"{route.kind.lower()} {route.name}"}
     return [Cause(display_text(row.sentence.format_map({**common, **values})),
                   row.command.format_map({**common, **values}))
-            for row in ROWS for values in row.find(view)]
+            for row in (POD_ROWS if observed.service else ROWS) for values in row.find(view)]
 
 
 def _no_gateway(view: View) -> Values:
@@ -159,7 +159,7 @@ def _gateway(view: View, full_name: str) -> dict[str, str]:
             "gateway_kubectl": shell.kubectl(view.request.connection, names[0])}
 
 
-ROWS = (
+ROUTE_ROWS = (
     Row("`parentRefs` names no Gateway",
         "the {route} names no Gateway, so that no requests use its rules",
         "{kubectl} edit {resource}", _no_gateway),
@@ -182,6 +182,9 @@ ROWS = (
     Row("a condition of a listener is not true",
         "listener {listener} of Gateway {gateway}: {problem}", _DESCRIBE_GATEWAY,
         _listener_conditions),
+)
+#: The rows about the pods, which are all that decides without a route.
+POD_ROWS = (
     Row("a Service without a ready endpoint selects no pod",
         "the Service {service} selects no pod: {selector}",
         "{kubectl} get pods --show-labels", _empty_services),
@@ -191,3 +194,4 @@ ROWS = (
         "{kubectl} get endpointslices -l kubernetes.io/service-name={service}",
         _missing_endpoints),
 )
+ROWS = (*ROUTE_ROWS, *POD_ROWS)

@@ -23,12 +23,12 @@ from ..model.fields import Json
 from ..model.request import Request
 from ..model.steps import Write
 from ..run.splits import Tools, Turn
-from . import split_run
+from . import split_run, switch
 from .follow import Goal, forget_unreadable, goal_of, is_of_controller, plan, share_of
 from .objects import Objects, SimulatedObjects
-from .observed import Versions
+from .observed import Observed, Versions
 from .reader import ClusterReader, NoReader
-from .record import GATEWAY_API, RouteName, routes_of
+from .record import GATEWAY_API, SERVICE, RouteName, routes_of
 from .request import TrafficRequest, command_options
 
 #: The permissions to change a route during an update, besides those for the route itself.
@@ -57,8 +57,7 @@ class Follower:
         rules = self._real.rules() if routes and is_needed and self._is_real else None
         if rules is None:
             return
-        needs = [*dict.fromkeys((GATEWAY_API, f"{route.kind.lower()}s", ("get", "patch"))
-                                for route in routes), *_RULES]
+        needs = [*dict.fromkeys(rule for route in routes for rule in _rules(route))]
         if missing := permissions.missing(rules, needs):
             names = " and ".join(map(str, routes))
             raise RolloutError(
@@ -86,7 +85,9 @@ class Follower:
                 self._run(goal, route, turn, tools)
             except RolloutError as error:
                 is_forward = goal in (Goal.RESTORED, Goal.SWITCHED)
-                if tools.stop() or (is_forward and not tools.is_after_failure):
+                # A rollback would remove all pods that the selector of a Service selects.
+                if (tools.stop() or route.kind == SERVICE
+                        or (is_forward and not tools.is_after_failure)):
                     raise
                 has_failed = True
                 reason = "; ".join(filter(None, (error.what, error.why)))
@@ -108,9 +109,10 @@ class Follower:
         for route in routes_of(turn.primary.annotations):
             # Without permission to read the route, the message has no share.
             with contextlib.suppress(RolloutError):
-                objects = self._objects(turn, route, self._real, None).read()
+                versions = self._versions(turn) if route.kind == SERVICE else None
+                objects = self._objects(turn, route, self._real, versions).read()
                 observed = objects._replace(controller=turn.primary).observed(is_drained=True)
-                share = share_of(observed) if is_of_controller(observed) else ""
+                share = _share(_split_request(turn.request, route), observed)
                 texts += [f"; {share} of the requests of {route} go to its new pods"] * bool(share)
         return "".join(texts)
 
@@ -119,14 +121,17 @@ class Follower:
 
     def _run(self, goal: Goal, route: RouteName, turn: Turn, tools: Tools) -> None:
         """Change a route to the goal. Raises RolloutError."""
-        versions = self._versions(turn) if goal is Goal.OLD_ONLY else None
+        request, is_by_selector = _split_request(turn.request, route), route.kind == SERVICE
+        needs_versions = goal is Goal.OLD_ONLY or is_by_selector
+        versions = self._versions(turn) if needs_versions else None
         run = split_run.SplitRun(
-            _split_request(turn.request, route),
+            request,
             self._objects(turn, route, tools.gateway, versions), tools.clock,
             tools.recorder.print_line, tools.stop,
             ClusterReader(self._real, turn.request.namespace) if self._is_real else NoReader(),
             tools.recorder.steps,
-            decide=functools.partial(plan, goal, turn.primary.name))
+            decide=(functools.partial(switch.follow, goal, request) if is_by_selector
+                    else functools.partial(plan, goal, turn.primary.name)))
         tools.recorder.print_line(run.run()["msg"])
 
     def _versions(self, turn: Turn) -> Versions | None:
@@ -180,13 +185,30 @@ class _SimulatedObjects(t.NamedTuple):
         self.objects.settle()
 
 
+def _rules(route: RouteName) -> tuple[Rule, ...]:
+    """Return the rules to change a route, or a Service without one, during an update."""
+    if route.kind == SERVICE:
+        return (("", "services", ("get", "patch")), *_RULES[1:])
+    return ((GATEWAY_API, f"{route.kind.lower()}s", ("get", "patch")), *_RULES)
+
+
+def _share(request: TrafficRequest, observed: Observed) -> str:
+    """Return the share of the requests for the new pods, or "" without a split of them."""
+    if request.is_by_selector:
+        is_split = switch.is_of_controller(request, observed)
+        return switch.share_of(request, observed) if is_split else ""
+    return share_of(observed) if is_of_controller(observed) else ""
+
+
 def _split_request(request: Request, route: RouteName) -> TrafficRequest:
     """Return the request of a task that restores the route."""
     options = command_options({
         "name": request.name, "kind": str(request.kind), "namespace": request.namespace,
-        "default_namespace": request.default_namespace, "route": route.name,
-        "route_kind": route.kind})
+        "default_namespace": request.default_namespace, "route_kind": route.kind,
+        "service" if route.kind == SERVICE else "route": route.name,
+        "deployment_label_key": request.label_key})
     return TrafficRequest(request.name, request.namespace, route.name, route.kind, restores=True,
+                          label_key=request.label_key,
                           options={**request.connection, **options}, connection=request.connection)
 
 

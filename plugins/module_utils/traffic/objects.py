@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ..explain.pod_health import is_healthy
 from ..model.fields import Json, mapping, objects, text
 from ..model.object_meta import owner_uid
 from ..model.observed import Controller
 from ..model.patches import PreconditionFailed, apply_patch
 from ..model.steps import Create, Delete, Patch, Write
 from .observed import Observed, Route, Service, Versions
+from .record import SERVICE
 
 #: Label of an EndpointSlice with the name of its Service.
 SERVICE_NAME = "kubernetes.io/service-name"
@@ -35,23 +37,33 @@ class Objects(t.NamedTuple):
     is_updating: bool = False
     #: Whether the controller is in the state that the update of a role requests.
     is_updated: bool = False
+    #: Without a route: the pods that the Service selects without the label of a version.
+    pods: tuple[Json, ...] = ()
 
     def observed(self, is_drained: bool) -> Observed:
         services = {service.name: service for service in map(Service.from_api, self.services)}
         ready = frozenset(
             name for name in services
-            if any(is_ready_for(services[name], endpoint_slice) for endpoint_slice in self.slices))
-        return Observed(Route.from_api(self.route), services, ready, self.versions, is_drained,
-                        self.stores_mirror, self.controller, self.is_updating, self.is_updated)
+            if any(ready_endpoints(services[name], endpoint_slice)
+                   for endpoint_slice in self.slices))
+        route = Route.from_api(self.route)
+        observed = Observed(route, services, ready, self.versions, is_drained, self.stores_mirror,
+                            self.controller, self.is_updating, self.is_updated, self.pods)
+        if observed.service is None:
+            return observed
+        uids = (text(mapping(endpoint, "targetRef"), "uid") for endpoint_slice in self.slices
+                for endpoint in ready_endpoints(observed.service, endpoint_slice))
+        return dataclasses.replace(observed, endpoints=frozenset(uids))
 
 
-def is_ready_for(service: Service, endpoint_slice: Json) -> bool:
-    """Return whether the EndpointSlice belongs to the Service and has a ready endpoint."""
+def ready_endpoints(service: Service, endpoint_slice: Json) -> list[Json]:
+    """Return the ready endpoints of the EndpointSlice, if it belongs to the Service."""
     labels = mapping(endpoint_slice, "metadata", "labels")
-    return (text(labels, SERVICE_NAME) == service.name
-            and owner_uid(endpoint_slice) == service.uid
-            and any(mapping(endpoint, "conditions").get("ready") is not False
-                    for endpoint in objects(endpoint_slice, "endpoints")))
+    if (text(labels, SERVICE_NAME) != service.name
+            or owner_uid(endpoint_slice) != service.uid):
+        return []
+    return [endpoint for endpoint in objects(endpoint_slice, "endpoints")
+            if mapping(endpoint, "conditions").get("ready") is not False]
 
 
 class SimulatedObjects:
@@ -62,12 +74,12 @@ class SimulatedObjects:
         self._versions, self._controller = start.versions, start.controller
         self._start, self._stores_mirror = start, start.stores_mirror
         self._services = {item["metadata"]["name"]: item for item in start.services}
-        self._slices = list(start.slices)
+        self._slices, self._pods = list(start.slices), start.pods
 
     def read(self) -> Objects:
         return Objects(self._route, tuple(self._services.values()), tuple(self._slices),
                        self._versions, self._stores_mirror, self._controller,
-                       self._start.is_updating, self._start.is_updated)
+                       self._start.is_updating, self._start.is_updated, self._pods)
 
     def write(self, write: Write) -> bool:
         """Apply a write; return False if a precondition fails."""
@@ -78,6 +90,9 @@ class SimulatedObjects:
 
     def settle(self) -> None:
         """Make each Service ready, and the route observed by each Gateway."""
+        if self._start.route["kind"] == SERVICE:
+            self._slices = [_slice_of(self._route, self._pods)]
+            return
         for item in self._services.values():
             self._slices.append({
                 "metadata": {"labels": {SERVICE_NAME: item["metadata"]["name"]},
@@ -102,6 +117,8 @@ class SimulatedObjects:
             self._label(write.name)
         elif isinstance(write, Patch) and write.kind == self._route["kind"]:
             self._route = apply_patch(self._route, write)
+            if write.kind == SERVICE:
+                self._services[write.name] = self._route
         elif isinstance(write, Patch):
             self._controller = _patched(self._controller, write)
         return True
@@ -109,8 +126,27 @@ class SimulatedObjects:
     def _label(self, name: str) -> None:
         versions = self._versions
         if versions is not None:
+            self._pods = tuple(_labeled(pod, versions.key, versions.old)
+                               if mapping(pod, "metadata").get("name") == name else pod
+                               for pod in self._pods)
             self._versions = dataclasses.replace(versions, unlabeled=tuple(
                 pod for pod in versions.unlabeled if pod.name != name))
+
+
+def _slice_of(service: Json, pods: t.Iterable[Json]) -> Json:
+    """Return the EndpointSlice of a Service with the ready pods that the Service selects."""
+    selected = Service.from_api(service)
+    return {"metadata": {"labels": {SERVICE_NAME: selected.name},
+                         "ownerReferences": [{"uid": selected.uid, "controller": True}]},
+            "endpoints": [{"targetRef": {"uid": text(metadata, "uid")}} for pod in pods
+                          if is_healthy(pod)
+                          and selected.selects(mapping(metadata := mapping(pod, "metadata"),
+                                                       "labels"))]}
+
+
+def _labeled(pod: Json, key: str, value: str) -> Json:
+    metadata = mapping(pod, "metadata")
+    return {**pod, "metadata": {**metadata, "labels": {**mapping(metadata, "labels"), key: value}}}
 
 
 def _patched(controller: Controller | None, write: Patch) -> Controller | None:

@@ -20,7 +20,16 @@ from ..model.identity import HASH_LENGTH, digest, is_name
 from ..model.observed import Controller, Pod
 from ..model.steps import Create
 from . import rules
-from .record import GATEWAY_API, SPLIT_OF, TRAFFIC_SPLIT, Record, RouteName, parse_record, routes_of
+from .record import (
+    GATEWAY_API,
+    SERVICE,
+    SPLIT_OF,
+    TRAFFIC_SPLIT,
+    Record,
+    RouteName,
+    parse_record,
+    routes_of,
+)
 
 #: Maximum length of the name of a Service (RFC 1035).
 MAX_SERVICE_NAME = 63
@@ -101,7 +110,7 @@ class Parent:
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """An HTTPRoute or a GRPCRoute."""
+    """An HTTPRoute or a GRPCRoute; or a Service without a route, which has no rules."""
 
     kind: str
     name: str
@@ -216,6 +225,22 @@ class Observed:
     is_updating: bool = False
     #: Whether the controller is in the state that the update of a role requests.
     is_updated: bool = False
+    #: Without a route: the pods that the Service selects without the label of a version.
+    pods: tuple[Json, ...] = ()
+    #: Without a route: the uids of the pods that are ready endpoints of the Service.
+    endpoints: frozenset[str] = frozenset()
+
+    @property
+    def service(self) -> Service | None:
+        """The Service in place of a route."""
+        return self.services.get(self.route.name) if self.route.kind == SERVICE else None
+
+    @property
+    def state(self) -> Json:
+        """The rules of the route, or the selector of the Service in place of a route."""
+        if self.service:
+            return {"selector": dict(self.service.selector)}
+        return {"rules": list(self.route.rules)}
 
     @property
     def is_named_by_controller(self) -> bool:

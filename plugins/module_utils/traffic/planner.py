@@ -62,9 +62,7 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | a role acts before an update, and an update is in progress | done |
     # | any | a role acts before an update, and nothing has to be updated | done |
     if stays(request, observed):
-        reason = (f"an update of {request.name} is in progress" if observed.is_updating
-                  else f"{request.name} needs no update")
-        return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")
+        return unchanged(request, observed)
     if observed.versions is None:
         return restore(observed)
     return _split(request, observed, observed.versions)
@@ -73,6 +71,13 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
 def stays(request: TrafficRequest, observed: Observed) -> bool:
     """Return whether the task is for the time before an update, and no update begins."""
     return request.is_before_update and (observed.is_updating or observed.is_updated)
+
+
+def unchanged(request: TrafficRequest, observed: Observed) -> Done:
+    """Return the end of a task for the time before an update, when no update begins."""
+    reason = (f"an update of {request.name} is in progress" if observed.is_updating
+              else f"{request.name} needs no update")
+    return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")
 
 
 # A split
@@ -100,7 +105,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
         _refuse_problems(request, route)
     # | any | the annotation of the controller does not name the route | annotate the controller |
     if observed.controller and not observed.is_named_by_controller:
-        return _annotate(request, route, observed.controller)
+        return annotate(request, route, observed.controller)
     if record is None or is_new:
         # | none | else | write the record to the route |
         new_record = Record(service.name, route.resource_version)
@@ -108,7 +113,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
                     after=f"split of {service.name}")
     # | splitting | an old pod lacks the label of its version | label the pod |
     if versions.unlabeled:
-        return _label(versions)
+        return label(versions)
     # | splitting | the Service of a version does not exist | create the Service |
     for creation in creations:
         if creation.name not in observed.services:
@@ -271,7 +276,7 @@ def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
                 next_command="run the same task again with state=restored, then delete the Service")
 
 
-def _label(versions: Versions) -> Step:
+def label(versions: Versions) -> Step:
     """Return the step that labels an old pod, if the pod still lacks the label."""
     pod, path = versions.unlabeled[0], "/metadata/labels"
     key = annotation(versions.key).rpartition("/")[2]
@@ -280,7 +285,7 @@ def _label(versions: Versions) -> Step:
     return Step(Action.ANNOTATE, pod.name, write, after=f"{versions.key}={versions.old}")
 
 
-def _annotate(request: TrafficRequest, route: Route, controller: Controller) -> Step:
+def annotate(request: TrafficRequest, route: Route, controller: Controller) -> Step:
     """Return the step that adds the route to the annotation of the controller."""
     routes = routes_of(controller.annotations)
     if len(routes) >= MAX_ROUTES:
@@ -393,16 +398,27 @@ def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch
 def patch_route(route: Route, record: Record | None,
                 changed: t.Sequence[Json] | None = None) -> Patch:
     """Return the patch of the record and of the rules, if neither has changed."""
-    stored = route.annotations.get(TRAFFIC_SPLIT)
-    operations = [test("/metadata/uid", route.uid), test("/spec/rules", list(route.rules))]
+    return patch_with_record(route, (TRAFFIC_SPLIT, record.text if record else None), "/spec/rules",
+                             list(route.rules), None if changed is None else list(changed))
+
+
+def patch_with_record(route: Route, record: tuple[str, str | None], path: str, current: t.Any,
+                      changed: t.Any) -> Patch:
+    """Return the patch of a field and of the record, if neither has changed.
+
+    record is the key of an annotation with its value, or None to remove it.
+    """
+    key, value = record
+    stored = route.annotations.get(key)
+    operations = [test("/metadata/uid", route.uid), test(path, current)]
     if route.annotations:
-        operations.append(test(annotation(TRAFFIC_SPLIT), stored))
+        operations.append(test(annotation(key), stored))
     else:
         operations += [test("/metadata/annotations", None), put("/metadata/annotations", {})]
     if changed is not None:
-        operations.append(put("/spec/rules", list(changed)))
-    if record is not None:
-        operations.append(put(annotation(TRAFFIC_SPLIT), record.text))
+        operations.append(put(path, changed))
+    if value is not None:
+        operations.append(put(annotation(key), value))
     elif stored is not None:
-        operations.append({"op": "remove", "path": annotation(TRAFFIC_SPLIT)})
+        operations.append({"op": "remove", "path": annotation(key)})
     return Patch(route.name, tuple(operations), route.kind)

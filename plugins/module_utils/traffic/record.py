@@ -16,6 +16,7 @@ import typing as t
 from ..model import annotation_values as values
 from ..model.fields import Json
 from ..model.identity import canonical, is_name
+from ..model.kinds import Kind
 from ..model.object_meta import TRAFFIC_ROUTES
 
 #: API group of the routes and of the Gateways.
@@ -24,14 +25,20 @@ GATEWAY_API = "gateway.networking.k8s.io"
 TRAFFIC_SPLIT = "baton.kubernetes/traffic-split"
 #: On a Service of a split: the name of the Service whose requests are split.
 SPLIT_OF = "baton.kubernetes/split-of"
+#: On a Service without a route: its selector without the label of a version, as JSON.
+TRAFFIC_SELECTOR = "baton.kubernetes/traffic-selector"
 #: The kinds of routes whose backends have weights.
 ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
+#: The kind in place of a route's for a split by the selector of a Service.
+SERVICE = "Service"
 #: Maximum number of routes in the annotation of a controller, and length of each.
 MAX_ROUTES, MAX_ROUTE_LENGTH = 8, 270
 #: Maximum weight of a backend in Gateway API.
 MAX_WEIGHT = 1_000_000
 #: Maximum number of rules of a route, matches of a rule, and conditions of a match (Gateway API).
 MAX_RULES, MAX_MATCHES, MAX_CONDITIONS = 16, 64, 16
+#: The labels by which the cluster distinguishes the templates of pods.
+VERSION_LABELS = frozenset(filter(None, (kind.server_label for kind in Kind)))
 #: The parts of a match that a split adds to a rule.
 CONDITIONS = ("headers", "queryParams")
 
@@ -76,8 +83,21 @@ def parse_record(text: t.Any) -> Record | None:
                   tuple(match))
 
 
+def parse_selector(text: t.Any) -> Json | None:
+    """Return the selector in the value of an annotation; None if missing or invalid."""
+    stored = values.json_object(text if isinstance(text, str) else None)
+    is_valid = (stored and len(stored) <= values.MAX_ENTRIES and values.is_mapping_to_texts(stored))
+    return stored if is_valid else None
+
+
+def without_version(selector: Json, label_key: str) -> Json:
+    """Return a selector without the labels that distinguish versions."""
+    return {key: value for key, value in selector.items()
+            if key != label_key and key not in VERSION_LABELS}
+
+
 class RouteName(t.NamedTuple):
-    """A route in the annotation of a controller: "HTTPRoute/shop"."""
+    """A route, or a Service without one, in the annotation of a controller: "HTTPRoute/shop"."""
 
     kind: str
     name: str
@@ -93,7 +113,7 @@ def routes_of(annotations: t.Mapping[str, t.Any]) -> tuple[RouteName, ...]:
         return ()
     parts = [entry.partition("/") for entry in dict.fromkeys(text.split(","))]
     if len(parts) > MAX_ROUTES or not all(
-            kind in ROUTE_KINDS and is_name(name) for kind, _slash, name in parts):
+            kind in (*ROUTE_KINDS, SERVICE) and is_name(name) for kind, _slash, name in parts):
         return ()
     return tuple(RouteName(kind, name) for kind, _slash, name in parts)
 

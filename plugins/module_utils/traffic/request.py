@@ -10,13 +10,13 @@ import dataclasses
 import re
 import typing as t
 
-from ..model import shell
+from ..model import object_meta, shell
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.identity import is_name
 from ..model.options import ARGUMENT_SPEC as UPDATE_SPEC
 from ..model.options import duration
-from .record import ROUTE_KINDS, are_matches
+from .record import ROUTE_KINDS, SERVICE, VERSION_LABELS, are_matches
 from .rules import Share
 
 #: Seconds to wait for ready endpoints, and for the Gateways.
@@ -32,7 +32,7 @@ ARGUMENT_SPEC: Json = dict(
     name=dict(type="str", required=True),
     namespace=UPDATE_SPEC["namespace"],
     kind=dict(type="str"),
-    route=dict(type="str", required=True),
+    route=dict(type="str"),
     route_kind=dict(type="str", choices=list(ROUTE_KINDS), default=ROUTE_KINDS[0]),
     service=dict(type="str"),
     state=dict(type="str", choices=[SPLIT, RESTORED], default=SPLIT),
@@ -52,7 +52,10 @@ _WEIGHT = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))? ?%?")
 
 @dataclasses.dataclass(frozen=True)
 class TrafficRequest:
-    """The request of a task: the controller, the route, and the share of the new pods."""
+    """The request of a task: the controller, the route, and the share of the new pods.
+
+    Without a route, the kind of the route is Service, and its name that of the Service.
+    """
 
     name: str
     namespace: str
@@ -63,6 +66,8 @@ class TrafficRequest:
     #: Whether the task restores the route.
     restores: bool = False
     share: Share = NO_SHARE
+    #: The key of the label that distinguishes the versions.
+    label_key: str = object_meta.DEPLOYMENT_LABEL
     #: The matches, in the fields of Gateway API.
     match: tuple[Json, ...] = ()
     #: The share of the requests that are copied to the new pods, or None.
@@ -82,19 +87,28 @@ class TrafficRequest:
         return not (self.restores or self.share.new or self.match or self.mirror)
 
     @property
+    def is_by_selector(self) -> bool:
+        """Whether the selector of the Service decides, without a route."""
+        return self.route_kind == SERVICE
+
+    @property
     def kubectl(self) -> str:
         """The beginning of a kubectl command for the namespace."""
         return shell.kubectl(self.connection, self.namespace)
 
     @property
     def restore_command(self) -> str:
-        """The command that restores the route."""
+        """The command that restores the route, or the selector of the Service."""
         return (shell.ansible("traffic_split", {**self.options, "state": RESTORED})
                 or f"run the same task again with state={RESTORED}")
 
 
-def parse_traffic(params: Json, connection: t.Mapping[str, str | None]) -> TrafficRequest:
-    """Return the request for the parameters of the module. Raises RolloutError."""
+def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
+                  label_key: str = object_meta.DEPLOYMENT_LABEL) -> TrafficRequest:
+    """Return the request for the parameters of the module. Raises RolloutError.
+
+    label_key is the key of the label that distinguishes the versions.
+    """
     for option in ("name", "route", "service"):
         if params.get(option) and not is_name(params[option]):
             raise RolloutError(f"{option} {params[option]} is not a valid name")
@@ -102,13 +116,30 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None]) -> Traff
     mirror = _mirror(params)
     if not restores and weight in (None, "") and not match and not mirror:
         raise RolloutError("nothing to split: give weight, match or mirror")
+    share = NO_SHARE if restores or weight in (None, "") else parse_share(weight)
+    route, service = params.get("route"), params.get("service") or ""
+    if not route:
+        _refuse_without_route(service, share, has_conditions=not restores and bool(match or mirror))
     return TrafficRequest(
-        params["name"], params["namespace"], params["route"], params["route_kind"],
-        params.get("service") or "", restores,
-        NO_SHARE if restores or weight in (None, "") else parse_share(weight),
+        params["name"], params["namespace"], route or service,
+        params["route_kind"] if route else SERVICE, service, restores, share, label_key,
         () if restores else match, None if restores else mirror,
         bool(params.get("before_update")), duration("timeout", params["timeout"]),
         {**connection, **command_options(params)}, connection)
+
+
+def _refuse_without_route(service: str, share: Share, *, has_conditions: bool) -> None:
+    """Raise RolloutError for a request that the selector of a Service cannot express."""
+    if not service:
+        raise RolloutError("give route, or service for blue/green without a route")
+    if has_conditions:
+        raise RolloutError("match and mirror need a route: the selector of a Service sends all "
+                           "requests to one version", next_command="give route, or remove match "
+                           "and mirror")
+    if share.new not in (0, share.total):
+        raise RolloutError(f"a weight of {share} needs a route: the selector of a Service sends "
+                           "all requests to one version",
+                           next_command="give weight=0% or weight=100%; or route, with a Gateway")
 
 
 def command_options(params: Json) -> Json:
@@ -117,8 +148,10 @@ def command_options(params: Json) -> Json:
                if params.get(option)}
     if params["namespace"] != params["default_namespace"]:
         options["namespace"] = params["namespace"]
-    if params["route_kind"] != ROUTE_KINDS[0]:
-        options["route_kind"] = params["route_kind"]
+    defaults = {"route_kind": (None, ROUTE_KINDS[0], SERVICE),
+                "deployment_label_key": (None, object_meta.DEPLOYMENT_LABEL, *VERSION_LABELS)}
+    options |= {option: params[option] for option, values in defaults.items()
+                if params.get(option) not in values}
     return options
 
 

@@ -10,25 +10,26 @@ import collections
 import dataclasses
 import typing as t
 
-from ..cluster.http import JSON_PATCH, quoted
+from ..cluster.http import JSON_PATCH, label_selector, quoted
 from ..cluster.kubernetes import KubernetesGateway
 from ..cluster.refused import Refused
 from ..explain import report
 from ..flows.flow import Flow, RolloutStatus, Rule, own_live_pods
 from ..model.errors import RolloutError
-from ..model.fields import Json, display_text, pairs
+from ..model.fields import Json, display_text, mapping, pairs
 from ..model.identity import digest
 from ..model.kinds import Kind
 from ..model.observed import Controller, Pod
 from ..model.request import Request
 from ..model.steps import Action, Decision, Done, Step, Wait, Write, put
 from ..run.clock import Clock, SimulatedClock
-from . import rules
+from . import rules, switch
 from .objects import SERVICE_NAME, Objects, SimulatedObjects
 from .observed import Observed, Route, Versions, find_versions
 from .planner import DRAIN, KNOWN, plan, stays
 from .reader import NoReader, Reader
-from .record import GATEWAY_API
+from .record import GATEWAY_API, TRAFFIC_SELECTOR, without_version
+from .related import Related
 from .request import TrafficRequest
 
 #: Seconds between two observations, and between a change of the weights of a route and a change of
@@ -40,6 +41,7 @@ MAX_REJECTIONS = 10
 MAX_REPETITIONS = 10
 #: Permissions for the Services of a split, and for the pods.
 _SERVICES: Rule = ("", "services", ("list", "create", "delete"))
+_SERVICE: Rule = ("", "services", ("get", "patch"))
 _PODS: Rule = ("", "pods", ("list", "patch"))
 _ENDPOINTS: Rule = ("discovery.k8s.io", "endpointslices", ("list",))
 
@@ -87,15 +89,22 @@ class RealObjects:
         route = self._gateway.find(self.request.route_kind, self.request.route)
         if route is None:
             route = self.absent_route()
-        services = self._pages("services")
-        slices = self._pages("endpointslices", SERVICE_NAME)
+        is_alone = self.request.is_by_selector
+        services = (route,) if is_alone else self._pages("services")
+        slices = self._pages("endpointslices", f"{SERVICE_NAME}={self.request.route}" if is_alone
+                             else SERVICE_NAME)
         subject = self._subject()
         return Objects(route, services, slices, subject.versions, self._has_mirror(route),
-                       subject.controller, subject.is_updating, subject.is_updated)
+                       subject.controller, subject.is_updating, subject.is_updated,
+                       self._pods_of(route) if is_alone else ())
 
     def absent_route(self) -> Json:
         """Return the object in place of a route that does not exist, or raise RolloutError."""
         request = self.request
+        if request.is_by_selector:
+            raise RolloutError("there is no such Service",
+                               where=f"Service {request.namespace}/{request.route}",
+                               next_command=f"{request.kubectl} get services -o wide")
         raise RolloutError("there is no such route, or the cluster does not serve Gateway API",
                            where=f"{request.route_kind} {request.namespace}/{request.route}",
                            next_command=f"{request.kubectl} get httproutes,grpcroutes")
@@ -132,6 +141,11 @@ class RealObjects:
             where = f"{request.route_kind} {request.namespace}/{request.route}"
             raise refused.as_error(where, "a mirror in the rules is refused") from refused
         return Route.from_api(response).rules
+
+    def _pods_of(self, service: Json) -> tuple[Json, ...]:
+        """Return the pods that a Service selects without the label of a version."""
+        selector = without_version(mapping(service, "spec", "selector"), self.request.label_key)
+        return self._pages("pods", label_selector(selector)) if selector else ()
 
     def _pages(self, resource: str, selector: str = "") -> tuple[Json, ...]:
         query = {"labelSelector": selector} if selector else {}
@@ -194,8 +208,8 @@ class SplitRun:
     #: Return the next decision for an observation. Raises RolloutError.
     decide: t.Callable[[Observed], Decision] | None = None
     is_drained: bool = False
-    #: The rules before the first and after the last observation.
-    rules: list[tuple[Json, ...]] = dataclasses.field(default_factory=list)
+    #: The rules or the selector before the first and after the last observation.
+    states: list[Json] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     _rejections: int = 0
     #: The number of applied steps by action and object.
@@ -212,12 +226,11 @@ class SplitRun:
         try:
             while True:
                 observed = self.cluster.read().observed(self.is_drained)
-                self.rules = [*self.rules[:1], observed.route.rules]
+                self.states = [*self.states[:1], observed.state]
                 if reason := self.stop():
                     raise RolloutError(f"stopped ({reason})", where=observed.route.where,
                                        next_command="run the same task again")
-                decision = (self.decide(observed) if self.decide
-                            else plan(self.request, observed))
+                decision = (self.decide or self._plan)(observed)
                 if isinstance(decision, Done):
                     return self._result(observed, decision)
                 if isinstance(decision, Step):
@@ -229,11 +242,15 @@ class SplitRun:
                               "warnings": self.warnings}
             raise
 
+    def _plan(self, observed: Observed) -> Decision:
+        return (switch.plan if self.request.is_by_selector else plan)(self.request, observed)
+
     def _apply(self, observed: Observed, step: Step) -> None:
         route, self._wait = observed.route, None
         is_split = step.action is Action.UPDATE
         if is_split and str(step.after) in self._written:
-            raise RolloutError("another client has changed the rules after this task",
+            (field,) = observed.state
+            raise RolloutError(f"another client has changed the {field} after this task",
                                where=route.where,
                                next_command=("run the same task again, or:",
                                              self.request.restore_command))
@@ -272,18 +289,28 @@ class SplitRun:
 
         Raises RolloutError if the Services that the task adds to the rules lack a policy.
         """
-        from .warnings import refuse_policies, unnamed_services, warnings
+        from .warnings import refuse_policies, unnamed_services
 
+        if self.request.is_by_selector:
+            self._warn(observed, Related(), is_beginning=(
+                TRAFFIC_SELECTOR not in observed.route.annotations))
+            return
         is_beginning = observed.route.record is None or self._adds_mirror(observed)
         is_adding = bool(unnamed_services(self.request, observed))
         if observed.versions is None or not (is_beginning or is_adding):
             return
         related = self.reader.related()
         refuse_policies(self.request, observed, related)
+        if is_beginning and self.request.mirror:
+            related = related._replace(features=self.reader.features(observed))
+        self._warn(observed, related, is_beginning=is_beginning)
+
+    def _warn(self, observed: Observed, related: Related, *, is_beginning: bool) -> None:
+        """Print the warnings about a split that is beginning."""
+        from .warnings import warnings
+
         if not is_beginning:
             return
-        if self.request.mirror:
-            related = related._replace(features=self.reader.features(observed))
         self.warnings = warnings(self.request, observed, related)
         for warning in self.warnings:
             self.print_line(f"warning: {warning}")
@@ -292,7 +319,8 @@ class SplitRun:
         """Return the causes why requests do not arrive."""
         from .causes import causes
 
-        return causes(self.request, observed, self.reader.status(observed, observed.unready))
+        unready = [observed.route.name] if observed.service else observed.unready
+        return causes(self.request, observed, self.reader.status(observed, unready))
 
     def _wait_for(self, observed: Observed, wait: Wait) -> None:
         now = self.clock.monotonic()
@@ -317,20 +345,23 @@ class SplitRun:
     def _result(self, observed: Observed, done: Done) -> Json:
         route, request = observed.route, self.request
         is_unchanged = request.restores or stays(request, observed)
-        causes = self._causes(observed) if self.steps else []
+        causes = self._causes(observed) if self.steps and not request.is_by_selector else []
+        target = (None, None) if request.is_by_selector else (route.name, route.kind)
         return {"changed": bool(self.steps), "steps": self.steps, "msg": done.message,
-                "namespace": route.namespace, "route": route.name, "route_kind": route.kind,
-                "services": sorted(observed.own),
+                "namespace": route.namespace, **dict(zip(("route", "route_kind"), target)),
+                "services": switch.services(request, observed) or sorted(observed.own),
                 "weight": None if is_unchanged else str(request.share),
                 "mirror": str(request.mirror) if request.mirror else None,
-                "diff": {"before": {"rules": list(self.rules[0])},
-                         "after": {"rules": list(route.rules)}},
+                "diff": {"before": self.states[0], "after": observed.state},
                 "warnings": [*self.warnings, *(cause.sentence for cause in causes)]}
 
 
 def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
     """Return the required permissions for a controller of the kind."""
     controller: Rule = (kind.group, kind.resource, ("get", "list", "patch"))
+    if request.is_by_selector:
+        return (controller, _SERVICE, _ENDPOINTS,
+                ("", "pods", ("list",)) if request.restores else _PODS)
     route: Rule = (GATEWAY_API, f"{request.route_kind.lower()}s", ("get", "patch"))
     return (controller, route, _SERVICES, _ENDPOINTS, *(() if request.restores else (_PODS,)))
 

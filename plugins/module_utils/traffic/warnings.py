@@ -64,13 +64,14 @@ def warnings(request: TrafficRequest, observed: Observed, related: Related) -> l
     """Return the warnings about a split that is about to begin; none about a restoration."""
     if observed.versions is None:
         return []
-    service = service_of_split(request, observed, observed.versions)
-    names = tuple(creation.name
-                  for creation in pair_of(observed.route, service, observed.versions))
+    service = observed.service or service_of_split(request, observed, observed.versions)
+    names = () if observed.service else tuple(
+        creation.name for creation in pair_of(observed.route, service, observed.versions))
     split = Split(request, observed.route, service, names, related)
     common = {"service": service.name, "route": f"{observed.route.kind} {observed.route.name}"}
     return [display_text(row.sentence.format(**{**common, **values}))
-            for row in ROWS for values in row.find(split)]
+            for row in (SERVICE_ROWS if observed.service else ROUTE_ROWS)
+            for values in row.find(split)]
 
 
 def unnamed_services(request: TrafficRequest, observed: Observed) -> tuple[str, ...]:
@@ -169,7 +170,7 @@ def _managers(split: Split) -> Values:
             for manager in gitops.continuous_managers(split.request.connection, managed)]
 
 
-ROWS = (
+ROUTE_ROWS = (
     Row("another HTTPRoute or GRPCRoute, an Ingress or an HTTPProxy names the Service",
         "the {kind} {name} also sends requests to {service}: these are not split, and reach all "
         "pods", _other_routes),
@@ -199,3 +200,9 @@ ROWS = (
         "{name} manages the {route}: {when} it resets the rules to those of the manifest. Before "
         "the split, {suspend}: {command}", _managers),
 )
+SERVICE_ROWS = (
+    Row("without a route, Argo CD or Flux manages the Service",
+        "{name} manages the {route}: {when} it resets the selector to that of the manifest. Before "
+        "the split, {suspend}: {command}", _managers),
+)
+ROWS = (*ROUTE_ROWS, *SERVICE_ROWS)

@@ -1,0 +1,237 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide the next step of blue/green by the selector of a Service, without a route. Pure.
+
+One write adds the label of a version to the selector, with the previous selector in an annotation.
+A restoration removes the label: the Service then selects a superset of the pods, so that it needs
+no wait. No write selects a version without a ready pod.
+
+Any user with annotate permission can write the record, or name any Service in the annotation of the
+controller. So the stored selector is never written, and an update changes a Service only if the
+annotation of the controller names it, it has a record, and it selects the pods of the controller.
+
+docs/how-to/blue-green.md has the rows; a test compares them.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..explain.pod_health import is_healthy
+from ..model.errors import RolloutError
+from ..model.fields import Json, mapping, pairs, text
+from ..model.identity import canonical
+from ..model.steps import Action, Decision, Done, Patch, Step, Wait
+from ..model.template import labels_of
+from .follow import Goal
+from .observed import Observed, Service, Versions
+from .planner import annotate, forget, label, patch_with_record, stays, unchanged
+from .record import TRAFFIC_SELECTOR, parse_selector, without_version
+from .request import TrafficRequest
+
+#: The wait between a write of the selector and the end, or the next step of an update.
+ENDPOINTS = Wait("the EndpointSlices have the pods that the Service selects", is_condition=True)
+
+
+def plan(request: TrafficRequest, observed: Observed) -> Decision:
+    """Return the next step, a wait or the end. Raises RolloutError."""
+    # | any | a role acts before an update, and an update is in progress | done |
+    # | any | a role acts before an update, and nothing has to be updated | done |
+    if stays(request, observed):
+        return unchanged(request, observed)
+    if observed.versions is None:
+        return _restore(request, observed)
+    return _switch(request, observed, observed.versions)
+
+
+def _switch(request: TrafficRequest, observed: Observed, versions: Versions) -> Decision:
+    service = _service(observed)
+    value = versions.new if request.share.new else versions.old
+    selector = {**without_version(service.selector, request.label_key), versions.key: value}
+    _refuse(request, observed, service)
+    # | any | the annotation of the controller does not name the Service | annotate the controller |
+    if observed.controller and not observed.is_named_by_controller:
+        return annotate(request, observed.route, observed.controller)
+    # | any | an old pod lacks the label of its version | label the pod |
+    if versions.unlabeled:
+        return label(versions)
+    if selector != service.selector or not _has_record(service):
+        # | any | a ready pod of the Service has another version | error |
+        _refuse_others(request, observed, versions)
+        # | any | no pod of the version is ready | wait, at most `timeout` |
+        if not _ready(observed, selector):
+            return Wait(f"a pod with the label {versions.key}={value} is ready", is_condition=True)
+        # | any | the Service does not select the version, or has no record | write both |
+        return _select(request, observed, service, selector)
+    # | any | the EndpointSlices do not have the pods of the version | wait, at most `timeout` |
+    # | any | else | done |
+    return _end(observed, Done(f"{request.share} of the requests for {service.name} go to the new "
+                               f"pods of {request.name}"))
+
+
+def _refuse(request: TrafficRequest, observed: Observed, service: Service) -> None:
+    """Raise RolloutError for a Service whose selector cannot decide."""
+    where, versions = observed.route.where, observed.versions
+    base = without_version(service.selector, request.label_key)
+    if service.is_deleting:
+        raise RolloutError("the Service is being deleted", where=where)
+    # | any | the Service does not select the old and the new pods | error |
+    if not (base and versions and all(base.items() <= labels.items()
+                                      for labels in versions.labels)):
+        raise RolloutError(
+            f"the Service does not select the old and new pods of {request.name}", where=where,
+            why=f"its selector is {pairs(service.selector) or 'empty'}",
+            next_command=f"{request.kubectl} get service -o wide")
+    # | none | the selector has the label of a version | error |
+    if base != service.selector and not _is_split(request, observed, service):
+        raise RolloutError(f"the Service {service.name} selects one version only", where=where,
+                           why=f"its selector is {pairs(service.selector)}",
+                           next_command="remove the label of the version from its selector")
+
+
+def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versions) -> None:
+    """Raise RolloutError if the Service would lose pods of neither version."""
+    others = [pod for pod in observed.pods if is_healthy(pod)
+              and text(_labels(pod), versions.key) not in (versions.old, versions.new)]
+    if others:
+        names = sorted(text(mapping(pod, "metadata"), "name") for pod in others)
+        raise RolloutError("the Service also selects pods of other controllers or versions",
+                           where=observed.route.where,
+                           why=f"they would get no requests: {', '.join(names[:3])}"
+                               f"{', ...' if len(names) > 3 else ''}",
+                           next_command=f"{request.kubectl} get pods -L {versions.key}")
+
+
+def _select(request: TrafficRequest, observed: Observed, service: Service, selector: Json) -> Step:
+    """Return the step that writes the selector, and the record of the previous one."""
+    record = canonical(without_version(service.selector, request.label_key))
+    return Step(Action.UPDATE, service.name, _patch(observed, service, record, selector),
+                before=dict(service.selector), after=selector)
+
+
+def _patch(observed: Observed, service: Service, record: str | None, selector: Json) -> Patch:
+    return patch_with_record(observed.route, (TRAFFIC_SELECTOR, record), "/spec/selector",
+                             dict(service.selector), selector)
+
+
+# A restoration
+
+def _restore(request: TrafficRequest, observed: Observed) -> Decision:
+    """Return the next step until the selector has no label of a version, a wait or the end."""
+    service, controller = _service(observed), observed.controller
+    base = without_version(service.selector, request.label_key)
+    # | any | the selector has the label of a version | remove the label and the record |
+    # | any | the Service has a record | remove the record |
+    if (is_split := _is_split(request, observed, service)) or (
+            TRAFFIC_SELECTOR in service.annotations):
+        changed = base if is_split else dict(service.selector)
+        return Step(Action.RESTORE, service.name, _patch(observed, service, None, changed),
+                    before=dict(service.selector), after=changed)
+    # | any | the EndpointSlices do not have the pods of the selector | wait, at most `timeout` |
+    # | any | the annotation of the controller names the Service | remove it |
+    if controller and observed.is_named_by_controller:
+        return _end(observed, forget(controller, observed.route.full_name))
+    # | any | else | done |
+    return Done(f"{service.name} has no traffic split")
+
+
+# During an update
+
+def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
+    """Return the next step towards the goal, a wait or the end. Raises RolloutError."""
+    service, versions = observed.service, observed.versions
+    # | any | the Service does not exist, or selects other pods | remove it from the annotation |
+    if service is None or not is_of_controller(request, observed):
+        if observed.controller and observed.is_named_by_controller:
+            return forget(observed.controller, observed.route.full_name)
+        return Done(f"{observed.route.name} has no traffic split of {request.name}")
+    selected = _selected(request, service)
+    # | any | the selector has the label of a version, and the Service has no record | error |
+    if selected and not _has_record(service):
+        raise RolloutError(
+            f"the Service {service.name} selects one version only, and has no valid record",
+            where=observed.route.where, why=f"another client has changed the annotation "
+            f"{TRAFFIC_SELECTOR}, or the selector",
+            next_command=("to let the Service select all pods:", request.restore_command))
+    # | restored, or all requests for the new pods | the Service selects the new pods | done |
+    if goal is Goal.SWITCHED and versions and selected == versions.new:
+        return _end(observed, Done(f"all requests of {service.name} go to the new pods of "
+                                   f"{request.name}"))
+    if goal is Goal.OLD_ONLY and selected and versions:
+        selector = {**service.selector, versions.key: versions.old}
+        if _ready(observed, selector):
+            # | no requests for the new pods | an old pod is ready | select the old pods |
+            if selector != service.selector:
+                return _select(request, observed, service, selector)
+            # | no requests for the new pods | the Service selects the old pods | done |
+            return _end(observed, Done(f"no requests of {service.name} go to the new pods of "
+                                       f"{request.name}"))
+    # | any | else | as restored |
+    return _restore(request, observed)
+
+
+def is_of_controller(request: TrafficRequest, observed: Observed) -> bool:
+    """Return whether the Service selects pods of the controller, but for the version."""
+    if observed.service is None or observed.controller is None:
+        return False
+    base = without_version(observed.service.selector, request.label_key)
+    return bool(base) and base.items() <= labels_of(observed.controller.template).items()
+
+
+def share_of(request: TrafficRequest, observed: Observed) -> str:
+    """Return the share of the requests for the new pods, or "" if it is uncertain."""
+    versions, service = observed.versions, observed.service
+    shares = {versions.old: "0%", versions.new: "100%"} if versions else {}
+    return shares.get(_selected(request, service), "") if service else ""
+
+
+def services(request: TrafficRequest, observed: Observed) -> list[str]:
+    """Return the name of the Service if its selector has the label of a version."""
+    service = observed.service
+    return [service.name] if service and _selected(request, service) else []
+
+
+# The state
+
+def _service(observed: Observed) -> Service:
+    """Return the Service; the reader ends the task if it does not exist."""
+    return t.cast(Service, observed.service)
+
+
+def _selected(request: TrafficRequest, service: Service) -> str:
+    """Return the version in the selector, or ""."""
+    base = without_version(service.selector, request.label_key)
+    return next((text(service.selector, key) for key in service.selector if key not in base), "")
+
+
+def _has_record(service: Service) -> bool:
+    return parse_selector(service.annotations.get(TRAFFIC_SELECTOR)) is not None
+
+
+def _is_split(request: TrafficRequest, observed: Observed, service: Service) -> bool:
+    """Return whether a split has added the label of a version to the selector."""
+    has_others = bool(without_version(service.selector, request.label_key))
+    return (has_others and bool(_selected(request, service))
+            and (_has_record(service) or observed.is_named_by_controller))
+
+
+def _labels(pod: Json) -> Json:
+    return mapping(pod, "metadata", "labels")
+
+
+def _ready(observed: Observed, selector: Json) -> frozenset[str]:
+    """Return the uids of the ready pods that a selector selects."""
+    return frozenset(text(mapping(pod, "metadata"), "uid") for pod in observed.pods
+                     if is_healthy(pod) and selector.items() <= _labels(pod).items())
+
+
+def _end(observed: Observed, decision: Decision) -> Decision:
+    """Return the decision, or a wait until the EndpointSlices have the pods of the selector."""
+    selector = _service(observed).selector
+    unselected = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods
+                  if not selector.items() <= _labels(pod).items()}
+    is_current = (_ready(observed, selector) <= observed.endpoints
+                  and observed.endpoints.isdisjoint(unselected))
+    return decision if is_current else ENDPOINTS

@@ -302,6 +302,23 @@ def traffic_scenario(namespace, updated: t.Iterable[Kind] = features.UPDATED) ->
     return use
 
 
+def traffic_service_scenario(namespace) -> Use:
+    """Return the scenario of a paused update of each kind, each with a Service."""
+    namespace.add_nodes(2)
+    for kind in map(str, features.UPDATED):
+        make(namespace, kind, kind.lower())
+        namespace.create("services", {"metadata": {"name": kind.lower()}, "spec": {
+            "selector": {"app": kind.lower()}, "ports": [{"port": 80}]}})
+        with namespace.as_administrator():
+            namespace.roll(name=kind.lower(), kind=kind, image="myimage:v2", pause_at=1)
+
+    def use(user: User) -> t.Any:
+        return [(summary(result), len(result.get("steps", ()))) for kind in features.UPDATED
+                for result in [user.run("traffic", name=kind.lower(), kind=str(kind),
+                                        weight="0%", service=kind.lower())]]
+    return use
+
+
 #: The spec of an object of each kind that names the Service deployment; a BackendTLSPolicy would
 #: end the split with an error, and names the Service replicaset.
 NAMING = {
@@ -374,6 +391,7 @@ SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
     "analysis": ("", analysis_scenario),
     "traffic": ("", traffic_scenario),
     "traffic-warnings": ("traffic", traffic_warnings_scenario),
+    "traffic-service": ("", traffic_service_scenario),
 }
 
 

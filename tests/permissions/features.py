@@ -31,6 +31,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import (
     reader,
     split_run,
 )
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import SERVICE
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
     ROUTE_KINDS,
     TrafficRequest,
@@ -142,10 +143,11 @@ def listed(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[Rule, ...]
     return tuple((kind.group, kind.resource, verbs) for kind in kinds)
 
 
-def split_rules(kind: Kind) -> tuple[Rule, ...]:
-    """Return the rules that traffic_split checks for a controller of the kind."""
-    return tuple(rule for route_kind in ROUTE_KINDS for rule in split_run.needs(
+def split_rules(*route_kinds: str) -> tuple[Rule, ...]:
+    """Return the rules that traffic_split checks for a controller of any kind."""
+    rules = (rule for kind in UPDATED for route_kind in route_kinds for rule in split_run.needs(
         TrafficRequest("any", "any", "any", route_kind), kind))
+    return (*rules, *optional(Kind.STATEFUL_SET))
 
 
 def features() -> list[Feature]:
@@ -202,8 +204,10 @@ def features() -> list[Feature]:
                 (*listed(*UPDATED), *revisions, ("", "pods", ("list",)),
                  permissions.LOG_RULE)),
         Feature("traffic", "Split requests between old and new pods (traffic_split).",
-                (*(rule for kind in UPDATED for rule in split_rules(kind)), *revisions)),
+                split_rules(*ROUTE_KINDS)),
         Feature("traffic-warnings",
                 "Warn of requests that a split does not reach, and report the Gateways.",
                 reader.OPTIONAL_PERMISSIONS, is_whole=False, base="traffic.yaml"),
+        Feature("traffic-service", "Switch a Service between old and new pods (traffic_split).",
+                split_rules(SERVICE)),
     ]

@@ -19,6 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.objects import SERVICE_NAME
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
     SPLIT_OF,
+    TRAFFIC_SELECTOR,
     TRAFFIC_SPLIT,
 )
 
@@ -81,6 +82,7 @@ COMPLETE: dict[str, Json] = {
                        "usual": ["Unhealthy"]},
     TRAFFIC_SPLIT: {"service": PAYMENTS, "id": "1", "restoring": True, "weights": [1],
                     "match": [{"headers": [{"name": "x", "type": "Exact", "value": "y"}]}]},
+    TRAFFIC_SELECTOR: {"app": PAYMENTS},
 }
 #: The record of an update of a StatefulSet, which changes other fields of the spec.
 STATEFUL_SET_RECORD: Json = {
@@ -162,11 +164,13 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.FROZEN: (*documents(COMPLETE[object_meta.FROZEN]), *HOSTILE),
     object_meta.SOAK: (*documents(COMPLETE[object_meta.SOAK]), *HOSTILE),
     TRAFFIC_SPLIT: (*documents(COMPLETE[TRAFFIC_SPLIT]), *HOSTILE),
+    TRAFFIC_SELECTOR: (*documents(COMPLETE[TRAFFIC_SELECTOR]), *HOSTILE),
     SPLIT_OF: HOSTILE,
     object_meta.SUSPENDED_GITOPS: (gitops.FLUX_RECONCILE, f"{gitops.FLUX_RECONCILE},{SPLIT_OF}",
                                    object_meta.LAST_ROLLOUT, *HOSTILE),
     object_meta.TRAFFIC_ROUTES: (*(f"HTTPRoute/{name}" for name in (*NAMES, *PATHS)),
-                                 "HTTPRoute/payments,GRPCRoute/payments", *HOSTILE),
+                                 "HTTPRoute/payments,GRPCRoute/payments", "Service/foo",
+                                 "Service/payments", "Service/absent", *HOSTILE),
     SERVICE_NAME: HOSTILE,
     object_meta.RESTART: HOSTILE,
     object_meta.CHECKSUMS: ('{"configmap/shop": "0"}', '{"configmap/shop": 0}', *HOSTILE),

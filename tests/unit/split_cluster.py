@@ -188,8 +188,7 @@ class SplitCluster(CheckedCluster):
         """Run the module traffic_split."""
         request = parse_request({"name": "foo", "kind": str(self.kind), **BACK})
         flow = choose(request)
-        target = TrafficRequest("foo", "default", "edge", restores=restores,
-                                share=parse_share(weight))
+        target = self.target(restores, parse_share(weight), label_key=request.label_key)
 
         def subject():
             primary, observed, status = read_status(flow, request, self)
@@ -200,6 +199,10 @@ class SplitCluster(CheckedCluster):
         split = split_run.SplitRun(target, split_run.RealObjects(target, self, subject), self.clock,
                                    self.lines.append, lambda: "")
         return self._outcome(split.run, death)
+
+    def target(self, restores, share, label_key):
+        """Return the request for the route."""
+        return TrafficRequest("foo", "default", "edge", restores=restores, share=share)
 
     def _outcome(self, work, death):
         self.attempts, self.death = [], death

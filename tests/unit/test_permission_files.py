@@ -18,7 +18,7 @@ from objects import PERMISSIONS, permissions, role
 FEATURES = features.features()
 ROLES = ("baton", "baton-stateful-sets", "baton-daemon-sets", "baton-migration", "baton-openshift",
          "baton-owner-references", "baton-argo-rollouts", "baton-roll-on", "baton-traffic",
-         "baton-traffic-warnings")
+         "baton-traffic-warnings", "baton-traffic-service")
 #: Permissions of the page's ClusterRole, which is not one of ROLES.
 CLUSTER_PERMISSIONS = {("", "nodes", "list", "")}
 

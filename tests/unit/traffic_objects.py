@@ -166,6 +166,10 @@ class World:
             return True
         assert isinstance(write, Patch)
         try:
+            if write.kind == "Service":
+                self.services = {**self.services,
+                                 write.name: apply_patch(self.services[write.name], write)}
+                return True
             if write.kind != "HTTPRoute":
                 self.controller = apply_patch(self.controller, write)
                 return True

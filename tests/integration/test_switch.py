@@ -1,0 +1,233 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Switch a Service between the old and the new pods of an update, on a real API server.
+
+The EndpointSlices are those of the cluster's own controllers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+import test_traffic_split
+import writes
+from objects import role
+from test_traffic_split import Edge, endpoints, killed_runs, service
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
+    TRAFFIC_SELECTOR,
+)
+
+_restore_signals = test_traffic_split._restore_signals
+KINDS = ["Deployment", "ReplicaSet", "ReplicationController"]
+KEEP = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
+RESUME, BACK = {"image": "myimage:v2"}, {"state": "rolled_back"}
+#: Seconds from the write of the selector to the EndpointSlices, at most.
+MAX_DELAY = 1.0
+
+
+class Front(Edge):
+    """The Service of a controller without a route, and the module traffic_split."""
+
+    def run(self, check_mode=False, **options):
+        return super().run(check_mode, **{"route": None, "service": "foo", **options})
+
+    def get(self):
+        return self.namespace.get("services", "foo")
+
+    def selector(self):
+        return self.get()["spec"]["selector"]
+
+    def record(self):
+        return (self.get()["metadata"].get("annotations") or {}).get(TRAFFIC_SELECTOR)
+
+    def change(self, body):
+        self.namespace.call("PATCH", self.namespace.path("services", "foo"), body,
+                            "application/merge-patch+json")
+
+    def images(self):
+        """Return the images of the pods that are ready endpoints of the Service."""
+        slices = self.namespace.call(
+            "GET", f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace.name}/endpointslices"
+                   "?labelSelector=kubernetes.io/service-name%3Dfoo")["items"]
+        names = {endpoint["targetRef"]["name"] for item in slices
+                 for endpoint in item.get("endpoints") or () if endpoint["conditions"]["ready"]}
+        return sorted(pod["spec"]["containers"][0]["image"] for pod in self.namespace.pods()
+                      if pod["metadata"]["name"] in names)
+
+    def is_plain(self):
+        """Return whether nothing is left of a split."""
+        return (self.selector() == {"app": "foo"} and self.record() is None
+                and object_meta.TRAFFIC_ROUTES not in self.controller_annotations())
+
+
+def create(namespace, kind="Deployment", replicas=2):
+    namespace.allow(role("baton-traffic-service"), "traffic-service")
+    {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set,
+     "ReplicaSet": namespace.make_replica_set,
+     "ReplicationController": namespace.make_primary}[kind](replicas)
+    service(namespace)
+    return Front(namespace, kind)
+
+
+def switched(namespace, kind="Deployment"):
+    """Create a controller with all old and all new pods; its Service selects the new pods."""
+    front = create(namespace, kind)
+    namespace.roll(kind=kind, **KEEP)
+    front.split(weight="100%")
+    return front
+
+
+def checked(front):
+    """Return a fault that checks the endpoints of the Service after each write."""
+    def check(_step, write):
+        landed = write()
+        assert endpoints(front, "foo"), front.selector()
+        return landed
+
+    return lambda gateway: writes.intercept_writes(gateway, check)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_blue_green_of_each_kind(namespace, kind):
+    """The task ends when the EndpointSlices have the pods of the version, and no others."""
+    front = create(namespace, kind)
+    planned = front.run(check_mode=True, weight="0%")
+    assert planned["changed"] and front.is_plain()
+    held = front.split(weight="0%")
+    assert ([(step["action"], step["kind"]) for step in planned["steps"]]
+            == [(step["action"], step["kind"]) for step in held["steps"]])
+    assert (held["route"], held["services"], held["weight"]) == (None, ["foo"], "0%")
+    paused = namespace.roll(kind=kind, **KEEP)
+    assert paused["msg"].endswith("; 0% of the requests of Service/foo go to its new pods")
+    assert front.images() == ["myimage:v1"] * 2 and json.loads(front.record()) == {"app": "foo"}
+
+    for weight, image in (("100%", "myimage:v2"), ("0%", "myimage:v1"), ("100%", "myimage:v2")):
+        result = front.split(weight=weight)
+        assert [step["action"] for step in result["steps"]] == ["update"]
+        assert front.images() == [image] * 2 and not front.split(weight=weight)["changed"]
+    result = namespace.roll(checked(front), kind=kind, **RESUME)
+    assert front.is_plain() and front.images() == ["myimage:v2"] * 2
+    assert ("restore", "Service") in [(step["action"], step["kind"]) for step in result["steps"]]
+    assert not front.restore()["changed"]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", [*KINDS, "StatefulSet"])
+def test_rollback_selects_the_old_pods_first(namespace, kind):
+    front = create(namespace, kind)
+    namespace.roll(kind=kind, **({**RESUME, "pause_at": "1"} if kind == "StatefulSet" else KEEP))
+    front.split(weight="100%")
+    result = namespace.roll(checked(front), kind=kind, **BACK)
+    first = result["steps"][0]
+    assert (first["action"], first["kind"]) == ("update", "Service")
+    assert front.is_plain() and front.images() == ["myimage:v1"] * 2
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("number", [1, 2, 4])
+@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+def test_killed_task_is_rolled_back(namespace, then, number):
+    front = switched(namespace)
+    with pytest.raises(writes.Killed):
+        namespace.roll(writes.kill_at_write(number, after=True), kind="Deployment", **then)
+    namespace.roll(checked(front), kind="Deployment", **BACK)
+    assert front.is_plain() and front.images() == ["myimage:v1"] * 2
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicationController"])
+def test_split_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
+    front = create(namespace, kind)
+    namespace.roll(kind=kind, **KEEP)
+    for _number in killed_runs(front, monkeypatch, weight="100%"):
+        front.restore()
+        assert front.is_plain()
+    assert front.images() == ["myimage:v2"] * 2
+    kills = 0
+    for _number in killed_runs(front, monkeypatch, state="restored"):
+        kills += 1
+        front.split(weight="100%")
+    assert front.is_plain() and kills == 2
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+@pytest.mark.parametrize("record", [
+    '{"app":"payments"}', "[" * 5000, "{}", None], ids=["other", "deep", "empty", "removed"])
+def test_forged_record_is_never_written_to_the_selector(namespace, then, record):
+    """Without a valid record, only the command of the error changes the selector."""
+    front = switched(namespace)
+    front.split(weight="0%" if then is RESUME else "100%")
+    before = front.selector()
+    front.change({"metadata": {"annotations": {TRAFFIC_SELECTOR: record}}})
+    if record == '{"app":"payments"}':
+        namespace.roll(checked(front), kind="Deployment", **then)
+    else:
+        with pytest.raises(RolloutError, match="selects one version only, and has no valid record"):
+            namespace.roll(kind="Deployment", **then)
+        assert front.selector() == before
+        front.restore()
+        namespace.roll(checked(front), kind="Deployment", **then)
+    assert front.is_plain()
+
+
+@pytest.mark.full
+def test_forged_annotation_changes_no_service_of_other_pods(namespace):
+    front = switched(namespace)
+    before = front.get()
+    namespace.make_primary(1, name="bar")
+    path = namespace.path("replicationcontrollers", "bar")
+    namespace.call("PATCH", path, {"metadata": {"annotations": {
+        object_meta.TRAFFIC_ROUTES: "Service/foo"}}}, "application/merge-patch+json")
+    namespace.roll(name="bar", kind="ReplicationController", image="myimage:v2")
+    assert front.get() == before
+    assert object_meta.TRAFFIC_ROUTES not in namespace.call("GET", path)["metadata"]["annotations"]
+
+
+def test_service_that_cannot_be_switched_is_unchanged(namespace):
+    """Each error names the reason; a Service without a ready new pod keeps the old pods."""
+    front = create(namespace)
+    namespace.make_primary(1, name="bar")
+    selectors = {"selects one version only": {"app": "foo", "pod-template-hash": "0"},
+                 "does not select the old and new pods of foo": {"app": "bar"},
+                 "there is no such Service": {}}
+    for what, selector in selectors.items():
+        front.change({"spec": {"selector": {"pod-template-hash": None, **selector}}})
+        options = {} if selector else {"service": "absent"}
+        assert what in front.run(weight="0%", **options)["failure"]["what"]
+        front.change({"spec": {"selector": {"pod-template-hash": None, "app": "foo"}}})
+    assert "no update is in progress" in front.run(weight="100%")["failure"]["what"]
+    for options in ({"weight": "10%"}, {"weight": "100%", "mirror": "10%"}):
+        assert "route: the selector of a Service" in front.run(**options)["failure"]["what"]
+
+    with pytest.raises(RolloutError):
+        namespace.roll(kind="Deployment", image="myimage:v3-unready", pause_at=1,
+                       progress_deadline=3)
+    result = front.run(weight="100%", timeout="2")
+    assert result["failure"]["what"].startswith(
+        "timed out after 2 s, waiting until a pod with the label pod-template-hash=")
+    assert "pod foo-" in result["failure"]["why"], result["failure"]
+    assert front.selector() == {"app": "foo"}
+    front.restore()
+    assert front.is_plain()
+
+
+@pytest.mark.full
+def test_endpoints_follow_the_selector_within_a_second(namespace):
+    front = switched(namespace)
+    hashes = {name: front.split(weight=name) and front.selector() for name in ("0%", "100%")}
+    delays = []
+    for selector, image in ((hashes["0%"], "myimage:v1"), (hashes["100%"], "myimage:v2")) * 3:
+        front.change({"spec": {"selector": selector}})
+        start = time.monotonic()
+        while front.images() != [image] * 2:
+            assert time.monotonic() - start < MAX_DELAY
+        delays.append(time.monotonic() - start)
+    assert len(delays) == 6

@@ -1,0 +1,326 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Update controllers whose Service selects one version, with kills at each write.
+
+As test_update_with_a_split, without a route: after each write and each move of the cluster, the
+selector of the Service selects a ready pod.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from forged import KEYS
+from split_cluster import BACK, FURTHER, KEEP, PAUSE, RESUME, SIZE, SplitCluster
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
+    TRAFFIC_ROUTES,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.objects import SERVICE_NAME
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
+    TRAFFIC_SELECTOR,
+    without_version,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
+    TrafficRequest,
+)
+
+
+KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
+#: The kinds of controllers with old and new pods side by side.
+KEEPING = ["ReplicationController", "ReplicaSet", "Deployment"]
+#: More writes than a task needs.
+MAX_WRITES = 60
+#: Whether the task dies after the API server has applied the write.
+MOMENTS = [pytest.param(False, id="before"),
+           pytest.param(True, id="after", marks=pytest.mark.full)]
+
+
+class SwitchCluster(SplitCluster):
+    """Simulated cluster with foo and its Service, which checks the selector after each change."""
+
+    def find(self, kind, name):
+        return self.world.services.get(name) if kind == "Service" else super().find(kind, name)
+
+    def pages(self, path, query):
+        self.requests.append(path)
+        if path == "pods":
+            return [{"metadata": {"name": pod.name, "uid": pod.uid, "labels": pod.labels},
+                     "status": {"phase": "Running", "conditions": [
+                         {"type": "Ready", "status": str(ready)}]}}
+                    for pod, ready in self.labeled_pods() if pod.labels.get("app") == "foo"], ""
+        return [{"metadata": {"labels": {SERVICE_NAME: "foo"}, "ownerReferences": [
+                     {"uid": self.service["metadata"]["uid"], "controller": True}]},
+                 "endpoints": [{"conditions": {"ready": ready}, "targetRef": {"uid": pod.uid}}
+                               for pod, ready in self.labeled_pods()
+                               if self.selector.items() <= pod.labels.items()]}], ""
+
+    def check_requests(self):
+        """Assert that the Service selects a ready pod, and only the version that may."""
+        selected = [(pod, ready) for pod, ready in self.labeled_pods()
+                    if self.selector.items() <= pod.labels.items()]
+        assert any(ready for _pod, ready in selected), f"{self.selector} selects no ready pod"
+        assert self.only in ("", *self.version), f"{self.selector} selects other pods"
+
+    def target(self, restores, share, label_key):
+        return TrafficRequest("foo", "default", "foo", "Service", service="foo", restores=restores,
+                              share=share, label_key=label_key)
+
+    @property
+    def service(self):
+        return self.world.services["foo"]
+
+    @property
+    def selector(self):
+        return self.service["spec"]["selector"]
+
+    @property
+    def version(self):
+        """The value of the label of the version in the selector, if it has one."""
+        return [value for key, value in self.selector.items() if key != "app"]
+
+    @property
+    def images_of_service(self):
+        """The number of pods of each version that the Service selects."""
+        return len([pod for pod, _ready in self.labeled_pods()
+                    if self.selector.items() <= pod.labels.items()])
+
+    def stored_selector(self):
+        return (self.service["metadata"].get("annotations") or {}).get(TRAFFIC_SELECTOR)
+
+    def change(self, **fields):
+        """Change the Service as another client: its annotations or its selector."""
+        metadata = {**self.service["metadata"]}
+        if "record" in fields:
+            metadata["annotations"] = {TRAFFIC_SELECTOR: fields["record"]} if fields[
+                "record"] is not None else {}
+        spec = {**self.service["spec"], **({"selector": fields["selector"]}
+                                           if "selector" in fields else {})}
+        self.world.services = {**self.world.services, "foo": {
+            **self.service, "metadata": metadata, "spec": spec}}
+
+    def assert_plain(self):
+        """Assert that nothing is left of a split, nor of an update."""
+        assert self.selector == {"app": "foo"} and self.stored_selector() is None
+        assert self.annotation is None and not self.controllers()["foo"].is_updating
+
+
+def forge(cluster, text):
+    """Write the annotation of the controller as another client."""
+    item = cluster.cluster.items["foo"]
+    annotations = {**(item["metadata"].get("annotations") or {}), TRAFFIC_ROUTES: text}
+    cluster.cluster.items["foo"] = {**item, "metadata": {**item["metadata"],
+                                                         "annotations": annotations}}
+
+
+@functools.cache
+def first(kind, *tasks):
+    """Return a cluster after some tasks; copy before use."""
+    cluster = SwitchCluster(kind)
+    for name, value in tasks:
+        result = cluster.split(value) if name == "split" else cluster.roll(**dict(value))
+        assert isinstance(result, dict), result
+    return cluster
+
+
+def after(kind, *tasks):
+    """Return a cluster after splits (a weight) and updates (options)."""
+    return first(kind, *(("split", task) if isinstance(task, str)
+                         else ("roll", tuple(task.items())) for task in tasks)).copy()
+
+
+def held(kind):
+    cluster = after(kind, "0%")
+    (cluster.only,) = cluster.version
+    return cluster
+
+
+def switched(kind):
+    """Return a cluster with all old and all new pods, whose Service selects the new pods."""
+    cluster = after(kind, "0%", KEEP, "100%")
+    assert cluster.images_of_service == SIZE and len(cluster.pods) == 2 * SIZE
+    return cluster
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_held_requests_reach_no_new_pod_until_the_update_ends(kind):
+    cluster = held(kind)
+    assert cluster.stored_selector() == '{"app":"foo"}' and cluster.annotation == "Service/foo"
+    result = cluster.roll(**PAUSE)
+    assert isinstance(result, dict), result
+    assert result["msg"].endswith("; 0% of the requests of Service/foo go to its new pods")
+    assert not cluster.split("0%")["changed"]
+    cluster.only = ""
+    assert isinstance(cluster.roll(**RESUME), dict)
+    cluster.assert_plain()
+    assert cluster.images == {"web": "myimage:v2"}
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+def test_switch_and_back_are_one_write_each(kind):
+    cluster = switched(kind)
+    new = cluster.version
+    for weight in ("0%", "100%"):
+        assert isinstance(cluster.split(weight), dict)
+        assert [write.kind for write in cluster.attempts] == ["Service"]
+        assert (cluster.version == new) == (weight == "100%")
+    assert isinstance(cluster.split(restores=True), dict)
+    assert cluster.selector == {"app": "foo"} and cluster.annotation is None
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+def test_old_pods_answer_no_request_after_the_switch(kind):
+    cluster = switched(kind)
+    (new,) = cluster.version
+    check = cluster.check_requests
+
+    def check_versions():
+        check()
+        assert cluster.version == [new] or len(cluster.pods) == SIZE
+
+    cluster.check_requests = check_versions
+    assert isinstance(cluster.roll(**RESUME), dict)
+    cluster.assert_plain()
+    assert cluster.images == {"web": "myimage:v2"} and len(cluster.pods) == SIZE
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+def test_rollback_selects_the_old_pods_first(kind):
+    cluster = switched(kind)
+    (new,) = cluster.version
+    result = cluster.roll(**BACK)
+    assert isinstance(result, dict), result
+    step = result["steps"][0]
+    assert (step["action"], step["kind"], step["from"] != step["to"]) == (
+        "update", "Service", True) and new not in step["to"].values()
+    cluster.assert_plain()
+    assert cluster.images == {"web": "myimage:v1"}
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("task, then", [(RESUME, RESUME), (RESUME, BACK), (BACK, BACK),
+                                        (BACK, RESUME), (KEEP, RESUME)],
+                         ids=["finish", "finish then back", "back", "back then finish",
+                              "keep then finish"])
+@pytest.mark.parametrize("kind", KEEPING)
+def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, task, then, moment):
+    for number in range(1, MAX_WRITES):
+        cluster = switched(kind)
+        if cluster.roll(death=(number, moment), **task) is not None:
+            break
+        result = cluster.roll(**then)
+        if isinstance(result, RolloutError):
+            assert then is BACK, result.message
+            cluster.roll(**RESUME)
+        cluster.assert_plain()
+    else:
+        pytest.fail("the task does not end")
+    assert number > 3 or task is KEEP
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("then", [PAUSE, RESUME], ids=["pause", "resume"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_follows_a_hold_that_was_killed_at_any_write(kind, then, moment):
+    for number in range(1, MAX_WRITES):
+        cluster = SwitchCluster(kind)
+        if cluster.split("0%", death=(number, moment)) is not None:
+            break
+        assert isinstance(cluster.roll(**then), dict)
+        if then is PAUSE:
+            assert isinstance(cluster.split("100%"), dict) and cluster.images_of_service == 1
+            assert isinstance(cluster.roll(**RESUME), dict)
+        cluster.assert_plain()
+    assert number >= 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_follows_a_restoration_that_was_killed_at_any_write(kind):
+    for number in range(1, MAX_WRITES):
+        cluster = after(kind, PAUSE, "0%")
+        if cluster.split(restores=True, death=(number, False)) is not None:
+            break
+        assert isinstance(cluster.roll(**RESUME), dict)
+        cluster.assert_plain()
+    assert number == 3
+
+
+def test_further_pause_keeps_the_selector():
+    cluster = after("Deployment", PAUSE, "0%")
+    before = cluster.selector
+    assert isinstance(cluster.roll(**FURTHER), dict) and cluster.selector == before
+
+
+@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+def test_check_mode_plans_the_steps_of_the_service(then):
+    cluster = switched("Deployment")
+    before = cluster.service
+    planned = cluster.plan(**then)
+    assert cluster.service == before
+    result = cluster.roll(**then)
+    assert ([(step["action"], step["to"]) for step in planned["steps"]
+             if step["kind"] == "Service"]
+            == [(step["action"], step["to"]) for step in result["steps"]
+                if step["kind"] == "Service"] != [])
+
+
+@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+@pytest.mark.parametrize("record", [None, "[]", '{"app": 1}'])
+def test_missing_record_ends_an_update_that_would_empty_the_service(then, record):
+    """The restoration by its own command needs no record."""
+    cluster = switched("Deployment")
+    cluster.change(record=record)
+    pods = len(cluster.pods)
+    if then is RESUME:
+        cluster.change(selector={"app": "foo"})
+        cluster.change(record='{"app":"foo"}')
+        assert isinstance(cluster.split("0%"), dict)
+        cluster.change(record=record)
+    error = cluster.roll(**then)
+    assert "selects one version only, and has no valid record" in error.what
+    assert "service=foo state=restored" in error.next_command
+    assert len(cluster.pods) == pods
+    assert isinstance(cluster.split(restores=True), dict)
+    assert isinstance(cluster.roll(**then), dict)
+    cluster.assert_plain()
+
+
+@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+def test_forged_annotation_changes_no_service_of_other_pods(then):
+    cluster = after("Deployment", PAUSE)
+    cluster.check_requests = lambda: None
+    cluster.change(selector={"app": "payments", "pod-template-hash": "0"}, record='{"app": "x"}')
+    before = cluster.service
+    forge(cluster, "Service/foo")
+    assert isinstance(cluster.roll(**then), dict)
+    assert cluster.service == before and cluster.annotation is None
+
+
+@pytest.mark.parametrize("record", [*KEYS[TRAFFIC_SELECTOR][:40], '{"app": "payments"}'])
+def test_stored_selector_is_never_written(record):
+    for then in (RESUME, BACK):
+        cluster = switched("Deployment")
+        cluster.change(record=record)
+        cluster.roll(**then)
+        assert without_version(cluster.selector, "") == {"app": "foo"}
+
+
+def test_change_of_the_selector_by_another_client_is_kept():
+    cluster = switched("Deployment")
+    cluster.check_requests = lambda: None
+    cluster.change(selector={**cluster.selector, "tier": "web"})
+    assert isinstance(cluster.split(restores=True), dict)
+    assert cluster.selector == {"app": "foo", "tier": "web"}
+
+
+def test_deleted_service_is_removed_from_the_annotation():
+    cluster = switched("Deployment")
+    cluster.check_requests = lambda: None
+    cluster.find = lambda kind, name: None
+    assert isinstance(cluster.roll(**RESUME), dict)
+    assert cluster.annotation is None

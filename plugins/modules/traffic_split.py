@@ -5,13 +5,14 @@
 
 DOCUMENTATION = r"""
 module: traffic_split
-short_description: Split the requests of an HTTPRoute between the old and the new pods of an update
+short_description: Split the requests between the old and the new pods of an update
 version_added: 0.1.0
 description:
   - Sends a share of the requests, or the requests with a header, to the new pods of a paused update
     (O(baton.kubernetes.rolling_update#module:pause_at)), independently of the number of pods.
-  - Works with each Gateway that implements Gateway API, for each kind of controller that
-    M(baton.kubernetes.rolling_update) updates. Nothing has to be installed in the cluster.
+  - Works with the routes of each Gateway that implements Gateway API, for each kind of controller
+    that M(baton.kubernetes.rolling_update) updates. Nothing has to be installed in
+    the cluster.
   - Creates two Services, which select the old and the new pods by the label that distinguishes
     them, and adds both to the rules of the route, with weights; the Service of the pods stays with
     the weight 0. An annotation of the route stores the previous weights.
@@ -20,6 +21,9 @@ description:
   - The task may be killed at any moment. Run it again to resume.
   - Changes of the route by other clients are kept. A change of the same rules by another client
     during the task ends the task with an error.
+  - Without O(route), the selector of O(service) sends all requests to the old pods (O(weight=0%))
+    or to the new pods (O(weight=100%)), by one write each, without a Gateway. An annotation of the
+    Service stores the previous selector.
   - An annotation of the controller names the route. M(baton.kubernetes.rolling_update) therefore
     restores the route before it updates the remaining pods, and takes all requests from the new
     pods before a rollback. O(state=restored) restores the route alone.
@@ -35,7 +39,7 @@ attributes:
     details: RV(steps) are planned by the same code, on copies of the objects of the cluster.
   diff_mode:
     support: full
-    details: Shows the rules of the route.
+    details: Shows the rules of the route, or the selector of the Service.
   idempotent:
     support: full
 options:
@@ -59,8 +63,8 @@ options:
   route:
     description:
       - Name of the route whose rules name the Service of the pods as a backend.
+      - Required, except for O(service) alone.
     type: str
-    required: true
   route_kind:
     description:
       - Kind of the route.
@@ -70,14 +74,18 @@ options:
   service:
     description:
       - Name of the Service whose requests are split.
-      - Required only if the route names several Services that select the pods.
+      - With O(route), required only if the route names several Services that select the pods.
+      - Without O(route), the selector of this Service selects the pods of one version. O(weight) is
+        then V(0%) or V(100%), and O(match) and O(mirror) are not possible. Connections that exist
+        stay with their pods, and each node has the change a moment later.
     type: str
   state:
     description:
       - With V(split), the rules of the route send O(weight) of the requests, and the requests of
         O(match), to the new pods.
       - With V(restored), the rules name the Service again, with its previous weight, and the two
-        Services are deleted. Needs neither an update in progress nor the controller.
+        Services are deleted; or the Service selects the pods of all versions again. Needs neither
+        an update in progress nor the controller.
     type: str
     choices: [split, restored]
     default: split
@@ -184,8 +192,9 @@ notes:
   - Policies that are attached to the Service by its name do not apply to the two Services. Before
     its first change, the task ends with an error if a BackendTLSPolicy lacks one of them, and warns
     of other policies, and of requests that the split does not reach, as far as it may read them.
-  - The task needs the permissions of C(docs/reference/permissions/traffic.yaml); warnings and
-    causes also those of C(docs/reference/permissions/traffic-warnings.yaml).
+  - The task needs the permissions of C(docs/reference/permissions/traffic.yaml), or without a route
+    of C(docs/reference/permissions/traffic-service.yaml); warnings and causes also those of
+    C(docs/reference/permissions/traffic-warnings.yaml).
 seealso:
   - module: baton.kubernetes.rolling_update
   - module: baton.kubernetes.rollout_analysis
@@ -230,6 +239,13 @@ EXAMPLES = r"""
     route: shop
     mirror: 10%
 
+- name: Without a route, let the Service select all new pods beside all old pods (keep_old)
+  baton.kubernetes.traffic_split:
+    name: shop
+    kind: Deployment
+    service: shop
+    weight: 100%
+
 - name: Send the requests to all pods again
   baton.kubernetes.traffic_split:
     name: shop
@@ -249,15 +265,16 @@ namespace:
   returned: success
   type: str
 route:
-  description: Name of the route.
+  description: Name of the route; V(null) without a route.
   returned: success
   type: str
 route_kind:
-  description: Kind of the route.
+  description: Kind of the route; V(null) without a route.
   returned: success
   type: str
 services:
-  description: Names of the Services of the split; empty after a restoration.
+  description: Names of the Services of the split, or of the Service that selects one version;
+    empty after a restoration.
   returned: success
   type: list
   elements: str

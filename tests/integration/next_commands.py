@@ -146,6 +146,8 @@ SITES: dict[str, str] = {
     "traffic/planner.py::service_of_split": SHOWS,
     "traffic/request.py::kubectl": PART,
     "traffic/split_run.py::absent_route": SHOWS,
+    "traffic/switch.py::_refuse": SHOWS,
+    "traffic/switch.py::_refuse_others": SHOWS,
     "traffic/warnings.py::refuse_policies": "not executed here: test_traffic_split applies the "
                                             "patch",
     "run/driver.py::loop": SAME + "see test_driver",

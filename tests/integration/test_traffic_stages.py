@@ -97,7 +97,7 @@ def yaml_blocks(page):
 
 def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
     shop.create("Deployment", 3)
-    _tasks, [play] = yaml_blocks("blue-green.md")
+    _tasks, [play], _of_service = yaml_blocks("blue-green.md")
     (variables,) = play["roles"]
     variables |= {"image_bump_name": "foo", "image_bump_namespace": namespace.name,
                   "image_bump_route": "edge", "image_bump_image": "myimage:v2",
@@ -144,7 +144,7 @@ def test_failed_check_after_a_switch_returns_to_the_old_pods(shop, namespace, ki
 @pytest.mark.full
 def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
     shop.create("Deployment", 3)
-    tasks, _play = yaml_blocks("blue-green.md")
+    tasks, _play, _of_service = yaml_blocks("blue-green.md")
     states = []
     for task in tasks:
         (module,) = task.keys() - {"name"}

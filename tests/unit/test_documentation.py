@@ -141,6 +141,16 @@ def test_rows_of_a_traffic_split_are_documented():
     assert documented == row.findall(planner) and len(documented) > 15
 
 
+def test_rows_of_a_switch_are_documented():
+    row = re.compile(r"^ *(?:# )?(\|(?: [^|-][^|]* \|){3})$", re.MULTILINE)
+    page, planner = ((ROOT / path).read_text(encoding="utf-8") for path in (
+        "docs/how-to/blue-green.md", "plugins/module_utils/traffic/switch.py"))
+    heads = ("| record | condition | step |", "| state | condition | step |")
+    documented = [line for line in row.findall(page) if line not in heads]
+
+    assert documented == row.findall(planner) and len(documented) > 20
+
+
 def test_warnings_and_causes_of_a_traffic_split_are_documented():
     page = (ROOT / "docs/how-to/traffic-split.md").read_text(encoding="utf-8")
 

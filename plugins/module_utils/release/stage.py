@@ -85,9 +85,9 @@ def refuse_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
     errors = [f"{option}{stage} leaves no old pods for the other requests: a share needs fewer "
               f"than 100% of the pods, or {name_of('keep_old')}" for stage in shares
               if stage.size == Size(100, percent=True) and not keeps_old]
-    if not traffic.get("route"):
+    if not (traffic.get("route") or traffic.get("service")):
         errors.append(f"{option}{first} is a share of the requests: give {name_of('route')}, the "
-                      "route of the requests")
+                      f"route of the requests; or only {name_of('service')}, for 0% or 100%")
     if not selection.get("name"):
         errors.append(f"{option}{first} is a share of the requests of one controller: give "
                       f"{name_of('name')}, and release further controllers in runs of their own")

@@ -17,8 +17,6 @@ docs/how-to/blue-green.md has the rows; a test compares them.
 
 from __future__ import annotations
 
-import typing as t
-
 from ..explain.pod_health import is_healthy
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, pairs, text
@@ -41,34 +39,10 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | a role acts before an update, and nothing has to be updated | done |
     if stays(request, observed):
         return unchanged(request, observed)
-    if observed.versions is None:
+    service = observed.service
+    if service is None or observed.versions is None:
         return _restore(request, observed)
-    return _switch(request, observed, observed.versions)
-
-
-def _switch(request: TrafficRequest, observed: Observed, versions: Versions) -> Decision:
-    service = _service(observed)
-    value = versions.new if request.share.new else versions.old
-    selector = {**without_version(service.selector, request.label_key), versions.key: value}
-    _refuse(request, observed, service)
-    # | any | the annotation of the controller does not name the Service | annotate the controller |
-    if observed.controller and not observed.is_named_by_controller:
-        return annotate(request, observed.route, observed.controller)
-    # | any | an old pod lacks the label of its version | label the pod |
-    if versions.unlabeled:
-        return label(versions)
-    if selector != service.selector or not _has_record(service):
-        # | any | a ready pod of the Service has another version | error |
-        _refuse_others(request, observed, versions)
-        # | any | no pod of the version is ready | wait, at most `timeout` |
-        if not _ready(observed, selector):
-            return Wait(f"a pod with the label {versions.key}={value} is ready", is_condition=True)
-        # | any | the Service does not select the version, or has no record | write both |
-        return _select(request, observed, service, selector)
-    # | any | the EndpointSlices do not have the pods of the version | wait, at most `timeout` |
-    # | any | else | done |
-    return _end(observed, Done(f"{request.share} of the requests for {service.name} go to the new "
-                               f"pods of {request.name}"))
+    return _switch(request, observed, service, observed.versions)
 
 
 def _refuse(request: TrafficRequest, observed: Observed, service: Service) -> None:
@@ -91,12 +65,38 @@ def _refuse(request: TrafficRequest, observed: Observed, service: Service) -> No
                            next_command="remove the label of the version from its selector")
 
 
+def _switch(request: TrafficRequest, observed: Observed, service: Service,
+            versions: Versions) -> Decision:
+    value = versions.new if request.share.new else versions.old
+    selector = {**without_version(service.selector, request.label_key), versions.key: value}
+    _refuse(request, observed, service)
+    # | any | the annotation of the controller does not name the Service | annotate the controller |
+    if observed.controller and not observed.is_named_by_controller:
+        return annotate(request, observed.route, observed.controller)
+    # | any | an old pod lacks the label of its version | label the pod |
+    if versions.unlabeled:
+        return label(versions)
+    if selector != service.selector or not _has_record(service):
+        # | any | a ready pod of the Service has another version | error |
+        _refuse_others(request, observed, versions)
+        # | any | no pod of the version is ready | wait, at most `timeout` |
+        if not _ready(observed, selector):
+            return Wait(f"a pod with the label {versions.key}={value} is ready", is_condition=True)
+        # | any | the Service does not select the version, or has no record | write both |
+        return _select(request, observed, service, selector)
+    # | any | the EndpointSlices do not have the pods of the version | wait, at most `timeout` |
+    # | any | else | done |
+    done = Done(f"{request.share} of the requests for {service.name} go to the new pods of "
+                f"{request.name}")
+    return _end(observed, service, done)
+
+
 def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versions) -> None:
     """Raise RolloutError if the Service would lose pods of neither version."""
-    others = [pod for pod in observed.pods if is_healthy(pod)
-              and text(_labels(pod), versions.key) not in (versions.old, versions.new)]
-    if others:
-        names = sorted(text(mapping(pod, "metadata"), "name") for pod in others)
+    foreign = [pod for pod in observed.pods if is_healthy(pod)
+               and text(_labels(pod), versions.key) not in (versions.old, versions.new)]
+    if foreign:
+        names = sorted(text(mapping(pod, "metadata"), "name") for pod in foreign)
         raise RolloutError("the Service also selects pods of other controllers or versions",
                            where=observed.route.where,
                            why=f"they would get no requests: {', '.join(names[:3])}"
@@ -120,7 +120,9 @@ def _patch(observed: Observed, service: Service, record: str | None, selector: J
 
 def _restore(request: TrafficRequest, observed: Observed) -> Decision:
     """Return the next step until the selector has no label of a version, a wait or the end."""
-    service, controller = _service(observed), observed.controller
+    service, controller = observed.service, observed.controller
+    if service is None:
+        return Done(f"{observed.route.name} has no traffic split")
     base = without_version(service.selector, request.label_key)
     # | any | the selector has the label of a version | remove the label and the record |
     # | any | the Service has a record | remove the record |
@@ -132,7 +134,7 @@ def _restore(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | the EndpointSlices do not have the pods of the selector | wait, at most `timeout` |
     # | any | the annotation of the controller names the Service | remove it |
     if controller and observed.is_named_by_controller:
-        return _end(observed, forget(controller, observed.route.full_name))
+        return _end(observed, service, forget(controller, observed.route.full_name))
     # | any | else | done |
     return Done(f"{service.name} has no traffic split")
 
@@ -157,8 +159,8 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
             next_command=("to let the Service select all pods:", request.restore_command))
     # | restored, or all requests for the new pods | the Service selects the new pods | done |
     if goal is Goal.SWITCHED and versions and selected == versions.new:
-        return _end(observed, Done(f"all requests of {service.name} go to the new pods of "
-                                   f"{request.name}"))
+        done = f"all requests of {service.name} go to the new pods of {request.name}"
+        return _end(observed, service, Done(done))
     if goal is Goal.OLD_ONLY and selected and versions:
         selector = {**service.selector, versions.key: versions.old}
         if _ready(observed, selector):
@@ -166,8 +168,8 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
             if selector != service.selector:
                 return _select(request, observed, service, selector)
             # | no requests for the new pods | the Service selects the old pods | done |
-            return _end(observed, Done(f"no requests of {service.name} go to the new pods of "
-                                       f"{request.name}"))
+            done = f"no requests of {service.name} go to the new pods of {request.name}"
+            return _end(observed, service, Done(done))
     # | any | else | as restored |
     return _restore(request, observed)
 
@@ -195,11 +197,6 @@ def services(request: TrafficRequest, observed: Observed) -> list[str]:
 
 # The state
 
-def _service(observed: Observed) -> Service:
-    """Return the Service; the reader ends the task if it does not exist."""
-    return t.cast(Service, observed.service)
-
-
 def _selected(request: TrafficRequest, service: Service) -> str:
     """Return the version in the selector, or ""."""
     base = without_version(service.selector, request.label_key)
@@ -212,8 +209,8 @@ def _has_record(service: Service) -> bool:
 
 def _is_split(request: TrafficRequest, observed: Observed, service: Service) -> bool:
     """Return whether a split has added the label of a version to the selector."""
-    has_others = bool(without_version(service.selector, request.label_key))
-    return (has_others and bool(_selected(request, service))
+    has_pods_label = bool(without_version(service.selector, request.label_key))
+    return (has_pods_label and bool(_selected(request, service))
             and (_has_record(service) or observed.is_named_by_controller))
 
 
@@ -227,9 +224,9 @@ def _ready(observed: Observed, selector: Json) -> frozenset[str]:
                      if is_healthy(pod) and selector.items() <= _labels(pod).items())
 
 
-def _end(observed: Observed, decision: Decision) -> Decision:
+def _end(observed: Observed, service: Service, decision: Decision) -> Decision:
     """Return the decision, or a wait until the EndpointSlices have the pods of the selector."""
-    selector = _service(observed).selector
+    selector = service.selector
     unselected = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods
                   if not selector.items() <= _labels(pod).items()}
     is_current = (_ready(observed, selector) <= observed.endpoints

@@ -367,6 +367,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
     "DestinationRule": {"spec.host": NAMES},
     "VirtualService": {"spec.http.route.destination.host": NAMES},
     "EndpointSlice": {"metadata.labels": (KEYS[SERVICE_NAME],),
+                      "endpoints.targetRef.uid": (*map(UID.format, NAMES), *TEXTS),
                       "endpoints.conditions.ready": (True, False, None)},
     "Service": {"spec.selector": ({"app": "foo"},), "spec.type": ("ExternalName",),
                 "spec.publishNotReadyAddresses": (True,), "spec.clusterIP": ("None",),

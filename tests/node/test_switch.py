@@ -1,0 +1,78 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Switch a Service between the old and the new pods under traffic through kube-proxy.
+
+New connections follow the selector within a second; connections that exist stay with their pods.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import types
+
+import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from objects import role
+from rollouts import DEPLOYMENT, DRAIN, RC, START, V2, Shop
+from traffic import Traffic, reasons, versions
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+
+CONTAINER = {
+    "env": [{"name": "START_MS", "value": f"{START * 1000:.0f}"},
+            {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}],
+    "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}}
+RATES = {"new": 60, "persistent": 60}
+#: Seconds from the write of the selector to the last new connection to a pod of the other version.
+LONGEST = 2.0
+
+
+def switch(shop, monkeypatch, **options):
+    """Run traffic_split, and return the times of its writes of the Service."""
+    times = []
+    parent = types.SimpleNamespace(
+        reason_to_stop=lambda: "", print_line=lambda line: times.append(time.time())
+        if " Service foo: " in line else None)
+    monkeypatch.setattr(task, "ParentProcess", lambda: contextlib.nullcontext(parent))
+    valid = ArgumentSpecValidator(task.TRAFFIC_OPTIONS).validate({
+        "name": "foo", "kind": shop.kind.name, "service": "foo", "namespace": shop.namespace.name,
+        "kubeconfig": shop.namespace.kubeconfig, **options})
+    assert not valid.error_messages, valid.error_messages
+    task.traffic(valid.validated_parameters)
+    return times
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(DEPLOYMENT, id="Deployment"),
+    pytest.param(RC, id="ReplicationController", marks=pytest.mark.long)])
+def test_new_connections_follow_the_selector(kind, cluster, namespace, monkeypatch):
+    shop = Shop(cluster, namespace, kind, CONTAINER)
+    namespace.allow(role("baton-traffic-service"), "traffic-service")
+    changes = []
+    with Traffic(shop.open(), RATES) as traffic:
+        switch(shop, monkeypatch, weight="0%")
+        shop.roll(image=V2, pause_at="100%", keep_old=True)
+        for weight in ("100%", "0%", "100%"):
+            (begin,) = switch(shop, monkeypatch, weight=weight)
+            changes.append((begin, "v2" if weight == "100%" else "v1"))
+            time.sleep(LONGEST + 2)
+        began = time.time()
+        shop.roll(image=V2)
+        time.sleep(LONGEST)
+    ends = [begin for begin, _version in changes[1:]] + [began]
+    new = [answer for answer in traffic.answers if answer.connection == "new"]
+    delays = [max((answer.sent - begin for answer in new if begin < answer.sent < end
+                   and answer.version not in ("", version)), default=0.0)
+              for (begin, version), end in zip(changes, ends, strict=True)]
+    lasting = versions(answer for answer in traffic.between(changes[0][0] + LONGEST, changes[1][0])
+                       if answer.connection == "persistent")
+    print(delays, lasting, len(traffic.answers), reasons(traffic.answers), *traffic.failures[:10],
+          sep="\n")
+    assert traffic.failures == []
+    assert versions(answer for answer in new if answer.sent < changes[0][0]) == ["v1"]
+    assert max(delays) < LONGEST
+    assert "v1" in lasting, "connections that exist have left the old pods"
+    last = traffic.answers[-1].sent
+    assert versions(traffic.since(last - 1)) == ["v2"]

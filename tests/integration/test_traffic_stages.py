@@ -13,6 +13,7 @@ import pytest
 import yaml
 from objects import eventually, role, versions
 from plays import CheckServer, Playbooks, kill_processes
+from test_switch import Front
 from test_traffic_split import Edge, is_plain, service
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
@@ -161,6 +162,42 @@ def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
     assert states == [([[100]], 3, 0), ([[100]], 3, 3), ([[1], [100, 0]], 3, 3),
                       ([[0, 100]], 3, 3), ([[3]], 0, 3)]
     assert is_plain(shop.edge)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fails", [False, True], ids=["finish", "rollback"])
+def test_blue_green_by_a_service_alone(shop, namespace, fails):
+    """The tasks of the documentation, and the role with the same effect."""
+    namespace.allow(role("baton-traffic-service"), "traffic-service")
+    shop.create("Deployment", 3)
+    shop.edge = Front(namespace)
+    tasks = yaml_blocks("blue-green.md")[-1]
+    images = []
+    for task in tasks:
+        (module,) = task.keys() - {"name"}
+        options = task[module] | {"name": "foo", "namespace": namespace.name}
+        options |= {key: value for key, value in (("service", "foo"), ("image", "myimage:v2"))
+                    if key in options}
+        shop.playbooks.write("play.yml", [{
+            "hosts": "localhost", "connection": "local", "gather_facts": False,
+            "tasks": [{**task, module: options}]}])
+        shop.playbooks.command("ansible-playbook", "play.yml")
+        images.append(sorted(set(shop.edge.images())))
+    assert images == [["myimage:v1"]] * 2 + [["myimage:v2"]] * 2 and shop.edge.is_plain()
+
+    checks = []
+
+    def record():
+        checks.append(sorted(set(shop.edge.images())))
+        if fails and len(checks) == 2:
+            shop.server.failing_stages = {"100%"}
+
+    shop.server.actions["100%"] = record
+    shop.release(succeeds=not fails, stages=["100%/0%", "100%/100%"], keep_old=True, max_surge="",
+                 route="", service="foo", image="myimage:v3")
+    assert checks[:2] == [["myimage:v2"], ["myimage:v3"]]
+    assert shop.edge.is_plain()
+    assert set(shop.edge.images()) == {"myimage:v2" if fails else "myimage:v3"}
 
 
 def test_update_that_cannot_begin_leaves_the_route_as_it_was(shop, namespace):

@@ -481,7 +481,8 @@ def test_fleet_is_rolled_back_or_named():
      "image_bump_stages: a stage has the keys pods and traffic: pods is missing"),
     ({"stages": ["10%/1%"]}, "image_bump_stages: 10%/1% is a share of the requests: give "
                              "image_bump_route, the route of the requests"),
-    ({"stages": ["10%/1%"], "layer": "playbook"}, "give route, the route of the requests"),
+    ({"stages": ["10%/1%"], "layer": "playbook"}, "give route, the route of the requests; or only "
+                                                  "service, for 0% or 100%"),
     ({"stages": ["100%/1%"], "traffic": TRAFFIC},
      "100%/1% leaves no old pods for the other requests: a share needs fewer than 100% of the "
      "pods, or image_bump_keep_old"),

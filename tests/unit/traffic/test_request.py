@@ -14,9 +14,11 @@ from traffic_objects import MATCH
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
+    TRAFFIC_SELECTOR,
     TRAFFIC_SPLIT,
     Record,
     parse_record,
+    parse_selector,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
     ARGUMENT_SPEC,
@@ -73,11 +75,32 @@ def test_weight_is_a_percentage(weight, share):
     ({"match": [{"headers": [{**HEADER, "value": "x" * 5000}]}]}, "or a text is too long"),
     ({"match": [{"query_params": [HEADER]}], "route_kind": "GRPCRoute"},
      "a GRPCRoute has no query parameters"),
+    ({"weight": "0", "route": None}, "give route, or service for blue/green without a route"),
+    ({"weight": "1", "route": None, "service": "foo"}, "a weight of 1% needs a route"),
+    ({"mirror": "1", "route": None, "service": "foo"}, "match and mirror need a route"),
+    ({"match": [{"headers": [HEADER]}], "route": None, "service": "foo"}, "need a route"),
     ({"weight": "1", "timeout": "soon"}, "timeout 'soon' is neither a number of seconds"),
 ])
 def test_invalid_options_are_refused(options, error):
     with pytest.raises(RolloutError, match=error):
         parsed(**options)
+
+
+def test_service_without_a_route():
+    for weight in ("0%", "100%"):
+        request = parsed(weight=weight, route=None, service="foo", deployment_label_key="version")
+        assert request.is_by_selector and (request.route, request.route_kind) == ("foo", "Service")
+        assert request.restore_command.endswith(
+            "'name=foo service=foo namespace=shop deployment_label_key=version state=restored'")
+    assert not parsed(weight="1", service="foo").is_by_selector
+
+
+@pytest.mark.parametrize("text", KEYS[TRAFFIC_SELECTOR],
+                         ids=lambda text: f"{text[:20]!a}{hash(text)}")
+def test_forged_selector_is_a_mapping_of_labels_or_missing(text):
+    selector = parse_selector(text)
+
+    assert selector is None or all(isinstance(value, str) for value in selector.values())
 
 
 def test_command_restores_the_route_of_the_task():

@@ -28,7 +28,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request i
     TrafficRequest,
 )
 
-
 KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
 #: The kinds of controllers with old and new pods side by side.
 KEEPING = ["ReplicationController", "ReplicaSet", "Deployment"]
@@ -52,8 +51,8 @@ class SwitchCluster(SplitCluster):
                      "status": {"phase": "Running", "conditions": [
                          {"type": "Ready", "status": str(ready)}]}}
                     for pod, ready in self.labeled_pods() if pod.labels.get("app") == "foo"], ""
-        return [{"metadata": {"labels": {SERVICE_NAME: "foo"}, "ownerReferences": [
-                     {"uid": self.service["metadata"]["uid"], "controller": True}]},
+        owner = {"uid": self.service["metadata"]["uid"], "controller": True}
+        return [{"metadata": {"labels": {SERVICE_NAME: "foo"}, "ownerReferences": [owner]},
                  "endpoints": [{"conditions": {"ready": ready}, "targetRef": {"uid": pod.uid}}
                                for pod, ready in self.labeled_pods()
                                if self.selector.items() <= pod.labels.items()]}], ""

@@ -1,0 +1,205 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Explore every interleaving of tasks that switch and restore a Service, controllers, and a user.
+
+An observation and the write that follows are two moves, so that other clients act in between. A
+task may be killed before each of its writes.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+
+import pytest
+from builders import rc
+from traffic_objects import KEY, LABELS, NAMESPACE, VERSIONS, service
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
+    TRAFFIC_ROUTES,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import (
+    PreconditionFailed,
+    apply_patch,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.objects import (
+    SERVICE_NAME,
+    Objects,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
+    TRAFFIC_SELECTOR,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import Related
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
+    TrafficRequest,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.switch import (
+    ENDPOINTS,
+    plan,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.warnings import warnings
+
+SWITCH = TrafficRequest("foo", NAMESPACE, "foo", "Service", "foo", share=Share(100, 100),
+                        options={"name": "foo"})
+HOLD = dataclasses.replace(SWITCH, share=Share(0, 100))
+RESTORED = dataclasses.replace(HOLD, restores=True)
+#: Limit of writes: two tasks with opposite requests may write forever.
+MAX_WRITES = 8
+
+
+class World:
+    """A Service and its pods; controllers act only when a test calls them."""
+
+    def __init__(self, ready=("old", "new")):
+        self.service = {**service(), "kind": "Service"}
+        self.pods = {"old": LABELS[0], "new": LABELS[1]}
+        self.ready = frozenset(ready)
+        self.endpoints = frozenset(ready)
+        self.controller = rc("foo")
+        self.writes = 0
+
+    @property
+    def selector(self):
+        return self.service["spec"]["selector"]
+
+    def key(self):
+        return json.dumps([self.service, sorted(self.ready), sorted(self.endpoints),
+                           self.controller["metadata"]["annotations"]], sort_keys=True)
+
+    def observed(self, request):
+        pods = tuple({"metadata": {"name": name, "uid": name, "labels": labels},
+                      "status": {"conditions": [
+                          {"type": "Ready", "status": str(name in self.ready)}]}}
+                     for name, labels in self.pods.items())
+        owner = {"uid": self.service["metadata"]["uid"], "controller": True}
+        slices = ({"metadata": {"labels": {SERVICE_NAME: "foo"}, "ownerReferences": [owner]},
+                   "endpoints": [{"targetRef": {"uid": uid}} for uid in self.endpoints]},)
+        versions = None if request.restores else VERSIONS
+        return Objects(self.service, (self.service,), slices, versions,
+                       controller=Controller.from_api(self.controller),
+                       pods=pods).observed(is_drained=True)
+
+    def write(self, write):
+        """Return the world after a write, which may be rejected."""
+        changed = copy.copy(self)
+        changed.writes += 1
+        try:
+            if write.kind == "Service":
+                changed.service = apply_patch(self.service, write)
+            else:
+                changed.controller = apply_patch(self.controller, write)
+        except PreconditionFailed:
+            changed.writes -= 1
+        return changed
+
+    def selected(self):
+        return frozenset(name for name, labels in self.pods.items()
+                         if name in self.ready and self.selector.items() <= labels.items())
+
+    def moves(self):
+        """Return the worlds after a move of a controller, a kubelet or another client."""
+        settled, unready, edited = copy.copy(self), copy.copy(self), copy.copy(self)
+        settled.endpoints = self.selected()
+        unready.ready = frozenset({"old", "new"})
+        spec = {**self.service["spec"], "type": "NodePort"}
+        edited.service = {**self.service, "spec": spec}
+        return [settled, unready, edited]
+
+
+def explore(world, *requests, deaths=1):
+    """Check each reachable state, and return the number of states."""
+    states, ends = set(), 0
+    stack = [(world, tuple((request, deaths, None, False) for request in requests))]
+    while stack:
+        world, tasks = stack.pop()
+        key = (world.key(), repr([(id(request), *rest) for request, *rest in tasks]))
+        if key in states or world.writes > MAX_WRITES:
+            continue
+        states.add(key)
+        assert world.selected(), f"{world.selector} selects no ready pod"
+        assert {"app": "foo"}.items() <= world.selector.items() <= {
+            "app": "foo", KEY: world.selector.get(KEY)}.items()
+        if all(is_done for *_task, is_done in tasks):
+            ends += 1
+            check_end(world, requests)
+        for number, task in enumerate(tasks):
+            for changed, moved in moves_of(world, *task):
+                stack.append((changed, (*tasks[:number], moved, *tasks[number + 1:])))
+        stack += [(moved, tasks) for moved in world.moves()]
+    assert ends
+    return len(states)
+
+
+def moves_of(world, request, deaths, pending, is_done):
+    """Return the worlds and the tasks after each move of a task."""
+    if is_done:
+        return []
+    if pending is not None:
+        dead = [(world, (request, deaths - 1, None, False))] if deaths else []
+        return [(world.write(pending), (request, deaths, None, False)), *dead]
+    try:
+        decision = plan(request, world.observed(request))
+    except RolloutError:
+        decision = Done("")
+    write = decision.write if isinstance(decision, Step) else None
+    return [(world, (request, deaths, write, isinstance(decision, Done)))]
+
+
+def check_end(world, requests):
+    """Check that a single task has reached its state, and that any state can be restored."""
+    if len(requests) == 1:
+        (request,) = requests
+        value = None if request.restores else LABELS[bool(request.share.new)][KEY]
+        assert world.selector.get(KEY) == value
+    while not isinstance(decision := plan(RESTORED, world.observed(RESTORED)), Done):
+        if isinstance(decision, Step):
+            world = world.write(decision.write)
+        world = world.moves()[0]
+    assert world.selector == {"app": "foo"}
+    assert TRAFFIC_SELECTOR not in world.service["metadata"].get("annotations", {})
+    assert TRAFFIC_ROUTES not in world.controller["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("ready", [("old", "new"), ("old",)], ids=["ready", "new pods not ready"])
+@pytest.mark.parametrize("requests, states", [
+    ((SWITCH,), 20), ((HOLD,), 20), ((RESTORED,), 2), ((SWITCH, RESTORED), 200),
+    ((SWITCH, HOLD), 200)], ids=["switch", "hold", "restored", "switch and restore", "both"])
+def test_service_always_selects_a_ready_pod(requests, states, ready):
+    assert explore(World(ready), *requests) >= states
+
+
+def test_pods_of_other_controllers_are_not_cut_off():
+    world = World()
+    world.pods["payments"] = {"app": "foo"}
+    world.ready |= {"payments"}
+    world = world.write(plan(SWITCH, world.observed(SWITCH)).write)
+    with pytest.raises(RolloutError, match="also selects pods of other controllers") as error:
+        plan(SWITCH, world.observed(SWITCH))
+    assert error.value.why == "they would get no requests: payments"
+
+
+def test_end_waits_for_the_endpoints():
+    world = World()
+    for _write in range(2):
+        world = world.write(plan(SWITCH, world.observed(SWITCH)).write)
+    assert plan(SWITCH, world.observed(SWITCH)) == ENDPOINTS
+    world.endpoints = frozenset()
+    assert plan(SWITCH, world.observed(SWITCH)) == ENDPOINTS
+    assert isinstance(plan(SWITCH, world.moves()[0].observed(SWITCH)), Done)
+    assert isinstance(plan(HOLD, World(("new",)).write(
+        plan(HOLD, World(("new",)).observed(HOLD)).write).observed(HOLD)), Wait)
+
+
+def test_warning_of_gitops_tools_about_the_selector():
+    world = World()
+    world.service["metadata"]["annotations"] = {gitops.ARGO_TRACKING: "web:/Service:shop/foo"}
+    (warning,) = warnings(SWITCH, world.observed(SWITCH), Related())
+    assert warning.startswith("Argo CD (application web) manages the Service foo: ")
+    assert "resets the selector to that of the manifest" in warning

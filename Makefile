@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := sanity-sample versions-sample lint workflows docs packaging molecule unit-sample browser integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample events neighbours node-sample kind
+TIERS := sanity-sample versions-sample lint workflows docs packaging molecule unit-sample browser integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample events environments neighbours node-sample kind
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -72,6 +72,7 @@ test-histories-sample: ## The first seeds of test-histories: a minute
 test-releases-sample: ## The first seeds of test-releases: two minutes
 test-versions-sample: ## The oldest row of each kind of test-versions: a minute, and more the first time
 test-events: ## An alert rolls an update back, with Alertmanager and ansible-rulebook, which needs Java: a minute
+test-environments: ## The images of examples/, built on Debian, with an update from a container; needs root: five minutes, after a change there
 test-neighbours: ## Updates next to real Helm, Flux and Argo Rollouts: eight minutes, and ten more to build them the first time
 test-node-sample: ## The short part of test-node
 test-molecule: ## The role image_bump on the embedded cluster

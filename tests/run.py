@@ -78,8 +78,13 @@ NODE_FILES = ("tests/node", "tests/cluster", "plugins/module_utils/analysis/pod_
 GATEWAY_FILES = ("tests/gateway", "tests/cluster/contour", "plugins/module_utils/traffic")
 
 #: Files that decide whether an alert rolls back: rulebooks, and the programs that run them.
-EVENT_FILES = ("tests/events", "extensions/eda", "examples/rulebooks", "examples/monitoring",
-               "playbooks/rollback.yml")
+EVENT_FILES = ("tests/events", "docs/how-to/alerts.md", "extensions/eda", "examples/rulebooks",
+               "examples/monitoring", "playbooks/rollback.yml")
+
+#: Files that decide whether an environment can be built: definitions, and the declared packages.
+ENVIRONMENT_FILES = ("tests/environments", "tests/kind/engine.py", "tests/kind/in-an-engine",
+                     "examples/execution-environment.yml", "examples/decision-environment.yml",
+                     "meta", "tests/packaging/requirements.lock")
 
 #: Files that decide what happens next to the neighbours: the tests and programs, warnings and
 #: refusals.
@@ -112,8 +117,8 @@ LONG = f"{PYTEST} -o timeout=1800"
 
 #: Fails if a test of any tier cannot be imported, and compiles the tests for the later tiers.
 COLLECT = ("bash -c 'pytest -qqq --collect-only "
-           "tests/{unit,integration,node,gateway,neighbours,kind,events} > .venv/collected || "
-           "(cat .venv/collected; false)'")
+           "tests/{unit,integration,node,gateway,neighbours,kind,events,environments} "
+           "> .venv/collected || (cat .venv/collected; false)'")
 
 UNIT = f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=180 tests/unit"
 #: Minimum branch coverage, in percent, of the code that the unit tests import.
@@ -252,6 +257,8 @@ TIERS = {
                             takes_one_processor=True),
     "versions": Tier([BUILD, "python tests/versions"], minutes=60),
     "events": Tier([BUILD, f"{PYTEST} -s tests/events"], missing=no_events, files=EVENT_FILES),
+    "environments": Tier([BUILD, "python tests/packaging build", f"{LONG} tests/environments"],
+                         missing=engine.hindrance, in_ci=False, files=ENVIRONMENT_FILES),
     "neighbours": Tier(
         [BUILD, BUILD_NEIGHBOURS, f"{LONG} -n 2 --dist worksteal -rs tests/neighbours"],
         files=NEIGHBOUR_FILES,
@@ -281,7 +288,7 @@ TIERS = {
 CHANGE = ("sanity-sample", "versions-sample", "lint", "workflows", "docs", "packaging",
           "molecule", "unit-sample", "browser", "integration-sample", "cluster", "demo",
           "faults-sample", "manifests-sample", "histories-sample", "releases-sample", "events",
-          "neighbours", "node-sample", "kind")
+          "environments", "neighbours", "node-sample", "kind")
 #: The tiers of `make test-all`: the full tier instead of each sample, requests through a Gateway,
 #: and mutants of the latest changes.
 ALL = (*(name.removesuffix("-sample") for name in CHANGE), "gateway", "mutation")

@@ -64,16 +64,25 @@ def install() -> None:
     machine.install(LABEL, NEEDED)
 
 
-def run(command: list[str], node: Path, image: str, environment: Mapping[str, str]) -> int:
+def run(
+    command: list[str],
+    node: Path,
+    image: str,
+    environment: Mapping[str, str],
+    *,
+    has_private_network: bool = True,
+) -> int:
     """Run the command with an engine that contains the image, and return the exit code.
 
-    node: tar file with the root file system of the image. Raises ClusterError.
+    node: tar file with the root file system of the image. Without a private network, containers
+    need `--network=host`. Raises ClusterError.
     """
+    network = "private" if has_private_network else "host"
     with locked(cache() / "kind" / f"{NAME}.lock", "the Docker engine of this checkout"):
         machine.remove_control_groups(NAME)  # of a killed engine
         try:
             argv = [
-                *isolation_prefix("--net"),
+                *isolation_prefix(*["--net"] if has_private_network else []),
                 str(HERE / "in-an-engine"),
                 str(node),
                 image,
@@ -81,7 +90,8 @@ def run(command: list[str], node: Path, image: str, environment: Mapping[str, st
                 _runtime(),
                 *command,
             ]
-            return subprocess.run(argv, env=environment, check=False).returncode
+            inherited = {**environment, "ENGINE_NETWORK": network}
+            return subprocess.run(argv, env=inherited, check=False).returncode
         finally:
             machine.remove_control_groups(NAME)
 

@@ -353,6 +353,14 @@ def test_readme_has_at_most_120_lines():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/how-to").glob("*.md")),
+                         ids=lambda page: page.stem)
+def test_how_to_page_begins_with_what_to_type(page):
+    lines = page.read_text("utf-8").splitlines()[:9]
+
+    assert any(re.match(r"```|    \w|\|.*`ansible ", line) for line in lines)
+
+
 def test_readme_or_an_overview_links_to_every_page():
     linked = {(ROOT / page).parent.joinpath(link.partition("#")[0]).resolve()
               for page in ("README.md", "docs/concepts/how-it-works.md", "docs/reference/errors.md")

@@ -160,7 +160,7 @@ def test_the_workflow_of_a_forge_runs_each_tier_that_needs_no_package_of_debian(
     change, nightly = workflow.split("\n  nightly:\n")
     tiers = re.search(r"tier: \[(.*)\]", nightly)[1].split(", ")
 
-    with_debian_packages = {"browser", "node-sample", "kind"}
+    with_debian_packages = {"browser", "environments", "node-sample", "kind"}
     assert set(re.findall(r"\btest-([a-z-]+)", change)) == set(runner.CHANGE) - with_debian_packages
     assert set(tiers) == set(runner.ALL) - set(runner.CHANGE) - {"node", "gateway"}
 

@@ -1,0 +1,74 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Build the environments of examples/ with ansible-builder, on an image that needs no registry.
+
+The base image is Debian by debootstrap instead of UBI, so the package manager is apt-get, and the
+collection is the built archive instead of a release. Everything else is as in examples/.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import engine
+import subtask
+import yaml
+from workspace import cache, locked
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+BASE = "localhost/debian:bookworm"
+MIRROR = "http://deb.debian.org/debian"
+CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
+#: Debian's names of the system packages in examples/.
+PACKAGES = {"java-17-openjdk-headless [platform:rpm]": "openjdk-17-jre-headless [platform:dpkg]"}
+JAVA_HOME = "/usr/lib/jvm/java-17-openjdk-amd64"
+
+
+def definition(name: str, archive: str) -> dict[str, t.Any]:
+    """Return the definition of an environment, on Debian and with the archive of the collection."""
+    text = (EXAMPLES / f"{name}-environment.yml").read_text("utf-8")
+    content = yaml.safe_load(text.replace("/usr/lib/jvm/jre-17", JAVA_HOME))
+    dependencies, steps = content["dependencies"], content["additional_build_steps"]
+    content["images"] = {"base_image": {"name": BASE}}
+    dependencies["python_interpreter"] = {"package_system": "python3",
+                                          "python_path": "/usr/bin/python3"}
+    dependencies["galaxy"] = {"collections": [{"name": f"/tmp/{archive}", "type": "file"}]}
+    dependencies["system"] = [PACKAGES[line] for line in dependencies.get("system", ())]
+    # The steps of the examples install git by the package manager of UBI.
+    steps["prepend_galaxy"] = [f"COPY _build/archive/{archive} /tmp/"]
+    steps["prepend_base"] = [f"ENV PIP_CERT=/{CERTIFICATES}",
+                             "RUN rm -f /usr/lib/python3*/EXTERNALLY-MANAGED && apt-get update"]
+    return {**content, "build_arg_defaults": {"PKGMGR_PRESERVE_CACHE": "always"},
+            "additional_build_files": [{"src": archive, "dest": "archive"}],
+            "options": {"package_manager_path": "/usr/bin/apt-get", "skip_pip_install": True}}
+
+
+def base_image() -> Path:
+    """Return a tar file with Debian's files, made at the first use. Raises ClusterError."""
+    file = cache() / "environments" / "debian-bookworm.tar"
+    with locked(file.with_suffix(".lock"), "the base image of the environments"):
+        if not file.exists():
+            draft = file.with_suffix(".new")
+            script = ('set -e; root=$(mktemp -d); trap \'rm -rf "$root"\' EXIT; '
+                      f"debootstrap --variant=minbase --include=python3,python3-pip,python3-venv,"
+                      f'ca-certificates bookworm "$root" {MIRROR}; '
+                      f'cp -L /{CERTIFICATES} "$root/{CERTIFICATES}"; '
+                      "rm -rf \"$root\"/var/cache/apt/archives/*.deb; "
+                      f'tar --numeric-owner -C "$root" --exclude="./dev/*" -cf "{draft}" .')
+            subtask.run("building Debian's image (first use only)",
+                        [*engine.isolation_prefix(), "bash", "-c", script])
+            draft.rename(file)
+    return file
+
+
+def run(commands: t.Sequence[str], folder: Path, environment: t.Mapping[str, str]) -> int:
+    """Run shell commands in a folder, with a Docker engine that has the base image and the
+    machine's network, and return the exit code of the first failure, or 0. Raises ClusterError.
+    """
+    engine.install()
+    script = "\n".join([f"set -ex; cd '{folder}'", *commands])
+    # BuildKit is a separate program, which Debian's docker.io lacks.
+    return engine.run(["bash", "-c", script], base_image(), BASE,
+                      {**environment, "DOCKER_BUILDKIT": "0"}, has_private_network=False)

@@ -36,7 +36,7 @@ class Ansible:
 
     def __init__(self, home: str, kubeconfig: str) -> None:
         """Use the empty folder `home` instead of ~/.ansible."""
-        variable, _, value = MARK.partition("=")
+        variable, _equals, value = MARK.partition("=")
         inherited = {key: text for key, text in os.environ.items()
                      if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
         self._environment = inherited | {

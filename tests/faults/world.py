@@ -107,8 +107,8 @@ class Judge(Observer):
         if self.errors:
             raise ObservationLost(repr(self.errors[0]))
 
-    def _watch(self, resource: str, version: str, take: Callable[[str, Json], None]) -> None:
-        super()._watch(resource, version, take)
+    def _watch(self, resource: str, version: str, receive: Callable[[str, Json], None]) -> None:
+        super()._watch(resource, version, receive)
         if not self._stop.is_set() and not self.errors:
             self.errors.append(EOFError("the watch has ended"))
 
@@ -122,16 +122,16 @@ class Judge(Observer):
         return {item["metadata"]["name"]: item["metadata"]["resourceVersion"]
                 for item in (*filter(None, controllers), *pods)}
 
-    def _receive_controller(self, kind: str, item: Json) -> None:
-        super()._receive_controller(kind, item)
+    def _receive_controller(self, event_type: str, item: Json) -> None:
+        super()._receive_controller(event_type, item)
         name = item["metadata"]["name"]
         self._controllers.pop(name, None)
-        if kind != "DELETED":
+        if event_type != "DELETED":
             self._controllers[name] = item
         if self._required_controllers and not any(
                 map(self._continues_foo, self._controllers.values())):
             self.events_without_foo.append(
-                f"{name} {kind.lower()}, remaining: "
+                f"{name} {event_type.lower()}, remaining: "
                 f"{', '.join(sorted(self._controllers))}")
 
     def _continues_foo(self, item: Json) -> bool:

@@ -72,8 +72,8 @@ class FleetObserver(Observer):
         super().__init__(world.namespace)
         self.min_ready_by_label: dict[str, int] = {}
 
-    def _count(self, kind: str, pod: Json) -> None:
-        super()._count(kind, pod)
+    def _count(self, event_type: str, pod: Json) -> None:
+        super()._count(event_type, pod)
         if self._is_counting:
             ready = [item["metadata"]["labels"].get(MEMBER_LABEL, "")
                      for item in self._pods.values() if is_ready(item)]
@@ -118,8 +118,7 @@ class FleetWorld(RealWorld):
         process = context.Process(target=_task, args=arguments)
         process.start()
         theirs.close()
-        load = self._writes_of_another_client() if is_loaded else contextlib.nullcontext()
-        with FleetObserver(self) as observer, load:
+        with FleetObserver(self) as observer, self._load(is_loaded):
             ours.send("begin")
             try:
                 ended = ours.recv()
@@ -130,6 +129,9 @@ class FleetWorld(RealWorld):
             min_ready = observer.min_ready_by_label.get(label, floor)
             assert min_ready >= floor, f"{min_ready} pods of {label} ready instead of {floor}"
         return ended
+
+    def _load(self, is_loaded: bool) -> contextlib.AbstractContextManager[None]:
+        return self._writes_of_another_client() if is_loaded else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _writes_of_another_client(self) -> t.Iterator[None]:

@@ -145,7 +145,7 @@ class SimulatedWorld:
         gateway = self.gateway
         gateway.attempts, gateway.death, gateway.min_ready, gateway.max_pods = [], death, 10**9, 0
         try:
-            ended = self._run(params, lambda request: gateway.run(request))
+            ended = self._run(params, gateway.run)
         except Killed:
             ended = Ended("killed")
         gateway.death = None

@@ -36,14 +36,14 @@ def begin(namespace, kind, replicas=REPLICAS):
     return uids(namespace.pods())
 
 
-def foo(namespace, kind):
+def controller_foo(namespace, kind):
     return (namespace.rc() if kind == "ReplicationController"
             else namespace.get_app(f"{kind.lower()}s", "foo"))
 
 
 def is_at(namespace, kind, replicas):
     """Return whether foo has this number of pods, all available and observed."""
-    item = foo(namespace, kind)
+    item = controller_foo(namespace, kind)
     status = item.get("status", {})
     return (status.get("observedGeneration") == item["metadata"]["generation"]
             and status.get("replicas", 0) == status.get("availableReplicas", 0) == replicas)
@@ -51,7 +51,7 @@ def is_at(namespace, kind, replicas):
 
 def settings(namespace, kind):
     """Return the spec without the template."""
-    return {field: value for field, value in foo(namespace, kind)["spec"].items()
+    return {field: value for field, value in controller_foo(namespace, kind)["spec"].items()
             if field not in ("template", "selector")}
 
 
@@ -123,11 +123,12 @@ def test_quota_without_room_is_refused_before_the_first_change(namespace, kind):
                      {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "5"}}})
     eventually(lambda: namespace.get("resourcequotas", "small").get("status", {}).get("used"),
                "the usage of the quota")
-    before = foo(namespace, kind)
+    before = controller_foo(namespace, kind)
     for options in (ONE, ALL):
         with pytest.raises(RolloutError, match="the ResourceQuota small does not admit all new"):
             namespace.roll(kind=kind, **options)
-    assert foo(namespace, kind)["metadata"] == before["metadata"] and versions(namespace) == (3, 0)
+    assert controller_foo(namespace, kind)["metadata"] == before["metadata"]
+    assert versions(namespace) == (3, 0)
 
 
 @pytest.mark.full

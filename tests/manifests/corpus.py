@@ -39,9 +39,8 @@ def refused() -> list[Manifest]:
 
 
 def _read(file: Path) -> list[Manifest]:
-    documents = filter(None, yaml.safe_load_all(file.read_text("utf-8")))
-    return [Manifest(document["metadata"]["name"], document["template"], document.get("selector"))
-            for document in documents]
+    return [Manifest(item["metadata"]["name"], item["template"], item.get("selector"))
+            for item in yaml.safe_load(file.read_text("utf-8"))]
 
 
 def _long() -> list[Manifest]:

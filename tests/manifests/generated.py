@@ -227,7 +227,8 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
         fields = [cause.get("field", "")
                   for cause in (rejection.get("details") or {}).get("causes") or ()]
         # from the end of a list, so that the other indexes remain valid
-        if not any([_remove_field(template, field) for field in sorted(set(fields), reverse=True)]):
+        removed = [_remove_field(template, field) for field in sorted(set(fields), reverse=True)]
+        if not any(removed):
             return None
     return None
 

@@ -332,7 +332,7 @@ def test_links_of_a_page_resolve(page):
     for link in LINK.findall(page.read_text("utf-8")):
         if re.match(r"[a-z]+:", link):
             continue
-        path, _, anchor = link.partition("#")
+        path, _hash, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors_of(target), link

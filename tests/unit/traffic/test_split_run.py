@@ -193,8 +193,8 @@ def edit(world, write, weight):
     """Change the weights of a split, as another client that fights with the task."""
     entry = world.rules[0]
     if len(entry["backendRefs"]) == 3:
-        foo, old, new = entry["backendRefs"]
-        world.put_rules([{**entry, "backendRefs": [foo, {**old, "weight": weight}, new]}])
+        service, old, new = entry["backendRefs"]
+        world.put_rules([{**entry, "backendRefs": [service, {**old, "weight": weight}, new]}])
 
 
 def test_change_of_another_client_is_kept_and_reported():
@@ -228,7 +228,7 @@ def test_record_that_is_always_forged_ends_the_task():
 def test_writes_that_are_always_rejected_end_the_task():
     cluster = Cluster(World(), SPLIT)
     attempts = []
-    cluster.write = lambda write: attempts.append(write)
+    cluster.write = attempts.append
     with pytest.raises(RolloutError, match="foo was changed before each of 11 writes"):
         cluster.run()
     assert len(attempts) == split_run.MAX_REJECTIONS + 1

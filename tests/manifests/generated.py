@@ -227,8 +227,8 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
         fields = [cause.get("field", "")
                   for cause in (rejection.get("details") or {}).get("causes") or ()]
         # from the end of a list, so that the other indexes remain valid
-        removed = [_remove_field(template, field) for field in sorted(set(fields), reverse=True)]
-        if not any(removed):
+        removals = [_remove_field(template, field) for field in sorted(set(fields), reverse=True)]
+        if not any(removals):
             return None
     return None
 

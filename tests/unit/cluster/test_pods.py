@@ -80,9 +80,9 @@ def test_unready_pods_are_listed_once_and_watched(gateway, api):
 
 def test_pods_of_two_controllers_are_watched(gateway, api):
     api.answers += [pods(pod_of_primary("a")), pods()]
-    other = dataclasses.replace(PRIMARY, selector={"app": "bar"})
+    cart = dataclasses.replace(PRIMARY, selector={"app": "bar"})
 
-    assert [names(gateway.troubled_pods(controller)) for controller in (PRIMARY, other, PRIMARY)
+    assert [names(gateway.troubled_pods(controller)) for controller in (PRIMARY, cart, PRIMARY)
             ] == [["a"], [], ["a"]]
     assert len(api.sent) == 2
 

@@ -346,11 +346,11 @@ def test_blue_green_without_checks_has_the_same_stages():
 
 
 def test_old_pods_are_kept_for_a_time_and_the_checks_run_again():
-    recorded = []
+    updates = []
 
     class RecordingCluster(Cluster):
         def update(self, options):
-            recorded.append({key: options.get(key) for key in ("pause_at", "soak", "timeout")})
+            updates.append({key: options.get(key) for key in ("pause_at", "soak", "timeout")})
             return super().update(options)
 
     run = Run(variables(**BLUE_GREEN | {"options": {"keep_old": True, "timeout": "60"}},
@@ -360,8 +360,8 @@ def test_old_pods_are_kept_for_a_time_and_the_checks_run_again():
     assert run.turns[-5:] == ["Keep the old pods of a for 15m",
                               "Send 100% of the requests for a to the new pods",
                               "List the pods of a", "Run smoke.yml", "Update a"]
-    assert recorded[-2:] == [{"pause_at": "100%", "soak": "15m", "timeout": ""},
-                             {"pause_at": None, "soak": None, "timeout": "60"}]
+    assert updates[-2:] == [{"pause_at": "100%", "soak": "15m", "timeout": ""},
+                            {"pause_at": None, "soak": None, "timeout": "60"}]
 
 
 def test_check_mode_shows_the_time_for_which_old_pods_are_kept():

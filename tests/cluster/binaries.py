@@ -78,7 +78,9 @@ those of the newest version.
 
 OLDER = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
 
-MODULES = tuple(dict.fromkeys(("kubernetes", *OLDER, *(module for module, _ in PACKAGES.values()))))
+MODULES = tuple(
+    dict.fromkeys(("kubernetes", *OLDER, *(module for module, _names in PACKAGES.values())))
+)
 """Go modules. The programs of a module share a folder, and a change of the module rebuilds all."""
 
 

@@ -267,7 +267,7 @@ def _kube_scheduler(settings: Settings) -> list[str]:
 def _kwok(settings: Settings) -> list[str]:
     return [
         f"--kubeconfig={settings.kubeconfig}",
-        f"--config={HERE / 'stages.yaml'}",
+        f"--config={HERE / 'stages.kwok'}",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         f"--node-ip={LOOPBACK}",
         f"--server-address={LOOPBACK}:{settings.first_port + 5}",

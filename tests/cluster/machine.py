@@ -32,8 +32,11 @@ NEEDED = {
 """Debian package by program."""
 
 
-def hindrance(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> str:
-    """Return why a real node cannot run here, or ""; ignore packages that `install` can add."""
+def hindrance(what: str = "a real node", needed: Mapping[str, str] | None = None) -> str:
+    """Return why a real node cannot run here, or ""; ignore packages that `install` can add.
+
+    needed: Debian packages by program, by default NEEDED.
+    """
     if os.geteuid() != 0:
         return f"{what} needs root"
     if not os.access(CGROUPS / "memory", os.W_OK):
@@ -41,7 +44,7 @@ def hindrance(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> 
             f"{what} needs writable control groups of version 1, "
             f"but {CGROUPS}/memory is missing or read-only"
         )
-    if why := debian.hindrance(what, needed):
+    if why := debian.hindrance(what, needed or NEEDED):
         return why
     try:
         subprocess.run(
@@ -55,11 +58,11 @@ def hindrance(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> 
     return ""
 
 
-def install(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> None:
+def install(what: str = "a real node", needed: Mapping[str, str] | None = None) -> None:
     """Install the missing Debian packages. Raises ClusterError."""
     if why := hindrance(what, needed):
         raise ClusterError(why)
-    debian.install(needed)
+    debian.install(needed or NEEDED)
 
 
 def check(folder: Path) -> None:

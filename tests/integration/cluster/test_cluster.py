@@ -356,12 +356,12 @@ def stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
 
 
-# Pods, whose behavior stages.yaml defines
+# Pods, whose behavior stages.kwok defines
 
 
 @pytest.fixture(scope="module")
 def pods(cluster: Cluster) -> Callable[[str], dict[str, Any]]:
-    """Create a pod for each word of stages.yaml, and provide a function that reads a pod by its
+    """Create a pod for each word of stages.kwok, and provide a function that reads a pod by its
     word.
     """
     for word in (

@@ -31,7 +31,8 @@ EXCLUDED = {KEY: "disabled", SUSPENDED_GITOPS: KEY}
 class FluxCluster(Cluster):
     """Cluster with foo from a Kustomization; checks the annotations of foo after each write."""
 
-    def __init__(self, kind, labels=LABELS, annotations=None):
+    def __init__(self, kind, labels=None, annotations=None):
+        labels = LABELS if labels is None else labels
         self.is_checked = False
         super().__init__(kind)
         metadata = self.cluster.items["foo"]["metadata"]

@@ -85,7 +85,7 @@ class Response(concurrent.futures.Future):
 
     def __init__(self, work):
         super().__init__()
-        self.result = lambda: work()
+        self.result = work
 
 
 class SlowRegistry(Registry):

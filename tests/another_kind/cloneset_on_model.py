@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update a simulated CloneSet, with the plugins that cloneset.patch has changed."""
+"""Update a simulated CloneSet, with the patch file cloneset.patch applied to the plugins."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_update_replaces_all_pods_and_restores_the_strategy(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-def test_pause_is_exact_and_rolled_back(strategy):
+def test_update_pauses_at_the_exact_number_and_can_be_rolled_back(strategy):
     cluster = CloneSetCluster(**strategy)
     assert cluster.run(request(pause_at="1"))["rollout"]["phase"] == "paused"
     assert cluster.versions == ["v1", "v1", "v1", "v2"]
@@ -91,5 +91,5 @@ def test_update_of_a_paused_clone_set_is_refused():
 
 
 def test_successor_name_is_refused():
-    with pytest.raises(RolloutError, match="because the cluster takes the steps"):
+    with pytest.raises(RolloutError, match="because the cluster itself performs the update"):
         request(next_name="foo-v2")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test credentials that expire during an update, and that secrets are never shown or stored."""
+"""Test that an update survives expired credentials, and that secrets are never shown or stored."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Token:
 
 
 def update_with_expiring_token(namespace, name, token, kubeconfig):
-    """Update a controller whose token expires, and is renewed, after the fifth write."""
+    """Update a controller; after the fifth write, the client's token expires and is renewed."""
     def expire():
         token.expire()
         token.renew()
@@ -101,7 +101,7 @@ def update_with_expiring_token(namespace, name, token, kubeconfig):
 
 
 @pytest.mark.full
-def test_expired_token_is_read_again_during_the_update(namespace, monkeypatch):
+def test_expired_token_is_replaced_during_the_update(namespace, monkeypatch):
     """Sources are an exec plugin, the tokenFile of a kubeconfig, and the token file of a pod.
 
     An inline token cannot be read again: the task fails, and a rerun with a new token resumes. The
@@ -287,7 +287,7 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
                           "proxy-headers-variable"])
 def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment, tmp_path, proxy,
                                                   name):
-    """Ansible would write the options to temporary files because of ANSIBLE_PIPELINING=0."""
+    """Without pipelining, Ansible writes options to temporary files: no file has the secret."""
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
     output, scanner = play(namespace, environment, tmp_path,
@@ -299,9 +299,9 @@ def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment
 
 
 @pytest.mark.full
-def test_secret_option_is_in_no_file_without_pipelining(
+def test_secret_option_is_in_no_file_if_the_user_disables_pipelining(
         namespace, ansible_environment, tmp_path):
-    """The action plugins enable pipelining, so that Ansible writes no files."""
+    """The action plugins enable pipelining again, so that Ansible writes no files."""
     cases = {"api-key": credentials(namespace)["api-key"]}
 
     _output, scanner = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path,

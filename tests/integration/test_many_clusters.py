@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the playbook regions with three clusters, as docs/how-to/many-clusters.md describes."""
+"""Test the playbook `regions` with three clusters, as docs/how-to/many-clusters.md describes."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def playbooks(check_server, plain_environment, tmp_path):
 
 
 @pytest.fixture
-def regions(clusters, inventory, check_server, playbooks):
-    def run_regions(image, *options, succeeds=True, **variables):
+def run_regions(clusters, inventory, check_server, playbooks):
+    def run(image, *options, succeeds=True, **variables):
         check_server.requests.clear()
         return playbooks.run("regions", "-i", str(inventory), *options, succeeds=succeeds,
                              regions=list(REGIONS), image=image,
                              verify_tasks="smoke.yml", stages=["50%", "100%"], **variables)
 
-    return run_regions
+    return run
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def check_server():
 
 def checked_clusters(check_server):
     """Return the checked clusters in the order of their first checks."""
-    return list(dict.fromkeys(stage for (stage,) in check_server.requests))
+    return list(dict.fromkeys(cluster for (cluster,) in check_server.requests))
 
 
 def new_pods(clusters, names=CLUSTERS):
@@ -91,15 +91,15 @@ def new_pods(clusters, names=CLUSTERS):
 
 
 @pytest.mark.long
-def test_regions_are_updated_in_order(clusters, regions, playbooks, check_server):
+def test_regions_are_updated_in_order(clusters, run_regions, playbooks, check_server):
     check_server.failing_stages = {"malmo"}
-    output = regions("myimage:v2", succeeds=False)
+    output = run_regions("myimage:v2", succeeds=False)
     # malmo is rolled back, and the update of the next region does not start
     assert new_pods(clusters) == {"malmo": 0, "lyon": 0, "porto": 0}
     assert checked_clusters(check_server) == ["malmo"] and '"outcome": "rolled_back"' in output
 
     check_server.failing_stages = {"lyon"}
-    regions("myimage:v2", succeeds=False, max_failed_clusters=50)
+    run_regions("myimage:v2", succeeds=False, max_failed_clusters=50)
     # half of the clusters of a region may fail
     assert new_pods(clusters) == {"malmo": REPLICAS, "lyon": 0, "porto": REPLICAS}
     assert checked_clusters(check_server)[0] == "malmo" and set(checked_clusters(check_server)) == {
@@ -109,7 +109,7 @@ def test_regions_are_updated_in_order(clusters, regions, playbooks, check_server
     }
 
     check_server.failing_stages = set()
-    output = regions("myimage:v2", report="rollout.html")
+    output = run_regions("myimage:v2", report="rollout.html")
     pages = {"rollout.html", *(f"rollout-{name}.html" for name in CLUSTERS)}
     assert {path.name for path in playbooks.folder.glob("rollout*")} == pages
     assert new_pods(clusters) == dict.fromkeys(CLUSTERS, REPLICAS) and checked_clusters(
@@ -122,10 +122,10 @@ def test_regions_are_updated_in_order(clusters, regions, playbooks, check_server
 
 @pytest.mark.long
 def test_unreachable_cluster_fails_the_playbook_after_the_other_clusters(
-    clusters, inventory, regions, playbooks
+    clusters, inventory, run_regions, playbooks
 ):
-    """Updates, status and rollbacks of the other clusters complete, and the playbook fails with the
-    next command for the unreachable cluster.
+    """Updates, status reports and rollbacks of the other clusters complete. The playbook then
+    fails, and its message names the command to run for the unreachable cluster.
     """
     reachable = ["malmo", "lyon"]
     porto = embedded.find(embedded.checkout_cluster_name("porto"))
@@ -142,7 +142,7 @@ def test_unreachable_cluster_fails_the_playbook_after_the_other_clusters(
 
     porto.stop("kube-apiserver", kill=True)
     try:
-        assert_failed_cluster(regions("myimage:v2", succeeds=False, max_failed_clusters=50),
+        assert_failed_cluster(run_regions("myimage:v2", succeeds=False, max_failed_clusters=50),
                               '"outcome": "updated"')
         assert new_pods(clusters, reachable) == dict.fromkeys(reachable, REPLICAS)
 
@@ -159,5 +159,5 @@ def test_unreachable_cluster_fails_the_playbook_after_the_other_clusters(
     finally:
         porto.start("kube-apiserver")
 
-    regions("myimage:v2", "--limit", "porto", max_failed_clusters=50)
+    run_regions("myimage:v2", "--limit", "porto", max_failed_clusters=50)
     assert new_pods(clusters) == {**dict.fromkeys(reachable, 0), "porto": REPLICAS}

@@ -13,8 +13,10 @@ from ..model.fields import Json
 from .http import Namespaced, OutcomeUnknown, Unreachable, quoted
 from .refused import Refused
 
-_WITHOUT_LOCK = ("see docs/reference/permissions.md, or add lock=false to the task if no other "
-                 "task can work on this controller at the same time")
+#: The next command if the API server refuses a request for a Lease.
+_REFUSED_LEASE_ADVICE = (
+    "see docs/reference/permissions.md, or add lock=false to the task if no other "
+    "task can work on this controller at the same time")
 
 
 class Leases(Namespaced):
@@ -28,7 +30,7 @@ class Leases(Namespaced):
         try:
             return self.http.get(self._leases_path, "Lease", self._namespace, name)
         except Refused as refused:
-            raise refused.as_error(self._where, next_command=_WITHOUT_LOCK) from refused
+            raise refused.as_error(self._where, next_command=_REFUSED_LEASE_ADVICE) from refused
 
     def put_lease(self, lease: Json) -> Json | None:
         metadata = lease["metadata"]
@@ -45,7 +47,7 @@ class Leases(Namespaced):
         except Refused as refused:
             if refused.status == 409 or (refused.status == 404 and version):
                 return None
-            raise refused.as_error(self._where, next_command=_WITHOUT_LOCK) from refused
+            raise refused.as_error(self._where, next_command=_REFUSED_LEASE_ADVICE) from refused
 
     def delete_lease(self, lease: Json) -> bool:
         metadata = lease["metadata"]
@@ -56,7 +58,7 @@ class Leases(Namespaced):
         try:
             return self.http.send_once("DELETE", path, options)[0] != 409
         except (Unreachable, RolloutError):
-            return True  # no retry, because the Lease expires by itself
+            return True  # counts as deleted, without a retry: the Lease expires by itself
 
     def server_time(self) -> float:
         return time.time() + self.http.clock_difference

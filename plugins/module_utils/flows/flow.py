@@ -53,7 +53,7 @@ class Cluster(t.Protocol):
         """Return a ConfigMap or a Secret, from a request to the API server. Raises RolloutError."""
 
     def migrations(self) -> list[Json] | None:
-        """Return the ControllerRevisions of migrations in progress; None without permission.
+        """Return the ControllerRevisions of migrations in progress; None if not permitted.
 
         Raises RolloutError.
         """
@@ -68,13 +68,13 @@ class Cluster(t.Protocol):
         """Return the terminating pods that have not ended, read from the API server."""
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return the ControllerRevisions of these controllers; None without permission."""
+        """Return the ControllerRevisions of these controllers; None if not permitted."""
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """Return the pods of a controller that are unready, restarted or terminating."""
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
-        """Return all pods of a controller, read from the API server; None without permission.
+        """Return all pods of a controller, read from the API server; None if not permitted.
 
         Leaves out pods whose ControllerRevision label is excluded_revision.
         """
@@ -186,7 +186,7 @@ class Memory:
     confirmed: tuple[str, bool] | None = None
     #: The ControllerRevisions of the history; None if they have to be listed.
     revisions: list[Json] | None = None
-    #: Whether the update stores its history; False without permission.
+    #: Whether the update stores its history; False if not permitted.
     keeps_history: bool = True
     #: The time of the next list of pods, by the same clock as `seconds`.
     look_at_pods_from: float = 0.0

@@ -226,13 +226,13 @@ def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controlle
         return Wait(f"the controller manager observes {target.name} and {source.name}",
                     is_condition=True)
     if pods is None:
-        return Wait(f"{source.name} {source.current} pods")
+        return Wait(f"pods of {source.name}: {source.current}")
     return reparent_step(pods, source.uid, source.name, target, labels)
 
 
 def reparent_step(pods: tuple[Pod, ...], source_uid: str, source_name: str, target: Controller,
                   labels: t.Mapping[str, str | None] | None = None) -> Step | None:
-    """Return the step that reparents the pods of the source to the target; None without pods."""
+    """Return the step that reparents the pods of the source; None if the source has no pods."""
     owned = tuple(pod for pod in pods if pod.owner == source_uid)
     if not owned:
         return None
@@ -247,7 +247,7 @@ def delete_empty(controller: Controller) -> Decision:
     if controller.is_deleting:
         return wait_for_deletion(controller)
     if controller.current:
-        return Wait(f"{controller.name} {controller.current} pods")
+        return Wait(f"pods of {controller.name}: {controller.current}")
     preconditions = {"uid": controller.uid, "resourceVersion": controller.resource_version}
     write = Delete(controller.name, preconditions, controller.kind)
     return Step(Action.DELETE, controller.name, write, before=0)
@@ -323,7 +323,7 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
     # | open | closed | the successor's status counts more pods than exist | wait |
     # Wait for the status before the pods return: afterwards, the outdated count would be correct.
     if sum(pod.owner == successor.uid for pod in observed.pods) < successor.current:
-        return Wait(f"{successor.name} {successor.current} pods")
+        return Wait(f"pods of {successor.name}: {successor.current}")
     # | open | closed | the primary has pods of the successor's template | hand over: back |
     label = deployment_label(request, successor)
     successor_pods = tuple(pod for pod in observed.pods
@@ -332,9 +332,9 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
         return step
     # | open | closed | the successor has its pods | restore: open it, remove the annotation |
     if not may_open(successor, primary.uid, tuple(pod for pod in successor_pods if pod.owner)):
-        return Wait(f"{successor.name} {successor.current}/{successor.replicas} pods")
+        return Wait(f"pods of {successor.name}: {successor.current}/{successor.replicas}")
     if _exceeds_surge(request, observed, successor):
-        return wait(f"{successor.name} {successor.current}/{successor.replicas} pods", observed)
+        return wait(f"pods of {successor.name}: {successor.current}/{successor.replicas}", observed)
     write = patch(successor, *annotate(successor, {TAKEOVER: None}),
                   *opening_operations(takeover["priorityClassName"]))
     return Step(Action.RESTORE, successor.name, write, before="closed template", after="template",
@@ -343,10 +343,10 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
 
 
 def _end(request: Request, observed: Observed, primary: Controller, takeover: Takeover) -> Decision:
-    """Return the next of the last steps, after the deletion of the successor.
+    """Return the next step after the deletion of the successor.
 
-    The steps open the primary, and remove the annotations when all pods are available: a task that
-    resumes after a kill then waits for the pods, too. One patch does both if possible.
+    The last steps open the primary, and remove the annotations when all pods are available: a task
+    that resumes after a kill then waits for the pods, too. One patch does both if possible.
     """
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])

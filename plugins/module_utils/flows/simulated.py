@@ -30,7 +30,7 @@ from .flow import Model
 MAX_PODS = 20_000
 
 
-#: A function that lists the ControllerRevisions of controllers by uid; None without permission.
+#: A function that lists the ControllerRevisions of controllers by uid; None if not permitted.
 LookUpRevisions: t.TypeAlias = "t.Callable[[t.Sequence[str]], list[Json] | None]"
 
 

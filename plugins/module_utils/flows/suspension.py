@@ -137,7 +137,7 @@ def _with_operations(step: Step, operations: tuple[t.Any, ...]) -> Step:
 
 def _own_step(primary: Controller, operations: tuple[t.Any, ...], after: str,
               is_end: bool = False) -> Step | None:
-    """Return the step that changes the annotations for Flux alone; None without operations."""
+    """Return the step that changes the annotations for Flux alone; None if there are none."""
     if not operations:
         return None
     write = patch(primary, *annotate(primary, {}), *operations)

@@ -66,8 +66,8 @@ def _refuse_unsupported_limits(request: Request) -> None:
                         and not request.kind.uses_controller_revisions)
     if request.waits_for_termination and has_replica_sets:
         raise RolloutError(f"pod_replacement_policy={TERMINATION_COMPLETE} cannot be used with "
-                           f"kind={request.kind}, because the cluster takes the steps: leave it "
-                           "out, and where the cluster has the feature gate "
+                           f"kind={request.kind}, because the cluster itself performs the update: "
+                           "leave it out, and where the cluster has the feature gate "
                            "DeploymentPodReplacementPolicy, set spec.podReplacementPolicy of the "
                            "Deployment")
 

@@ -227,7 +227,7 @@ def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
     """Refuse options that apply only to client-driven updates."""
     if provided.get("next_name"):
         raise RolloutError(f"next_name cannot be used with kind={kind}, because the cluster "
-                           "takes the steps: leave it out")
+                           "itself performs the update: leave it out")
     defined_name = definition["metadata"].get("name", name) if definition else name
     if defined_name != name:
         raise RolloutError(f"the definition is named {defined_name}, but the task is for {name}: a "

@@ -40,21 +40,22 @@ class View(t.NamedTuple):
         return cls(request, observed, flow.status(request, observed), flow.carrier(observed))
 
     @property
-    def subject(self) -> str:
+    def template_hash(self) -> str:
         return soak.template_hash(self.carrier)
 
     @property
-    def size(self) -> int:
-        """Return the desired number of new pods, at a pause or at the end."""
+    def new_pod_count(self) -> int:
+        """Return the desired number of new pods; at a pause, only those up to the pause."""
         new = self.status.new
         return new.replicas if new else self.status.goal or 0
 
     @property
-    def name(self) -> str:
+    def controller_name(self) -> str:
+        """Return the name of the controller of the new pods, or else of the old pods."""
         side = self.status.new or self.status.old
         return side.name if side else ""
 
-    def sizes(self, previous: tuple[int, int]) -> tuple[int, int]:
+    def desired_replicas(self, previous: tuple[int, int]) -> tuple[int, int]:
         """Return the desired replicas of the whole update, and of the successor.
 
         Without a successor, the second number stays as in `previous`.
@@ -74,14 +75,14 @@ class Incidents:
         #: The counts of the Events before the soak, by uid. Only a higher count is an incident.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
-        #: The names of the watched pods that another client has evicted since the last call.
+        #: The names of the watched pods whose eviction by another client the last find() noticed.
         self.evicted: list[str] = []
-        #: The monotonic time when missing pods became the only incident; None for other incidents.
+        #: The monotonic time since which missing pods are the only incidents; else None.
         self.missing_since: float | None = None
 
     def start(self, view: View, events: list[Json]) -> None:
         """Ignore the Events before the soak, and store the desired replicas."""
-        self._scale_down = _ScaleDown(view.sizes((0, 0)))
+        self._scale_down = _ScaleDown(view.desired_replicas((0, 0)))
         self._ignored_counts = pod_health.event_counts(events)
 
     def add_pods(self, events: list[Json]) -> bool:
@@ -106,7 +107,7 @@ class Incidents:
         An Event with a reason in old_reasons is no incident: old pods have the same Events.
         """
         request, pods = view.request, self._pods
-        self._scale_down.resize(view.sizes(self._scale_down.sizes))
+        self._scale_down.resize(view.desired_replicas(self._scale_down.desired_replicas))
         changes = pods.changes()
         changed = {pod["metadata"]["uid"] for pod in changes}
         past_failures = pod_health.past_failures(request, self.initial_pods, changes)
@@ -121,7 +122,7 @@ class Incidents:
     def _accept_evictions(self, changes: list[Json]) -> None:
         """Stop watching the pods that another client has evicted.
 
-        An eviction is no fault of the template. The pods that replace them restart the soak.
+        The template does not cause an eviction. The soak starts again with the replacement pods.
         """
         evicted = {pod["metadata"]["uid"]: pod_health.name_of(pod) for pod in changes
                    if pod_health.is_evicted_by_client(pod)}
@@ -158,22 +159,24 @@ class Incidents:
 
 
 class _ScaleDown:
-    """The number of pods that a scale-down still has to remove."""
+    """The pods that a scale-down still has to remove, of the whole update and of the successor."""
 
-    def __init__(self, sizes: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, desired_replicas: tuple[int, int] = (0, 0)) -> None:
         """Start with the desired replicas of the whole update and of the successor.
 
-        A decrease of either size removes pods.
+        A decrease of either number removes pods.
         """
-        self.sizes, self.remaining = sizes, (0, 0)
+        self.desired_replicas, self.remaining = desired_replicas, (0, 0)
 
-    def resize(self, sizes: tuple[int, int]) -> None:
+    def resize(self, desired_replicas: tuple[int, int]) -> None:
         """Add the decrease of each number of replicas, or subtract the increase."""
-        goal, successor = (max(0, remaining + before - now)
-                           for remaining, before, now in zip(self.remaining, self.sizes, sizes))
-        self.sizes, self.remaining = sizes, (goal, successor)
+        remaining_total, remaining_successor = (
+            max(0, remaining + before - now) for remaining, before, now
+            in zip(self.remaining, self.desired_replicas, desired_replicas))
+        self.desired_replicas = desired_replicas
+        self.remaining = remaining_total, remaining_successor
 
     def subtract(self, count: int) -> None:
         """Subtract the number of pods that have ended."""
-        goal, successor = self.remaining
-        self.remaining = max(0, goal - count), max(0, successor - count)
+        remaining_total, remaining_successor = self.remaining
+        self.remaining = max(0, remaining_total - count), max(0, remaining_successor - count)

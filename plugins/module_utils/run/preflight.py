@@ -152,5 +152,5 @@ def quota_of(flow: Flow, request: Request, observed: Observed) -> Amounts:
 
 
 def read_autoscalers(gateway: Gateway, memory: Memory) -> None:
-    """Store the HorizontalPodAutoscalers in memory; None without permission to list them."""
+    """Store the HorizontalPodAutoscalers in memory; None if the task may not list them."""
     memory.autoscalers = gateway.objects(RESOURCES["autoscalers"])

@@ -53,7 +53,7 @@ class Soaking:
 
     def _reset(self) -> None:
         #: The hash of the new pods' template (flows/soak.template_hash); "" before the soak.
-        self._subject = ""
+        self._template_hash = ""
         self._has_passed = False
         #: The uid of the primary.
         self._uid = ""
@@ -78,7 +78,7 @@ class Soaking:
 
         Raises RolloutFailed for an incident.
         """
-        if self._subject and not self._has_passed:
+        if self._template_hash and not self._has_passed:
             self._warn_of_deletion(request, observed)
             self._check(View.from_observed(flow, request, observed))
         decision = decide(flow, request, observed)
@@ -95,7 +95,7 @@ class Soaking:
         Ends the soak if the update has another template now. Raises RolloutFailed for an incident.
         """
         request = view.request
-        if request.state.undoes or view.subject != self._subject:
+        if request.state.undoes or view.template_hash != self._template_hash:
             self._reset()
             return
         self._read_pods(view)
@@ -156,17 +156,18 @@ class Soaking:
         if self._clock.is_real and self._has_passed and has_new_pods:
             self._reset()
             self._read_pods(view)
-        if not self._subject:
+        if not self._template_hash:
             self._start(view, primary, stored, now)
-        current = stored or Soak(self._subject, now, usual_reasons=tuple(self._old_reasons))
-        if view.size:
+        current = stored or Soak(self._template_hash, now, usual_reasons=tuple(self._old_reasons))
+        if view.new_pod_count:
             start_step = None if stored else _start_step(view, primary, current)
             next_decision = (self._decision_before_end(view, decision, start_step)
                              if self._clock.is_real else self._simulate(start_step))
             if next_decision:
                 return next_decision
         self._has_passed = True
-        return dataclasses.replace(current, passed=view.size, seconds=view.request.soak).text
+        return dataclasses.replace(current, passed=view.new_pod_count,
+                                   seconds=view.request.soak).text
 
     def _simulate(self, start_step: Step | None) -> Step | None:
         """Return the step that begins the soak; None at the next call: the soak has passed."""
@@ -178,8 +179,9 @@ class Soaking:
     def _decision_before_end(self, view: View, decision: Watch,
                              start_step: Step | None) -> Step | Wait | Watch | None:
         """Return the next decision during the soak, or None if the soak has passed."""
-        if self._pods.ready < view.size:
-            return Wait(f"{view.size} new pods of {view.name} are ready", is_condition=True)
+        if self._pods.ready < view.new_pod_count:
+            return Wait(f"{view.new_pod_count} new pods of {view.controller_name} are ready",
+                        is_condition=True)
         if start_step:
             self._has_passed = False
             return start_step
@@ -200,7 +202,7 @@ class Soaking:
 
     def _start(self, view: View, primary: Controller, stored: Soak | None, now: float) -> None:
         events = self._gateway.warnings()
-        self._subject, self._uid = view.subject, primary.uid
+        self._template_hash, self._uid = view.template_hash, primary.uid
         self._incidents.start(view, events)
         self._watch_time.restart()
         self._old_reasons |= pod_health.reasons(events, self._pods.old)
@@ -226,14 +228,15 @@ class Soaking:
         if now - self._reported_at >= max(LINE_INTERVAL, length / MAX_LINES):
             self._reported_at = now
             progress = f"{self._watch_time.seconds:.0f} of {length:g} s"
-            self._print_line(f"watching: {view.name} {view.size} new, {progress}")
+            self._print_line(
+                f"watching: {view.controller_name} {view.new_pod_count} new, {progress}")
 
     def _summary(self, view: View) -> str:
         earlier = self._watch_time.earlier
         before = (f", of which {earlier:.0f} s before this task, according to the status of the "
                   f"pods" if earlier else "")
-        return (f"watched: {view.name} {view.size} new, for {view.request.soak:g} s{before}; "
-                f"no incidents")
+        return (f"watched: {view.controller_name} {view.new_pod_count} new, for "
+                f"{view.request.soak:g} s{before}; no incidents")
 
 
 class _WatchTime:
@@ -263,7 +266,7 @@ class _WatchTime:
 
 
 def _start_step(view: View, primary: Controller, current: Soak) -> Step:
-    pods = f"{view.size} new pod{'s' if view.size != 1 else ''}"
+    pods = f"{view.new_pod_count} new pod{'s' if view.new_pod_count != 1 else ''}"
     return soak.annotate_soak(
         primary, current.text, f"watching {pods} for {view.request.soak:g} s")
 
@@ -275,7 +278,7 @@ def _stored_soak(view: View, now: float) -> Soak | None:
     """
     primary = view.observed.primary
     stored = object_meta.soak(primary.annotations) if primary else None
-    is_valid = stored and stored.template == view.subject and stored.began <= now + CLOCK_SKEW
+    is_valid = stored and stored.template == view.template_hash and stored.began <= now + CLOCK_SKEW
     return stored if is_valid else None
 
 

@@ -273,10 +273,10 @@ def test_error_quotes_the_last_failures():
             and error.why.endswith("measurement 8 of 9: 2 is more than 1 (max)"))
 
 
-@pytest.mark.parametrize("passes", [True, False])
-def test_error_quotes_the_failure_of_a_metric_without_a_pass(passes):
+@pytest.mark.parametrize("passes_inconclusive", [True, False])
+def test_error_quotes_the_failure_of_a_metric_without_a_pass(passes_inconclusive):
     run = Run({"errors": [2.0, 0.0, NO_ANSWER]}, ERRORS, count=3, failure_limit=1,
-              inconclusive_limit=2, passes_inconclusive=passes)
+              inconclusive_limit=2, passes_inconclusive=passes_inconclusive)
 
     error = run.error()
 

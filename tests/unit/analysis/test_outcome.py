@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Outcomes: a violated threshold fails; an unknown value alone never passes."""
+"""Outcomes: a violated threshold fails; an unknown value passes only if an option says so."""
 
 from __future__ import annotations
 
@@ -84,17 +84,18 @@ def test_relative_thresholds(threshold, limit, new, old, outcome, reason):
                     False) == (outcome, reason)
 
 
-@pytest.mark.parametrize("passes, outcome", [(True, PASSED), (False, INCONCLUSIVE)])
-def test_absolute_thresholds_apply_without_old_pods(passes, outcome):
+@pytest.mark.parametrize("passes_without_old_pods, outcome",
+                         [(True, PASSED), (False, INCONCLUSIVE)])
+def test_absolute_thresholds_apply_without_old_pods(passes_without_old_pods, outcome):
     metric_ = metric(min=1, max_decrease=1)
 
-    assert evaluate(metric_, Readings(Reading(1)), passes) == (
+    assert evaluate(metric_, Readings(Reading(1)), passes_without_old_pods) == (
         outcome, "there are no old pods to compare with")
-    assert evaluate(metric_, Readings(Reading(0)), passes)[0] is FAILED
-    assert evaluate(metric_, Readings(None), passes)[0] is outcome
+    assert evaluate(metric_, Readings(Reading(0)), passes_without_old_pods)[0] is FAILED
+    assert evaluate(metric_, Readings(None), passes_without_old_pods)[0] is outcome
 
 
-def test_violated_absolute_threshold_fails_with_any_old_pods():
+def test_violated_absolute_threshold_fails_for_any_value_of_the_old_pods():
     for old in (None, EMPTY, DOWN, Reading(INFINITE), Reading(0)):
         assert evaluate(metric(max=1, max_increase=5), Readings(Reading(2), old), True)[0] is FAILED
 
@@ -104,7 +105,7 @@ def test_violated_absolute_threshold_fails_with_any_old_pods():
 def test_outcome_of_an_empty_answer(on_empty, outcome):
     assert evaluate(metric(on_empty, min=1), Readings(EMPTY), False)[0] is outcome
     assert evaluate(metric(on_empty, min=1), Readings(DOWN), False)[0] is INCONCLUSIVE, (
-        "an unreachable server counts as an empty response")
+        "an unreachable server must not count as an empty response")
 
 
 def test_on_empty_zero_applies_to_old_pods():
@@ -158,18 +159,21 @@ def test_limits_of_a_metric(letters, limits, outcome):
 
 
 def test_decided_outcome_is_final():
-    """Later measurements never change a decided outcome."""
-    for failure_limit, inconclusive_limit, passes in itertools.product(
+    """Later measurements never change a decided outcome; the exception, without
+    passes_inconclusive, is a change between failed and inconclusive.
+    """
+    for failure_limit, inconclusive_limit, passes_inconclusive in itertools.product(
             (0, 1), (0, 1), (True, False)):
         spec = analysis(count=4, failure_limit=failure_limit,
-                        inconclusive_limit=inconclusive_limit, passes_inconclusive=passes)
+                        inconclusive_limit=inconclusive_limit,
+                        passes_inconclusive=passes_inconclusive)
         for outcomes in itertools.product(Outcome, repeat=4):
             number_at_decision = next((number for number in range(1, 5)
                                        if is_decided(outcomes[:number], spec)),
                                       4)
             final = metric_outcome(outcomes, spec)
             decided = metric_outcome(outcomes[:number_at_decision], spec)
-            if passes:
+            if passes_inconclusive:
                 assert decided is final
             else:
                 assert (decided is PASSED) is (final is PASSED)

@@ -15,7 +15,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 
-def test_lease_is_created_replaced_and_deleted_by_version(gateway, api):
+def test_lease_writes_require_the_version_that_was_read(gateway, api):
     api.answers += [status(404), *(answer(lease_item(version)) for version in ("1", "2", "2"))]
 
     assert gateway.lease("x") is None
@@ -34,11 +34,11 @@ def test_conflict_of_a_lease_returns_none(gateway, api, version, code):
     assert gateway.put_lease(lease_item(version)) is None
 
 
-@pytest.mark.parametrize("holder, is_lost", [("me", False), ("another", True)])
-def test_lease_with_a_lost_response_is_looked_up(gateway, api, holder, is_lost):
+@pytest.mark.parametrize("holder, is_taken", [("me", False), ("another", True)])
+def test_lease_with_a_lost_response_is_looked_up(gateway, api, holder, is_taken):
     api.answers += [reset, answer(lease_item("1", holder))]
 
-    assert (gateway.put_lease(lease_item()) is None) is is_lost
+    assert (gateway.put_lease(lease_item()) is None) is is_taken
 
 
 def test_forbidden_lease_suggests_lock_false(gateway, api):

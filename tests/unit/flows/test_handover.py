@@ -174,7 +174,8 @@ TABLE = {
         (lambda world: [world.renamed(), world.closed(observed=False)], pods(3),
          ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
     "step 2 done, both observed, pods not listed: wait":
-        (lambda world: [world.renamed(), world.closed()], None, ("wait", f"{SUCCESSOR} 3 pods")),
+        (lambda world: [world.renamed(), world.closed()], None,
+         ("wait", f"pods of {SUCCESSOR}: 3")),
     "step 2 done, both observed: reparent all pods":
         (lambda world: [world.renamed(), world.closed()], pods(3),
          ("hand over", SUCCESSOR, 3, "foo")),
@@ -186,10 +187,10 @@ TABLE = {
          ("hand over", SUCCESSOR, 1, "foo")),
     "step 3 done, status of the successor outdated: wait":
         (lambda world: [world.renamed(replicas=2), world.closed(replicas=1)], pods(primary=3),
-         ("wait", f"{SUCCESSOR} 1 pods")),
+         ("wait", f"pods of {SUCCESSOR}: 1")),
     "step 3 done, successor counts no pods, pods not listed: wait":
         (lambda world: [world.renamed(replicas=3), world.closed(replicas=0)], None,
-         ("wait", f"{SUCCESSOR} 0 pods")),
+         ("wait", f"pods of {SUCCESSOR}: 0")),
     "step 3 done, successor counts no pods: delete the successor":
         (lambda world: [world.renamed(replicas=3), world.closed(replicas=0)], pods(primary=3),
          ("delete", SUCCESSOR, 0, None)),
@@ -331,7 +332,7 @@ TABLE = {
          ("wait", f"the controller manager observes {SUCCESSOR}")),
     "foo replaced, successor counts some pods: wait":
         (lambda world: [world.replaced(), world.closed(replicas=1)], pods(3),
-         ("wait", f"{SUCCESSOR} 1/3 pods")),
+         ("wait", f"pods of {SUCCESSOR}: 1/3")),
     "foo replaced, successor with its pods: open the successor":
         (lambda world: [world.replaced(), world.closed()], pods(3),
          ("restore", SUCCESSOR, "closed template", "template")),
@@ -505,7 +506,7 @@ def test_labels_are_set_in_the_same_patch():
      ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
     (pods(3), rc(SUCCESSOR), rc(observed=False),
      ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
-    (None, rc(SUCCESSOR), rc(), ("wait", f"{SUCCESSOR} 3 pods")),
+    (None, rc(SUCCESSOR), rc(), ("wait", f"pods of {SUCCESSOR}: 3")),
     (pods(2, primary=1), rc(SUCCESSOR), rc(), ("hand over", SUCCESSOR, 2, "foo")),
     (pods(primary=1, orphans=1), rc(SUCCESSOR), rc(), None),
     ((), rc(SUCCESSOR), rc(), None),
@@ -554,7 +555,7 @@ def test_deletion_of_the_successor_has_preconditions(world):
 
 @pytest.mark.parametrize("source, expected", [
     (rc(replicas=3, current=0), ("delete", "foo", 0, None)),
-    (rc(replicas=3, current=1), ("wait", "foo 1 pods")),
+    (rc(replicas=3, current=1), ("wait", "pods of foo: 1")),
     (rc(replicas=3, current=0, deletionTimestamp=NOW), ("wait", "foo is gone")),
 ], ids=["no pods counted", "one pod counted", "terminating"])
 def test_deletion_of_an_empty_controller(source, expected):
@@ -620,7 +621,7 @@ def test_foo_stays_closed_while_terminating_pods_fill_the_surge(
 
 
 @pytest.mark.parametrize("replicas, expected", [
-    (2, ("wait", f"{SUCCESSOR} 2/3 pods, 2 terminating pods are gone: a, b")),
+    (2, ("wait", f"pods of {SUCCESSOR}: 2/3, 2 terminating pods are gone: a, b")),
     (3, ("restore", SUCCESSOR, "closed template", "template"))])
 @WORLDS
 def test_successor_stays_closed_while_terminating_pods_fill_the_surge(

@@ -235,7 +235,7 @@ INVALID_OPTIONS = {
     "a Deployment that waits for terminating pods": (
         V2 | {"kind": "Deployment", "pod_replacement_policy": "TerminationComplete"},
         "pod_replacement_policy=TerminationComplete cannot be used with kind=Deployment, because "
-        "the cluster takes the steps: "
+        "the cluster itself performs the update: "
         "leave it out, and where the cluster has the feature gate DeploymentPodReplacementPolicy, "
         "set spec.podReplacementPolicy "
         "of the Deployment"),
@@ -262,8 +262,8 @@ INVALID_OPTIONS = {
                                           "to_revision can only be used with state=rolled_back"),
     "Deployment with next_name": (
         V2 | {"kind": "Deployment", "next_name": "bar"},
-        "next_name cannot be used with kind=Deployment, because the cluster takes the steps: leave "
-        "it out"),
+        "next_name cannot be used with kind=Deployment, because the cluster itself performs the "
+        "update: leave it out"),
     "Deployment with a definition of another kind": (
         {"kind": "Deployment", "definition": {"kind": "ReplicationController"}},
         "definition is of kind ReplicationController: it must be a Deployment"),

@@ -54,7 +54,7 @@ from ..provenance import Match
 from . import evidence, history, refusals
 from .manifest import dry_run_of, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor, find
-from .planner import NOT_COUNTED, depends_on_terminating, plan
+from .planner import UNKNOWN_TERMINATING, depends_on_terminating, plan
 from .status import goal_of, phase_of, status_of_pods
 
 #: The permission to count terminating pods.
@@ -372,7 +372,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
         return observed
     caches = memory.caches(Caches)
     if memory.seconds < caches.count_terminating_from:
-        outdated = dataclasses.replace(caches.terminating, count=NOT_COUNTED.count)
+        outdated = dataclasses.replace(caches.terminating, count=UNKNOWN_TERMINATING.count)
         return dataclasses.replace(observed, terminating=outdated)
     controllers = observed.controllers
     labels = dict(set.intersection(*(set(controller.selector.items())
@@ -408,7 +408,7 @@ def _unobserved_partner(observed: ClientDrivenObserved, memory: Memory) -> str |
 
 def _history(request: Request, cluster: Cluster, memory: Memory,
              observed: ClientDrivenObserved) -> tuple[Revision, ...] | None:
-    """Return the revisions, beginning with the current template; None without permission.
+    """Return the revisions, beginning with the current template; None if not permitted.
 
     Without a primary, the template of the successor is left out: its update is not complete.
     """

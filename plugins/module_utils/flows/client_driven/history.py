@@ -81,7 +81,7 @@ def resolved(request: Request, history: t.Sequence[Revision] | None,
              stored: t.Sequence[Revision]) -> Request:
     """Return the request with the template of the revision that to_revision names.
 
-    history: None without permission to list ControllerRevisions. Raises RolloutError if no
+    history: None if the task may not list ControllerRevisions. Raises RolloutError if no
     revision or several revisions have the number.
     """
     refusals.refuse_contested(request, [revision for revision in stored

@@ -8,7 +8,7 @@ All transitions are in this module and in handover.py. The functions keep no sta
 calls, so a task that resumes after a kill plans the same steps.
 
 Comments of the form `| ... |` are the rows of the table in docs/concepts/how-it-works.md, in the
-same order: primary, successor, condition, step.
+same order. The columns are primary, successor, condition and step.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
 
-#: The terminating pods before they are counted: more than any surge allows.
-NOT_COUNTED = Terminating(2**31)
+#: Placeholder for an unknown number of terminating pods: so many that no surge allows more pods.
+UNKNOWN_TERMINATING = Terminating(2**31)
 
 
 def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
@@ -65,9 +65,10 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
         if primary.is_deleting and successor and successor.partner_uid == primary.uid:
             if request.undoes:
                 refuse_deleting(request, primary, refusals.finish_command(request, successor))
-            # After the deletion, the rows without a primary apply. With next_name, the deletion is
-            # a step of the update, and needs no explanation.
-            is_planned = not (primary.replicas or successor.is_named_for(request.name))
+            # After the deletion, the rows without a primary apply. If the successor has a name of
+            # its own (next_name), the update itself deletes the empty primary: the wait then gives
+            # no reason.
+            is_planned = not primary.replicas and not successor.is_named_for(request.name)
             return wait_for_deletion(primary, "" if is_planned else "another client deletes it")
         refusals.refuse_deleting_or_closed(request, primary, successor)
         refusals.refuse_successor(request, observed.other_primary)
@@ -87,7 +88,7 @@ def depends_on_terminating(request: Request, observed: ClientDrivenObserved) -> 
     """
     try:
         plans = [plan(request, dataclasses.replace(observed, terminating=terminating))
-                 for terminating in (NONE_TERMINATING, NOT_COUNTED)]
+                 for terminating in (NONE_TERMINATING, UNKNOWN_TERMINATING)]
     except RolloutError:
         return False
     return plans[0] != plans[1]
@@ -136,8 +137,9 @@ def _without_successor(request: Request, observed: ClientDrivenObserved,
                        primary: Controller) -> Decision:
     # | yes | - | the primary has the desired template | done; stale annotations are removed |
     if evidence.match(request, observed).is_result:
-        has_rolled_back = primary.last_rollout.get("outcome") == "rolling back"
-        return (_clean(request, observed, primary, "rolled_back" if has_rolled_back else None)
+        was_rolling_back = primary.last_rollout.get("outcome") == "rolling back"
+        outcome = "rolled_back" if was_rolling_back else None
+        return (_restore_primary(request, observed, primary, outcome)
                 or Done(f"{primary.name} already has the desired template"))
     # | yes | - | any other | annotate the primary, create the successor with 0 replicas |
     return _begin(request, observed, primary)
@@ -193,7 +195,7 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
         return handover.finish(request, observed, primary)
     if successor is None:
         if primary.is_updating or primary.last_rollout.get("outcome") == "rolled_back":
-            return (_clean(request, observed, primary, "rolled_back")
+            return (_restore_primary(request, observed, primary, "rolled_back")
                     or Done(f"{primary.name} is already rolled back"))
         raise refusals.nothing_to_roll_back(request, observed, primary)
     refusals.refuse_mismatch(request, primary, successor)
@@ -236,8 +238,8 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
     if request.next_name is None:
         template = with_label(observed.desired or {}, request.label_key, value)
         refusals.refuse_selector_mismatch(request, primary, template, name)
-    # If another client has deleted a successor, the primary may be scaled down already. The
-    # annotations then have the original size.
+    # If another client has deleted a successor, the primary may be scaled down already: final_size
+    # then returns the original size from the annotations of the primary.
     desired = max(primary.replicas, size.final_size(request, observed, primary))
     manifest = successor_manifest(request, observed, primary, desired)
     refusals.refuse_without_room(request, primary, Controller.from_api(manifest), desired)
@@ -255,9 +257,10 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
     """Return the step that writes direction and sizes to the annotations of a controller, or None.
 
     The step is due at the start, at a reversal, and after another client has removed annotations.
-    It also removes the annotation of an earlier pause. The primary comes first, so that a reversed
-    successor always has a reversed primary. Every later write tests these annotations: of two
-    clients with opposite requests, only one can change sizes.
+    It also removes the annotation of an earlier pause. The primary comes first, so that the
+    annotations of the successor never have a new direction while those of the primary have the old
+    one. Every later write tests these annotations: of two clients with opposite requests, only one
+    can change sizes.
     """
     outcome = "updating" if forward else "rolling back"
     grows = successor if forward else primary
@@ -292,15 +295,16 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
     budgets.refuse_blocking_budgets(request, observed.budgets, desired, surge, unavailable)
-    deletable = _deletable(request, grows)
+    pending_deletions = _pending_deletions(request, grows)
 
-    def room(terminating: int) -> int:
-        pods = shrinks.max_pods + deletable + terminating
+    def allowed_size(terminating: int) -> int:
+        pods = shrinks.max_pods + pending_deletions + terminating
         return min(target, grow_to(desired=desired, surge=surge, shrinking_pods=pods))
 
     if grows.replicas > desired:
         return scale(grows, desired)
-    if shrinks.is_observed and grows.replicas < (size := room(observed.terminating.count)):
+    if shrinks.is_observed and grows.replicas < (
+            size := allowed_size(observed.terminating.count)):
         return scale(grows, size)
     if grows.is_observed:
         size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinks.replicas,
@@ -308,16 +312,17 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
         size = max(size, minimum)
         if size < shrinks.replicas:
             return scale(shrinks, size)
-    is_complete = (grows.is_settled and grows.replicas == target
-                   and shrinks.has_at_most(minimum))
-    if is_complete and not observed.terminating.count:
+    has_final_sizes = (grows.is_settled and grows.replicas == target
+                       and shrinks.has_at_most(minimum))
+    if has_final_sizes and not observed.terminating.count:
         return None
     sizes = f"{grows.name} {grows.available}/{target} available, {shrinks.name} {shrinks.current}"
-    is_delayed = is_complete or (shrinks.is_observed and grows.replicas < room(0))
-    return handover.wait(sizes, observed) if is_delayed else Wait(sizes)
+    waits_only_for_terminating = has_final_sizes or (
+        shrinks.is_observed and grows.replicas < allowed_size(0))
+    return handover.wait(sizes, observed) if waits_only_for_terminating else Wait(sizes)
 
 
-def _deletable(request: Request, controller: Controller) -> int:
+def _pending_deletions(request: Request, controller: Controller) -> int:
     """Return the number of pods that the controller manager still has to delete after a scale-down.
 
     They count towards the ceiling, since the list of terminating pods may not contain them yet.
@@ -325,7 +330,7 @@ def _deletable(request: Request, controller: Controller) -> int:
     if not request.waits_for_termination:
         return 0
     return (max(0, controller.current - controller.replicas) if controller.is_observed
-            else NOT_COUNTED.count)
+            else UNKNOWN_TERMINATING.count)
 
 
 def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Controller, size: int,
@@ -335,7 +340,7 @@ def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Co
     Returns None at the desired size.
     """
     surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, size)
-    pods = _deletable(request, controller) + observed.terminating.count
+    pods = _pending_deletions(request, controller) + observed.terminating.count
     if controller.replicas < (limit := grow_to(desired=size, surge=surge, shrinking_pods=pods)):
         return scale(controller, limit, action)
     if controller.replicas >= size:
@@ -352,7 +357,7 @@ def _delete(controller: Controller) -> Step:
 
 def _finish_successor(request: Request, observed: ClientDrivenObserved,
                       successor: Controller) -> Decision:
-    """Return the next of the last steps of an update with next_name, after the primary is deleted.
+    """Return the next step of an update with next_name, after the deletion of the primary.
 
     The steps scale up the successor, and remove its annotations when all pods are available.
     """
@@ -364,14 +369,15 @@ def _finish_successor(request: Request, observed: ClientDrivenObserved,
     record = {**successor.last_rollout, "outcome": "updated", "to": successor.images,
               **observed.stamp,
               "request": provenance.record_entry(request.fingerprint, successor, request.label_key)}
-    return _clear(successor, identity.canonical(record), "updated", is_last=True)
+    return _remove_annotations(successor, identity.canonical(record), "updated", is_last=True)
 
 
-def _clean(request: Request, observed: ClientDrivenObserved, primary: Controller,
-           outcome: str | None) -> Decision | None:
+def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: Controller,
+                     outcome: str | None) -> Decision | None:
     """Return the next step that restores the primary after the deletion of its successor.
 
-    The steps restore the size, and then remove the annotations. Returns None without annotations.
+    The steps restore the size, and then remove the annotations. Returns None if the primary has no
+    annotations of an update.
     """
     if not primary.is_updating:
         return None
@@ -381,20 +387,22 @@ def _clean(request: Request, observed: ClientDrivenObserved, primary: Controller
     if not primary.is_settled:
         return Wait(f"{primary.name} {primary.available}/{primary.replicas} available")
     if outcome is None:
-        return _clear(primary, None, "no update in progress")
+        return _remove_annotations(primary, None, "no update in progress")
     last = primary.last_rollout
     images = last.get("from") if last.get("outcome") == "rolling back" else None
     record = {"outcome": outcome, "from": images or {}, "to": primary.images, **observed.stamp,
               **_request_field(primary)}
-    return _clear(primary, identity.canonical(record), outcome)
+    return _remove_annotations(primary, identity.canonical(record), outcome)
 
 
 def _request_field(controller: Controller) -> dict[str, str]:
-    """Return the request of the record if it is a rollback to `previous`, else {}."""
+    """Return the field `request` of a new record: only for a rollback to `previous`, else {}."""
     return {"request": PREVIOUS} if controller.last_rollout.get("request") == PREVIOUS else {}
 
 
-def _clear(controller: Controller, record: str | None, after: str, is_last: bool = False) -> Step:
+def _remove_annotations(controller: Controller, record: str | None, after: str,
+                        is_last: bool = False) -> Step:
+    """Return the step that removes the annotations of the update, and writes a record, if any."""
     changes: dict[str, str | None] = {
         key: None for key in UPDATE_ANNOTATIONS if key in controller.annotations}
     if record is not None:

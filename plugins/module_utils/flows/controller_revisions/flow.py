@@ -116,7 +116,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
     def _revisions(self, primary: RevisionDriven, cluster: Cluster,
                    memory: Memory) -> list[Json] | None:
-        """Return the ControllerRevisions; None without permission."""
+        """Return the ControllerRevisions; None if not permitted."""
         if memory.revisions is None or self.is_out_of_date(primary, memory):
             memory.revisions = cluster.revisions([primary.uid])
         return memory.revisions

@@ -71,9 +71,9 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
             return decision
         # | any | yes | closed, closed without pods | open the ReplicationController |
         if replica_set and replica_set.current:
-            return Wait(f"{replica_set.name} {replica_set.current} pods")
+            return Wait(f"pods of {replica_set.name}: {replica_set.current}")
         if not handover.may_open(primary, replica_set.uid if replica_set else "", observed.pods):
-            return Wait(f"{primary.name} {primary.current}/{primary.replicas} pods")
+            return Wait(f"pods of {primary.name}: {primary.current}/{primary.replicas}")
         original = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
         write = patch(primary, *handover.opening_operations(original))
         return Step(Action.RESTORE, primary.name, write,

@@ -264,7 +264,7 @@ def _open(observed: MigrationObserved, replica_set: Controller,
             and tuple(pod for pod in observed.pods
                       if pod.owner or labels.items() <= pod.labels.items()))
     if not handover.may_open(replica_set, stored["uid"], pods):
-        return Wait(f"{replica_set.name} {replica_set.current}/{replica_set.replicas} pods")
+        return Wait(f"pods of {replica_set.name}: {replica_set.current}/{replica_set.replicas}")
     original = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
     write = patch(replica_set, *handover.opening_operations(original))
     return Step(Action.RESTORE, replica_set.name, write,
@@ -339,7 +339,7 @@ def _pause(request: Request, observed: MigrationObserved,
     # | paused | - | another rollout has terminating pods | wait |
     for other_rollout in observed.rollouts:
         if other_rollout is not rollout and not other_rollout.is_empty:
-            return Wait(f"{other_rollout.name} {other_rollout.current} pods")
+            return Wait(f"pods of {other_rollout.name}: {other_rollout.current}")
     return None
 
 

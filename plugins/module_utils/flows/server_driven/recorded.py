@@ -90,7 +90,7 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
     """Return the settings to restore at the end of the update.
 
     These are the settings before the update, with the changes that other clients have made since.
-    record: the record of the update; None without an update, or if it cannot be trusted.
+    record: the record of the update; None if there is no update, or no record to be trusted.
     """
     settings = dict(primary.settings)
     originals, overrides = (record.original, record.overrides) if record else ({}, {})

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan the additional rows of a DeploymentConfig for migration and rollback, with warnings."""
+"""Test the rows of the state table that apply only to a DeploymentConfig, and the warnings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ import re
 import pytest
 from builders import make_status_stale, plan, rc, run_past_waits
 from migrations import ALL_CONFIG_STEPS as ALL
-from migrations import CONFIG_ROLLBACK as ROLLBACK
-from migrations import CONFIG_UID, config, rollout
-from migrations import MIGRATE as MIGRATE_PRIMARY
-from migrations import MIGRATE_CONFIG as MIGRATE
+from migrations import CONFIG_ROLLBACK, CONFIG_UID, MIGRATE, MIGRATE_CONFIG, config, rollout
 from migrations import ConfigWorld as World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
@@ -36,6 +33,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Done,
     Wait,
 )
+
+#: The action "pace" sets `paused` in both directions.
+PAUSE = RESUME = "pace DeploymentConfig"
 
 
 def test_steps_of_a_migration():
@@ -85,13 +85,13 @@ def test_strategy_options_take_precedence():
         "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 3, "maxUnavailable": 0}}
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 3])
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
 @pytest.mark.parametrize("kind, name",
                          [("DeploymentConfig", "foo"), ("ReplicationController", "foo-2"),
                           ("ReplicationController", "foo-1")])
-def test_finalizers_are_refused_before_a_template_is_closed(kind, name, number):
+def test_finalizers_are_refused_before_a_template_is_closed(kind, name, steps):
     world = World(config(latest=2), rollout(2), rollout(1, 0))
-    world.run_steps(number)
+    world.run_steps(steps)
     world.replace(kind, name, metadata={"finalizers": ["example.com/a"]})
     with pytest.raises(RolloutError,
                        match=f"its migration deletes {kind} {name}, which has "
@@ -101,9 +101,9 @@ def test_finalizers_are_refused_before_a_template_is_closed(kind, name, number):
     command = f"kubectl -n default patch {short_name} {name} --type=merge"
     assert command in refused.value.next_command
     assert CLOSED not in str(world.cluster.find("ReplicationController", "foo-2"))
-    assert bool(world.cluster.find(REVISION, "foo-migration")) == (number > 1)
-    if number:
-        world.run_steps(request=ROLLBACK)
+    assert bool(world.cluster.find(REVISION, "foo-migration")) == (steps > 1)
+    if steps:
+        world.run_steps(request=CONFIG_ROLLBACK)
     assert not world.cluster.find(REVISION, "foo-migration")
     assert not world.observe().config.is_paused_for_migration
     world.replace(kind, name, metadata={"finalizers": []})
@@ -148,14 +148,14 @@ def test_terminating_deployment_config_is_refused():
                          [({}, "scale rc foo-1 --replicas=0"),
                           ({object_meta.PAUSED_FOR_MIGRATION: "true"}, "state=rolled_back")])
 def test_pods_of_two_rollouts_are_refused(config_annotations, command):
-    request = dataclasses.replace(MIGRATE, connection={"context": "{0}"})
+    request = dataclasses.replace(MIGRATE_CONFIG, connection={"context": "{0}"})
     with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as caught:
         World(config(latest=2, paused=True, annotations=config_annotations), rollout(1),
               rollout(2, 1)).decide(request)
     assert command in caught.value.next_command
 
 
-def test_rollout_without_an_event_is_read():
+def test_rollout_that_the_watch_has_not_reported_is_looked_up():
     """The watch of the ReplicationControllers may lag behind that of the DeploymentConfigs."""
     newest = rollout(2, 0, "New")
     world = World(config(latest=2, paused=True,
@@ -177,7 +177,7 @@ def test_state_is_stored_after_openshift_observes_the_pause():
 
 def test_wait_for_terminating_pods_of_an_old_rollout():
     world = World(config(latest=2), rollout(2), rollout(1, 0, current=1))
-    assert world.run_steps() == ["pace DeploymentConfig"] and world.decide() == Wait("foo-1 1 pods")
+    assert world.run_steps() == [PAUSE] and world.decide() == Wait("pods of foo-1: 1")
 
 
 @pytest.mark.parametrize("steps", range(1, 7))
@@ -185,10 +185,10 @@ def test_deployment_config_resumed_by_another_client_is_paused_again(steps):
     world = World()
     world.run_steps(steps)
     world.replace("DeploymentConfig", spec={"paused": False})
-    assert world.run_steps() == ["pace DeploymentConfig", *ALL[steps:]]
+    assert world.run_steps() == [PAUSE, *ALL[steps:]]
 
 
-def test_another_rollout_before_the_replica_set_is_migrated_instead():
+def test_rollout_that_completes_before_the_replica_set_exists_is_migrated_instead():
     world = World(config(latest=2), rollout(1), rollout(2, 0, "Failed"))
     world.run_steps(2)
     world.replace("ReplicationController", "foo-2",
@@ -226,22 +226,22 @@ def test_stored_state_with_another_name_is_refused():
             world.observe()
 
 
-@pytest.mark.parametrize("number", range(2, len(ALL)))
-def test_migration_in_progress_names_its_kind_to_a_task_without_a_kind(number):
+@pytest.mark.parametrize("steps", range(2, len(ALL)))
+def test_error_of_a_task_without_kind_has_the_kind_that_is_being_migrated(steps):
     world = World()
-    world.run_steps(number)
+    world.run_steps(steps)
     with pytest.raises(NoSuchController, match="there is no such ReplicationController") as error:
-        world.observe(MIGRATE_PRIMARY)
+        world.observe(MIGRATE)
     assert error.value.migrated_kind == "DeploymentConfig"
     assert error.value.why == "the DeploymentConfig foo is being migrated"
 
 
-@pytest.mark.parametrize("number", range(len(ALL)))
-def test_check_mode_with_a_stale_status(number):
+@pytest.mark.parametrize("steps", range(len(ALL)))
+def test_check_mode_with_a_stale_status(steps):
     world = World()
-    world.run_steps(number)
+    world.run_steps(steps)
     make_status_stale(world.cluster._items)
-    assert run_past_waits(world, 100) == ALL[number:]
+    assert run_past_waits(world, 100) == ALL[steps:]
 
 
 # Rollback
@@ -256,9 +256,9 @@ def test_rollback_from_each_step(steps, was_paused):
     world.run_steps(steps)
     if steps == 0:
         return
-    rollback_steps = world.run_steps(request=ROLLBACK)
+    rollback_steps = world.run_steps(request=CONFIG_ROLLBACK)
     assert rollback_steps[-1] == ("delete ControllerRevision" if was_paused
-                                  else "pace DeploymentConfig")
+                                  else RESUME)
     assert (world.cluster.controllers()["foo"].is_paused == was_paused
             and world.owners == {"uid of foo-1"})
     template = world.cluster._items["ReplicationController", "foo-1"]["spec"]["template"]
@@ -274,37 +274,37 @@ def test_check_mode_of_a_rollback_with_a_stale_status(steps):
     for world in (settled, stale):
         world.run_steps(steps)
     make_status_stale(stale.cluster._items)
-    rollback_steps = settled.run_steps(request=ROLLBACK)
-    assert run_past_waits(stale, len(rollback_steps), request=ROLLBACK) == rollback_steps
+    rollback_steps = settled.run_steps(request=CONFIG_ROLLBACK)
+    assert run_past_waits(stale, len(rollback_steps), request=CONFIG_ROLLBACK) == rollback_steps
     assert stale.owners == {"uid of foo-1"}
 
 
-def test_migration_after_a_rollback_from_each_step():
+def test_migration_after_an_interrupted_rollback():
     for steps in range(1, 6):
         world = World()
         world.run_steps(5)
-        world.run_steps(steps, ROLLBACK)
+        world.run_steps(steps, CONFIG_ROLLBACK)
         world.run_steps()
         assert (world.decide() == Done("foo is already a Deployment")
                 and not world.cluster.controllers())
 
 
-def test_replication_controller_is_opened_with_all_pods():
+def test_replication_controller_is_opened_only_when_it_has_all_pods():
     world = World()
     world.run_steps(5)
     (name,) = [name for kind, name in world.cluster._items if kind == "ReplicaSet"]
     world.replace("ReplicaSet", name, status={"replicas": 1})
-    assert world.decide(ROLLBACK) == Wait(f"the controller manager counts the pods of {name}",
-                                          is_condition=True)
+    assert world.decide(CONFIG_ROLLBACK) == Wait(
+        f"the controller manager counts the pods of {name}", is_condition=True)
     world.replace("ReplicaSet", name, status={"replicas": 2})
-    assert world.run_steps(1, ROLLBACK) == ["hand over Pod"]
+    assert world.run_steps(1, CONFIG_ROLLBACK) == ["hand over Pod"]
     world.replace("ReplicaSet", name, status={"replicas": 1})
-    assert world.decide(ROLLBACK) == Wait(f"{name} 1 pods")
+    assert world.decide(CONFIG_ROLLBACK) == Wait(f"pods of {name}: 1")
     world.replace("ReplicaSet", name, status={"replicas": 0})
     world.replace("ReplicationController", "foo-1", status={"replicas": 1})
-    assert world.decide(ROLLBACK) == Wait("foo-1 1/2 pods")
+    assert world.decide(CONFIG_ROLLBACK) == Wait("pods of foo-1: 1/2")
     world.replace("ReplicationController", "foo-1", status={"replicas": 2})
-    assert world.run_steps(1, ROLLBACK) == ["restore ReplicationController"]
+    assert world.run_steps(1, CONFIG_ROLLBACK) == ["restore ReplicationController"]
 
 
 def test_priority_class_is_restored():
@@ -314,29 +314,29 @@ def test_priority_class_is_restored():
     world.run_steps(4)
     assert world.cluster._items["ReplicationController",
                                 "foo-1"]["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
-    world.run_steps(request=ROLLBACK)
+    world.run_steps(request=CONFIG_ROLLBACK)
     assert world.cluster._items["ReplicationController",
                                 "foo-1"]["spec"]["template"]["spec"]["priorityClassName"] == "high"
 
 
 def test_rollback_without_a_migration_is_refused():
     with pytest.raises(RolloutError, match="there is no migration in progress to roll back"):
-        World().decide(ROLLBACK)
+        World().decide(CONFIG_ROLLBACK)
     world = World()
     world.run_steps(6)
     with pytest.raises(RolloutError, match="its pods no longer belong to a ReplicationController"):
-        world.decide(ROLLBACK)
+        world.decide(CONFIG_ROLLBACK)
     world.run_steps()
     with pytest.raises(RolloutError, match="it is a Deployment: a migration that has ended"):
-        world.decide(ROLLBACK)
+        world.decide(CONFIG_ROLLBACK)
     with pytest.raises(NoSuchController, match="there is no such DeploymentConfig"):
-        plan(ROLLBACK, MigrationObserved(primary=None, successor=None))
+        plan(CONFIG_ROLLBACK, MigrationObserved(primary=None, successor=None))
 
 
 # Warnings
 
 
-def warnings(item, *rollouts, request=MIGRATE, **memory):
+def warnings(item, *rollouts, request=MIGRATE_CONFIG, **memory):
     return choose(request).warnings(request,
                                     Memory(observed=World(item, *rollouts).observe(request),
                                            **memory))
@@ -396,30 +396,30 @@ def test_an_autoscaler_of_a_deployment_config_is_reported_with_the_command():
         "apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "name": "foo"}}}
     (warning,) = warnings(config(), autoscalers=[scaler])
     assert "HorizontalPodAutoscaler hpa scales the DeploymentConfig foo" in warning
-    assert warnings(config(triggers=[]), request=ROLLBACK, autoscalers=[scaler]) == []
+    assert warnings(config(triggers=[]), request=CONFIG_ROLLBACK, autoscalers=[scaler]) == []
 
 
 def test_warnings_name_the_deployment_config():
     item = config(annotations={
         gitops.ARGO_TRACKING: "shop:apps.openshift.io/DeploymentConfig:default/foo"})
     observed = World(item).observe()
-    (warning,) = gitops.warnings(choose(MIGRATE), MIGRATE, observed.named_controller)
+    (warning,) = gitops.warnings(choose(MIGRATE_CONFIG), MIGRATE_CONFIG, observed.named_controller)
     assert (warning.startswith("Argo CD (application shop) manages foo")
             and "creates the DeploymentConfig foo again" in warning)
-    assert gitops.warnings(choose(MIGRATE), MIGRATE, observed.primary) == []
+    assert gitops.warnings(choose(MIGRATE_CONFIG), MIGRATE_CONFIG, observed.primary) == []
 
 
 def test_commands_of_a_migration_in_progress():
-    world, flow = World(), choose(ROLLBACK)
-    assert flow.commands(ROLLBACK, world.observe(ROLLBACK)) == (None, None)
+    world, flow = World(), choose(CONFIG_ROLLBACK)
+    assert flow.commands(CONFIG_ROLLBACK, world.observe(CONFIG_ROLLBACK)) == (None, None)
     world.run_steps(3)
-    observed = world.observe(ROLLBACK)
-    resume, rollback = flow.commands(ROLLBACK, observed)
+    observed = world.observe(CONFIG_ROLLBACK)
+    resume, rollback = flow.commands(CONFIG_ROLLBACK, observed)
     assert (resume == "ansible localhost -m baton.kubernetes.migrate_to_deployment -a "
                       "'name=foo kind=DeploymentConfig'"
             and "state=rolled_back" in rollback)
     assert ("deployment_label_key" not in resume
-            and flow.status(ROLLBACK, observed).survivor.name == "foo")
+            and flow.status(CONFIG_ROLLBACK, observed).survivor.name == "foo")
 
 
 @pytest.mark.parametrize("params, words", [

@@ -61,10 +61,10 @@ QUERIES = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"},
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=str)
-@pytest.mark.parametrize("number", range(1, len(ALL_STEPS)))
-def test_a_migration_is_in_progress_after_each_write_but_the_last(info, number, query):
+@pytest.mark.parametrize("steps", range(1, len(ALL_STEPS)))
+def test_a_migration_is_in_progress_after_each_write_but_the_last(info, steps, query):
     world = World()
-    assert len(world.run_steps(number)) == number
+    assert len(world.run_steps(steps)) == steps
 
     (rollout,) = info(world.cluster, **query)
 
@@ -76,25 +76,25 @@ def test_a_migration_is_in_progress_after_each_write_but_the_last(info, number, 
     assert (rollout["controller"] is None) == (world.find("ReplicationController") is None)
     assert (rollout["successor"] and rollout["successor"]["name"]) == (
         world.replica_set and world.replica_set["metadata"]["name"])
-    assert world.run_steps(request=parse_command(rollout["resume_command"])) == ALL_STEPS[number:]
+    assert world.run_steps(request=parse_command(rollout["resume_command"])) == ALL_STEPS[steps:]
     assert world.decide() == Done("foo is already a Deployment")
 
 
-@pytest.mark.parametrize("number", range(len(ALL_STEPS) + 1))
-def test_deployment_and_replica_set_are_in_progress(info, number):
+@pytest.mark.parametrize("steps", range(len(ALL_STEPS) + 1))
+def test_deployment_and_replica_set_are_in_progress(info, steps):
     world = World()
-    world.run_steps(number)
-    is_in_progress = 0 < number < len(ALL_STEPS)
+    world.run_steps(steps)
+    is_in_progress = 0 < steps < len(ALL_STEPS)
     for kind in (DEPLOYMENT, Kind.REPLICA_SET):
         for rollout in info(world.cluster, kind=str(kind)):
             assert (rollout["kind"], rollout["phase"] == "progressing") == (kind, is_in_progress)
             assert not is_in_progress or rollout["resume_command"] == MIGRATE.command()
 
 
-@pytest.mark.parametrize("number", [0, len(ALL_STEPS)])
-def test_no_migration_before_the_first_and_after_the_last_write(info, number):
+@pytest.mark.parametrize("steps", [0, len(ALL_STEPS)])
+def test_no_migration_before_the_first_and_after_the_last_write(info, steps):
     world = World()
-    world.run_steps(number)
+    world.run_steps(steps)
     assert [rollout["phase"] for rollout in info(world.cluster, name="foo")] == ["complete"]
 
 
@@ -119,17 +119,17 @@ def test_command_has_the_deployment_label_key(info):
     assert world.run_steps(request=parse_command(rollout["resume_command"])) == ALL_STEPS[2:]
 
 
-@pytest.mark.parametrize("number", range(1, len(ALL_CONFIG_STEPS)))
+@pytest.mark.parametrize("steps", range(1, len(ALL_CONFIG_STEPS)))
 @pytest.mark.parametrize("rolls_back", [False, True])
 def test_the_migration_of_a_deployment_config_is_in_progress_after_each_write_but_the_last(
-        info, number, rolls_back):
+        info, steps, rolls_back):
     world = ConfigWorld()
-    world.run_steps(number)
+    world.run_steps(steps)
 
     (rollout,) = info(world.cluster, kind="DeploymentConfig")
 
     assert (rollout["name"], rollout["kind"], rollout["phase"]) == ("foo", CONFIG, "progressing")
-    can_roll_back = number <= ALL_CONFIG_STEPS.index("delete ReplicationController")
+    can_roll_back = steps <= ALL_CONFIG_STEPS.index("delete ReplicationController")
     assert (rollout["rollback_command"] is not None) == can_roll_back
     if not rolls_back:
         world.run_steps(request=parse_command(rollout["resume_command"]))

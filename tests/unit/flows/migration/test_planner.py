@@ -63,12 +63,12 @@ def test_selector_of_the_deployment_label_only():
     assert item["spec"]["template"]["metadata"]["labels"][object_meta.DEPLOYMENT_LABEL] == "abc"
 
 
-@pytest.mark.parametrize("number", range(len(ALL_STEPS)))
-def test_check_mode_with_a_stale_status(number):
+@pytest.mark.parametrize("steps", range(len(ALL_STEPS)))
+def test_check_mode_with_a_stale_status(steps):
     world = World()
-    done = world.run_steps(number)
+    done = world.run_steps(steps)
     make_status_stale(world.cluster._items)
-    assert run_past_waits(world, 100) == ALL_STEPS[number:], done
+    assert run_past_waits(world, 100) == ALL_STEPS[steps:], done
 
 
 def test_templates_are_closed_during_the_handover():
@@ -99,10 +99,10 @@ def test_handover_waits_for_both_statuses(side):
         is_condition=True)
 
 
-def test_controller_is_deleted_without_pods():
+def test_controller_is_deleted_only_when_it_has_no_pods():
     world = world_after("hand over Pod")
     world.replace(world.find("ReplicationController"), replicas=1)
-    assert world.decide() == Wait("foo 1 pods")
+    assert world.decide() == Wait("pods of foo: 1")
     world.replace(world.find("ReplicationController"), replicas=0)
     assert world.decide().write == Delete("foo", {"uid": "uid of foo", "resourceVersion": "1"})
 
@@ -142,7 +142,7 @@ def test_controller_deleted_before_the_creation_of_the_replica_set():
     ({"replicas": 2, "observedGeneration": -1}, ["ReplicaSet", "ReplicaSet"], Wait),
     ({"replicas": 2, "availableReplicas": 0}, ["ReplicaSet", "ReplicaSet"], Step),
 ], ids=["incomplete status", "deleted pod", "status not observed", "no pod available"])
-def test_replica_set_is_opened_with_a_complete_status(status, owners, expected):
+def test_replica_set_is_opened_only_when_its_status_counts_all_pods(status, owners, expected):
     world = world_after("delete ReplicationController")
     uid = world.replica_set["metadata"]["uid"]
     world.pods(*(owner and uid for owner in owners))
@@ -212,10 +212,10 @@ REMOVE_FINALIZER = ("let the program that set the finalizer remove it; if that p
                     """-p '{"metadata": {"finalizers": null}}'""" f"\nthen:\n{MIGRATE.command()}")
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_finalizers_are_refused_before_a_template_is_closed(number):
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_finalizers_are_refused_before_a_template_is_closed(steps):
     world = World()
-    world.run_steps(number)
+    world.run_steps(steps)
     item = world.find("ReplicationController")
     world.replace({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
     with pytest.raises(RolloutError,
@@ -225,19 +225,19 @@ def test_finalizers_are_refused_before_a_template_is_closed(number):
     assert refused.value.why == "finalizers of ReplicationController foo: example.com/a"
     assert refused.value.next_command == REMOVE_FINALIZER
     assert (CLOSED not in str(world.find("ReplicationController"))
-            and bool(world.find(REVISION, "foo-migration")) == (number > 0))
+            and bool(world.find(REVISION, "foo-migration")) == (steps > 0))
     world.replace(item)
-    assert world.run_steps() == ALL_STEPS[max(number, 2 if number else 0):]
+    assert world.run_steps() == ALL_STEPS[max(steps, 2 if steps else 0):]
 
 
-@pytest.mark.parametrize("number", [3, 4])
-def test_later_finalizer_does_not_keep_a_template_closed(number):
+@pytest.mark.parametrize("steps", [3, 4])
+def test_later_finalizer_does_not_keep_a_template_closed(steps):
     """The pods are replaced when they fail; the last step deletes the controller."""
     world = World()
-    world.run_steps(number)
+    world.run_steps(steps)
     item = world.find("ReplicationController")
     world.replace({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
-    assert world.run_steps() == ALL_STEPS[number:6]
+    assert world.run_steps() == ALL_STEPS[steps:6]
     assert world.decide() == Wait("foo is gone (its finalizers: example.com/a)", is_condition=True,
                                   deleted=world.cluster.controllers()["foo"])
     assert CLOSED not in str(world.replica_set)
@@ -245,17 +245,17 @@ def test_later_finalizer_does_not_keep_a_template_closed(number):
     assert world.run_steps() == ALL_STEPS[6:]
 
 
-@pytest.mark.parametrize("number", [2, 3, 4, 5, 6])
-def test_a_replica_set_deleted_with_finalizers_loses_no_pods(number):
+@pytest.mark.parametrize("steps", [2, 3, 4, 5, 6])
+def test_a_replica_set_deleted_with_finalizers_loses_no_pods(steps):
     world = World()
-    world.run_steps(number)
+    world.run_steps(steps)
     item, terminating = world.replica_set, {**WITH_FINALIZER, "deletionTimestamp": "now"}
     world.replace({**item, "metadata": {**item["metadata"], **terminating}})
     has_primary = world.find("ReplicationController") is not None
     has_pods = item["metadata"]["uid"] in {pod.owner for pod in world.cluster.live_pods({})}
     assert isinstance(world.decide(), Wait) != (has_primary and has_pods)
-    steps = world.run_steps(1) if has_primary and has_pods else []
-    assert steps == (["hand over Pod"] if has_primary and has_pods else [])
+    next_steps = world.run_steps(1) if has_primary and has_pods else []
+    assert next_steps == (["hand over Pod"] if has_primary and has_pods else [])
     if has_primary:
         assert {pod.owner for pod in world.cluster.live_pods({})} == {"uid of foo"}
         assert not any(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
@@ -264,12 +264,12 @@ def test_a_replica_set_deleted_with_finalizers_loses_no_pods(number):
     assert world.decide() == Done("foo is already a Deployment")
 
 
-@pytest.mark.parametrize("number", [3, 4])
+@pytest.mark.parametrize("steps", [3, 4])
 @pytest.mark.parametrize("replicas", [2, 5])
-def test_a_deleted_replica_set_is_recreated_from_the_stored_controller(number, replicas):
+def test_a_deleted_replica_set_is_recreated_from_the_stored_controller(steps, replicas):
     """The template of the controller is closed: the Deployment must not get a closed template."""
     world = World()
-    world.run_steps(number)
+    world.run_steps(steps)
     item = world.find("ReplicationController")
     world.replace({**item, "spec": {**item["spec"], "replicas": replicas}})
     world.cluster._items["ReplicaSet", world.replica_set["metadata"]["name"]] = None
@@ -290,10 +290,10 @@ def test_closed_controller_without_stored_state_is_refused():
     assert refused.value.next_command.endswith("kubectl -n default edit rc foo")
 
 
-@pytest.mark.parametrize("number", [7, 8])
-def test_a_deployment_deleted_in_the_migration_is_named(number):
+@pytest.mark.parametrize("steps", [7, 8])
+def test_a_deployment_deleted_in_the_migration_is_named(steps):
     world = World()
-    world.run_steps(number)
+    world.run_steps(steps)
     item = world.find("Deployment")
     world.replace({**item,
                    "metadata": {**item["metadata"], **WITH_FINALIZER, "deletionTimestamp": "now"}})
@@ -303,16 +303,16 @@ def test_a_deployment_deleted_in_the_migration_is_named(number):
     assert "patch deployment foo --type=merge" in refused.value.next_command
 
 
-@pytest.mark.parametrize("number", [1, 4])
-def test_a_controller_deleted_with_finalizers(number):
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_controller_deleted_with_finalizers(steps):
     world = World()
-    world.run_steps(number)
+    world.run_steps(steps)
     item = world.find("ReplicationController")
     world.replace({**item,
                    "metadata": {**item["metadata"], **WITH_FINALIZER, "deletionTimestamp": "now"}})
     world.run_steps()
     assert isinstance(world.decide(), Wait) and world.decide().deleted.name == "foo"
-    assert number == 1 or CLOSED not in str(world.replica_set)
+    assert steps == 1 or CLOSED not in str(world.replica_set)
     world.cluster.settle()
     world.run_steps()
     assert world.decide() == Done("foo is already a Deployment")

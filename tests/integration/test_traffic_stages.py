@@ -142,20 +142,25 @@ def test_failed_check_after_a_switch_returns_to_the_old_pods(shop, namespace, ki
     assert shop.playbooks.report_data["outcome"] == "rolled_back"
 
 
+def run_documented_task(shop, namespace, task, **names):
+    """Run a task of a page by ansible-playbook, with the names and the image of this test."""
+    (module,) = task.keys() - {"name"}
+    options = task[module] | {"name": "foo", "namespace": namespace.name}
+    options |= {key: value for key, value in {**names, "image": "myimage:v2"}.items()
+                if key in options}
+    shop.playbooks.write("play.yml", [{
+        "hosts": "localhost", "connection": "local", "gather_facts": False,
+        "tasks": [{**task, module: options}]}])
+    shop.playbooks.command("ansible-playbook", "play.yml")
+
+
 @pytest.mark.full
 def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
     shop.create("Deployment", 3)
     tasks, _play, _of_service = yaml_blocks("blue-green.md")
     states = []
     for task in tasks:
-        (module,) = task.keys() - {"name"}
-        options = task[module] | {"name": "foo", "namespace": namespace.name}
-        options |= {key: value for key, value in (("route", "edge"), ("image", "myimage:v2"))
-                    if key in options}
-        shop.playbooks.write("play.yml", [{
-            "hosts": "localhost", "connection": "local", "gather_facts": False,
-            "tasks": [{**task, module: options}]}])
-        shop.playbooks.command("ansible-playbook", "play.yml")
+        run_documented_task(shop, namespace, task, route="edge")
         weights = [[weight for _name, weight in rule] for rule in shop.edge.weights()]
         states.append((weights, *versions(namespace)))
 
@@ -174,14 +179,7 @@ def test_blue_green_by_a_service_alone(shop, namespace, fails):
     tasks = yaml_blocks("blue-green.md")[-1]
     images = []
     for task in tasks:
-        (module,) = task.keys() - {"name"}
-        options = task[module] | {"name": "foo", "namespace": namespace.name}
-        options |= {key: value for key, value in (("service", "foo"), ("image", "myimage:v2"))
-                    if key in options}
-        shop.playbooks.write("play.yml", [{
-            "hosts": "localhost", "connection": "local", "gather_facts": False,
-            "tasks": [{**task, module: options}]}])
-        shop.playbooks.command("ansible-playbook", "play.yml")
+        run_documented_task(shop, namespace, task, service="foo")
         images.append(sorted(set(shop.edge.images())))
     assert images == [["myimage:v1"]] * 2 + [["myimage:v2"]] * 2 and shop.edge.is_plain()
 

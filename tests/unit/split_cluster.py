@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 
+import pytest
 from clusters import FakeClock
 from simulated import BY_NAME, CheckedCluster
 from traffic_objects import World, backend, rule
@@ -37,6 +38,15 @@ PAUSE = {"image": "myimage:v2", "pause_at": "1"}
 FURTHER = {"image": "myimage:v2", "pause_at": "2"}
 BACK = {"state": "rolled_back"}
 KEEP = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
+
+KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
+#: More writes than a task needs.
+MAX_WRITES = 60
+#: The kinds of controllers with old and new pods side by side.
+KEEPING = ["ReplicationController", "ReplicaSet", "Deployment"]
+#: Whether the task dies after the API server has applied the write.
+MOMENTS = [pytest.param(False, id="before"),
+           pytest.param(True, id="after", marks=pytest.mark.full)]
 
 
 class SettlingClock(FakeClock):
@@ -274,3 +284,11 @@ def held(kind):
     assert cluster.weights == [100] and cluster.annotation == "HTTPRoute/edge"
     cluster.only = cluster.world.rules[0]["backendRefs"][1]["name"]
     return cluster
+
+
+def forge(cluster, text):
+    """Write the annotation of the controller as another client."""
+    item = cluster.cluster.items["foo"]
+    annotations = {**(item["metadata"].get("annotations") or {}), object_meta.TRAFFIC_ROUTES: text}
+    cluster.cluster.items["foo"] = {**item, "metadata": {**item["metadata"],
+                                                         "annotations": annotations}}

@@ -20,10 +20,15 @@ from split_cluster import (
     BACK,
     FURTHER,
     KEEP,
+    KEEPING,
+    KINDS,
+    MAX_WRITES,
+    MOMENTS,
     PAUSE,
     RESUME,
     SIZE,
     SplitCluster,
+    forge,
     held,
     paused,
 )
@@ -31,15 +36,6 @@ from traffic_objects import SPLIT, VERSIONS, World, backend, rule, run, service
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-
-KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
-#: More writes than a task needs.
-MAX_WRITES = 60
-#: The kinds of controllers with old and new pods side by side.
-KEEPING = ["ReplicationController", "ReplicaSet", "Deployment"]
-#: Whether the task dies after the API server has applied the write.
-MOMENTS = [pytest.param(False, id="before"),
-           pytest.param(True, id="after", marks=pytest.mark.full)]
 
 
 def finished(kind, **task):
@@ -332,13 +328,6 @@ def test_annotation_that_another_client_writes_again_ends_the_task(at_once, what
     cluster.write = forged_again
     cluster.lines = types.SimpleNamespace(append=forged_after_each_change)
     assert what in cluster.roll(**RESUME).what
-
-
-def forge(cluster, text):
-    item = cluster.cluster.items["foo"]
-    annotations = {**(item["metadata"].get("annotations") or {}), object_meta.TRAFFIC_ROUTES: text}
-    cluster.cluster.items["foo"] = {**item, "metadata": {**item["metadata"],
-                                                         "annotations": annotations}}
 
 
 def test_split_whose_old_service_is_empty_is_restored_before_a_rollback():

@@ -13,12 +13,22 @@ import functools
 
 import pytest
 from forged import KEYS
-from split_cluster import BACK, FURTHER, KEEP, PAUSE, RESUME, SIZE, SplitCluster
+from split_cluster import (
+    BACK,
+    FURTHER,
+    KEEP,
+    KEEPING,
+    KINDS,
+    MAX_WRITES,
+    MOMENTS,
+    PAUSE,
+    RESUME,
+    SIZE,
+    SplitCluster,
+    forge,
+)
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
-    TRAFFIC_ROUTES,
-)
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.objects import SERVICE_NAME
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
     TRAFFIC_SELECTOR,
@@ -27,15 +37,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
     TrafficRequest,
 )
-
-KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
-#: The kinds of controllers with old and new pods side by side.
-KEEPING = ["ReplicationController", "ReplicaSet", "Deployment"]
-#: More writes than a task needs.
-MAX_WRITES = 60
-#: Whether the task dies after the API server has applied the write.
-MOMENTS = [pytest.param(False, id="before"),
-           pytest.param(True, id="after", marks=pytest.mark.full)]
 
 
 class SwitchCluster(SplitCluster):
@@ -105,14 +106,6 @@ class SwitchCluster(SplitCluster):
         """Assert that nothing is left of a split, nor of an update."""
         assert self.selector == {"app": "foo"} and self.stored_selector() is None
         assert self.annotation is None and not self.controllers()["foo"].is_updating
-
-
-def forge(cluster, text):
-    """Write the annotation of the controller as another client."""
-    item = cluster.cluster.items["foo"]
-    annotations = {**(item["metadata"].get("annotations") or {}), TRAFFIC_ROUTES: text}
-    cluster.cluster.items["foo"] = {**item, "metadata": {**item["metadata"],
-                                                         "annotations": annotations}}
 
 
 @functools.cache

@@ -73,7 +73,7 @@ def replace_ambiguous_lists(partial: t.Any) -> t.Any:
 
 
 def labels_of(template: Json) -> dict[str, str]:
-    """Return the labels of a template; values other than strings are left out."""
+    """Return the labels of a template or an object, without values other than strings."""
     return {key: value for key, value in mapping(template, "metadata", "labels").items()
             if isinstance(value, str)}
 

@@ -94,7 +94,7 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
 def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versions) -> None:
     """Raise RolloutError if the Service would lose pods of neither version."""
     foreign = [pod for pod in observed.pods if is_healthy(pod)
-               and text(_labels(pod), versions.key) not in (versions.old, versions.new)]
+               and text(labels_of(pod), versions.key) not in (versions.old, versions.new)]
     if foreign:
         names = sorted(text(mapping(pod, "metadata"), "name") for pod in foreign)
         raise RolloutError("the Service also selects pods of other controllers or versions",
@@ -214,21 +214,17 @@ def _is_split(request: TrafficRequest, observed: Observed, service: Service) -> 
             and (_has_record(service) or observed.is_named_by_controller))
 
 
-def _labels(pod: Json) -> Json:
-    return mapping(pod, "metadata", "labels")
-
-
 def _ready(observed: Observed, selector: Json) -> frozenset[str]:
     """Return the uids of the ready pods that a selector selects."""
     return frozenset(text(mapping(pod, "metadata"), "uid") for pod in observed.pods
-                     if is_healthy(pod) and selector.items() <= _labels(pod).items())
+                     if is_healthy(pod) and selector.items() <= labels_of(pod).items())
 
 
 def _end(observed: Observed, service: Service, decision: Decision) -> Decision:
     """Return the decision, or a wait until the EndpointSlices have the pods of the selector."""
     selector = service.selector
     unselected = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods
-                  if not selector.items() <= _labels(pod).items()}
+                  if not selector.items() <= labels_of(pod).items()}
     is_current = (_ready(observed, selector) <= observed.endpoints
                   and observed.endpoints.isdisjoint(unselected))
     return decision if is_current else ENDPOINTS

@@ -62,15 +62,16 @@ class Overview:
         names = [params["name"]] if params["name"] else params.get("names")
         if names:
             return names
-        selectors, fields = (params.get(option) or () for option in fleet.SELECTORS)
-        selected = self._gateway.names(selectors, fields) if selectors or fields else controllers
+        label_selectors, field_selectors = (params.get(option) or () for option in fleet.SELECTORS)
+        selected = (self._gateway.names(label_selectors, field_selectors)
+                    if label_selectors or field_selectors else controllers)
         names = [name for name, controller in controllers.items() if name in selected
                  and not controller.is_part_of_owner]
         return names + [name for name, migration in self._migrations.items()
                         if name not in controllers
                         and self._request.kind is migration.request.kind
-                        and matches(selectors, migration.labels)
-                        and matches(fields, {"metadata.name": name})]
+                        and matches(label_selectors, migration.labels)
+                        and matches(field_selectors, {"metadata.name": name})]
 
     def _rollout(self, name: str, revisions: t.Mapping[str, list[Json]]) -> Json | None:
         flow, request = self._flow, dataclasses.replace(self._request, name=name)

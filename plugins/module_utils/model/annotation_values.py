@@ -67,7 +67,7 @@ def is_images(value: t.Any) -> bool:
             and all(is_name(name) and is_text(image) for name, image in value.items()))
 
 
-def count(text: str | None) -> int | None:
+def parse_replicas(text: str | None) -> int | None:
     """Return the number of replicas (int32 in the API) in a text, or None for any other text."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= 10):
         return None

@@ -47,8 +47,8 @@ def refuse_blocking_budgets(request: Request, budgets: t.Iterable[Json], desired
                             may_surge: bool = True) -> None:
     """Raise RolloutError if the budgets allow no unavailable pod and the update has no surge.
 
-    may_surge is False for a controller that cannot surge, so that the error does not suggest a
-    surge.
+    surge and unavailable are the results of surge_and_unavailable(). may_surge is False for a
+    controller that cannot surge, so that the error does not suggest a surge.
     """
     if surge == unavailable == 0 < desired:
         name = next(budget["metadata"]["name"] for budget in budgets
@@ -68,7 +68,10 @@ def refuse_blocking_budgets(request: Request, budgets: t.Iterable[Json], desired
 
 
 def allowed_disruptions(budget: Json, desired: int) -> int:
-    """Return the number of pods of a controller that a budget allows to be unavailable."""
+    """Return the number of pods of a controller that a budget allows to be unavailable.
+
+    The budget is evaluated as if it selected the pods of this controller only.
+    """
     return max(0, desired - desired_healthy(budget, desired))
 
 

@@ -100,7 +100,7 @@ _NEVER = {"api_version"}
 #: Options that a command to paste cannot contain. The values of template and definition have
 #: several lines; the file that src names may not exist on another machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Changes that remove all template options (None removes one), so that a caller can add images.
+#: Changes that remove all template options; a caller then adds images. None removes an option.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
 #: A command that changes one of these options applies to a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}
@@ -112,8 +112,8 @@ def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
                  changes: t.Mapping[str, t.Any]) -> bool:
     """Return whether a command applies to all controllers of the task.
 
-    state: the state that the command requests, or None for that of the task. changes: the options
-    that the command changes.
+    state: the state that the command requests, or None for the state of the task. changes: the
+    options that the command changes.
     """
     return state is None and not _SINGLE_CONTROLLER & changes.keys() and any(
         OPTIONS[option].is_for_fleets_only for option in options)
@@ -131,6 +131,7 @@ def image_options(images: t.Mapping[str, str]) -> Json:
     """Return the options for images by container, in the form of Request.images.
 
     {"web": "shop:2"} yields image=shop:2 container=web; several images yield the option images.
+    None removes an option.
     """
     if len(images) != 1:
         return {"images": dict(images) or None}

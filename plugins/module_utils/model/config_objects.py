@@ -4,8 +4,8 @@
 
 """ConfigMaps and Secrets that pods read: references, and checksums of their data. No I/O.
 
-A checksum is stored in the pod template, which more users may read than the Secret. A plain hash
-of a password lets these users test guesses; a salt stored next to the hash would not prevent that.
+A checksum is stored in the pod template, which more users may read than the Secret. With a plain
+hash of a password, these users could test guesses, even with a salt stored next to the hash.
 Therefore the checksum is an HMAC with the uid of the Secret as key: the API server chooses the uid
 at random, and shows the uid only to users who may read the Secret. A Secret that is deleted and
 created again has another checksum. A ConfigMap is not confidential: its checksum depends on the
@@ -32,8 +32,8 @@ CHECKSUM_LENGTH = 16
 _KINDS = {"configmap": "ConfigMap", "configmaps": "ConfigMap", "cm": "ConfigMap",
           "secret": "Secret", "secrets": "Secret"}
 #: Fields with a reference, by kind: in valueFrom, in envFrom, and in a volume or projected source.
-_KEY_FIELDS = {"ConfigMap": "configMapKeyRef", "Secret": "secretKeyRef"}
-_ALL_FIELDS = {"ConfigMap": "configMapRef", "Secret": "secretRef"}
+_VALUE_FROM_FIELDS = {"ConfigMap": "configMapKeyRef", "Secret": "secretKeyRef"}
+_ENV_FROM_FIELDS = {"ConfigMap": "configMapRef", "Secret": "secretRef"}
 _VOLUME_FIELDS = {"ConfigMap": "configMap", "Secret": "secret"}
 
 
@@ -72,25 +72,25 @@ def references_of(template: Json) -> dict[Reference, bool]:
     Credentials of the kubelet (imagePullSecrets, drivers of volumes) are not included.
     """
     references: dict[Reference, bool] = {}
-    for reference, is_required in _references_in(mapping(template, "spec")):
+    for reference, is_required in _references_of_spec(mapping(template, "spec")):
         references[reference] = is_required or references.get(reference, False)
     return references
 
 
-def _references_in(spec: t.Mapping[str, t.Any]) -> t.Iterator[tuple[Reference, bool]]:
+def _references_of_spec(spec: t.Mapping[str, t.Any]) -> t.Iterator[tuple[Reference, bool]]:
     for container in (*objects(spec, "initContainers"), *objects(spec, "containers")):
         for variable in objects(container, "env"):
-            yield from _references_from(mapping(variable, "valueFrom"), _KEY_FIELDS)
+            yield from _references_of_source(mapping(variable, "valueFrom"), _VALUE_FROM_FIELDS)
         for source in objects(container, "envFrom"):
-            yield from _references_from(source, _ALL_FIELDS)
+            yield from _references_of_source(source, _ENV_FROM_FIELDS)
     for volume in objects(spec, "volumes"):
-        yield from _references_from(volume, _VOLUME_FIELDS)
+        yield from _references_of_source(volume, _VOLUME_FIELDS)
         for source in objects(mapping(volume, "projected"), "sources"):
-            yield from _references_from(source, _VOLUME_FIELDS)
+            yield from _references_of_source(source, _VOLUME_FIELDS)
 
 
-def _references_from(source: t.Mapping[str, t.Any],
-                     fields: t.Mapping[str, str]) -> t.Iterator[tuple[Reference, bool]]:
+def _references_of_source(source: t.Mapping[str, t.Any],
+                          fields: t.Mapping[str, str]) -> t.Iterator[tuple[Reference, bool]]:
     for kind, field in fields.items():
         reference = mapping(source, field)
         name = text(reference, "name") or text(reference, "secretName")

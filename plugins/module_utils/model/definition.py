@@ -55,7 +55,10 @@ def _read(path: str) -> str:
 
 
 def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
-    """Return the only YAML document. Raises RolloutError for several, or for another kind."""
+    """Return the only YAML document. Raises RolloutError for several, or for another kind.
+
+    text: YAML, or the value that Ansible has already parsed: a document or a list of documents.
+    """
     documents = text if isinstance(text, list) else [text]
     if isinstance(text, str):
         import yaml  # ansible-test imports this module without PyYAML.
@@ -64,9 +67,9 @@ def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
             documents = [document for document in yaml.safe_load_all(text) if document is not None]
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             # The parser's own message quotes the text, which may be from a vault.
-            place = getattr(error, "problem_mark", None)
+            mark = getattr(error, "problem_mark", None)  # The position; lines count from 0.
             problem = getattr(error, "problem", None) or type(error).__name__
-            why = f"line {place.line + 1}: {problem}" if place else problem
+            why = f"line {mark.line + 1}: {problem}" if mark else problem
             raise RolloutError(f"{source} is not valid YAML", why=why) from None
     if len(documents) != 1:
         raise RolloutError(f"{source} contains {len(documents)} documents: it must be exactly one "

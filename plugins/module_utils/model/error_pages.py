@@ -5,16 +5,17 @@
 """The page of docs/reference/errors that explains an error.
 
 The page follows from the module that creates the error, so that no error has to name its page. A
-unit test requires that the page has the error.
+unit test requires that the page lists the error.
 """
 
 from __future__ import annotations
 
-#: Address of a page, with PAGE for its name; "" if unknown. `make build` writes the address from
-#: the field documentation of galaxy.yml.
+#: Address of a page, with the placeholder PAGE for its name; "" if unknown. `make build` writes the
+#: address, which galaxy.yml has in the field `documentation`.
 ADDRESS = ""
 
-#: Prefixes of modules of module_utils, each with the page of their errors; the first one decides.
+#: Prefixes of the names of modules in module_utils, each with the page of the modules' errors. The
+#: first prefix that matches decides.
 PAGES = (
     ("analysis.", "analysis"),
     ("traffic.", "traffic-split"),
@@ -40,7 +41,7 @@ PAGES = (
 
 
 def page_of(module: str) -> str:
-    """Return the page for the errors of a module, or "" if the errors are on several pages."""
+    """Return the page for the errors of a module, or "" if no prefix in PAGES matches."""
     name = module.rpartition("module_utils.")[2]
     return next((page for prefix, page in PAGES if name.startswith(prefix)), "")
 

@@ -118,7 +118,7 @@ class RolloutFailed(RolloutError):
     """New pods do not become available, so that on_failure applies."""
 
     page = "new-pods"
-    #: Whether the controller manager creates failing pods again and again.
+    #: Whether the controller manager keeps replacing the failing pods by new failing pods.
     is_endless = False
     #: Whether on_failure must not roll back: the rollback is impossible, or would fail as well.
     skips_rollback = False

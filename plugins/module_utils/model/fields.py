@@ -91,6 +91,7 @@ def display_text(text_: str) -> str:
     The middle of a long text is cut out, since an error message begins with the name of the object
     and ends with the root cause.
     """
+    # Escaping lengthens the text, so cut again.
     return _cut(escape_unprintable(_cut(text_.rstrip())))
 
 

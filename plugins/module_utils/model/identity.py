@@ -65,16 +65,17 @@ def lease_name(kind: str, name: str) -> str:
 
     The dot after baton-kubernetes distinguishes the name from the names of earlier versions.
     """
-    return _shortened(f"baton-kubernetes.{kind.lower()}.{name}", kind + name)
+    return _limit_length(f"baton-kubernetes.{kind.lower()}.{name}", kind + name)
 
 
 def lease_name_without_kind(name: str) -> str:
     """Return the name of the Lease in earlier versions, without the kind of the controller."""
-    return _shortened(f"baton-kubernetes-{name}", name)
+    return _limit_length(f"baton-kubernetes-{name}", name)
 
 
-def _shortened(lease: str, content: str) -> str:
-    return lease if len(lease) <= MAX_NAME_LENGTH else successor_name(lease, digest(content))
+def _limit_length(lease: str, hashed: str) -> str:
+    """Return the name of a Lease; the end of a name that is too long becomes a hash of `hashed`."""
+    return lease if len(lease) <= MAX_NAME_LENGTH else successor_name(lease, digest(hashed))
 
 
 def did_you_mean(name: str, names: t.Iterable[str]) -> str:

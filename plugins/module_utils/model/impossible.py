@@ -2,15 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Refuse requests with valid options that cannot be fulfilled together. No I/O."""
+"""Refuse requests whose options are valid one by one, but impossible together. No I/O."""
 
 from __future__ import annotations
 
 from .errors import RolloutError
 from .request import Request
 
-#: Earliest creation of a replacement pod, in the words of KEP-5882 (Deployment
-#: spec.podReplacementPolicy).
+#: The values of pod_replacement_policy: a replacement pod is created when its old pod begins to
+#: terminate, or when the old pod is gone. KEP-5882 has the same values for
+#: spec.podReplacementPolicy of a Deployment.
 TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationComplete"
 
 
@@ -87,7 +88,7 @@ def _refuse_to_keep_old_pods(request: Request) -> None:
 
 def _refuse_options_that_wait(request: Request) -> None:
     """Refuse wait=false if the task has to apply steps during the update."""
-    needed_for = {
+    reasons_to_wait = {
         f"kind={request.kind}, because the task itself scales the pods":
             not request.kind.is_server_driven,
         "pause_at, because the task itself pauses the update": request.pause_at is not None,
@@ -100,6 +101,6 @@ def _refuse_options_that_wait(request: Request) -> None:
         "the cluster does not replace":
             request.state.undoes and request.kind.uses_controller_revisions,
     }
-    for purpose, is_needed in needed_for.items():
-        if is_needed:
-            raise RolloutError(f"wait=false cannot be used with {purpose}: leave it out")
+    for reason, applies in reasons_to_wait.items():
+        if applies:
+            raise RolloutError(f"wait=false cannot be used with {reason}: leave it out")

@@ -49,7 +49,7 @@ class Kind(StrEnum):
 
     @property
     def short(self) -> str:
-        """Return the name for kubectl commands."""
+        """Return the name in the kubectl commands of messages, where "deployment" is not cut."""
         names = {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs",
                  Kind.DEPLOYMENT: "deployment", Kind.DEPLOYMENT_CONFIG: "dc",
                  Kind.STATEFUL_SET: "sts", Kind.DAEMON_SET: "ds"}
@@ -57,7 +57,7 @@ class Kind(StrEnum):
 
     @property
     def abbreviation(self) -> str:
-        """Return the short name that kubectl lists in `kubectl api-resources`."""
+        """Return the short name that `kubectl api-resources` lists."""
         return "deploy" if self is Kind.DEPLOYMENT else self.short
 
     @property
@@ -116,12 +116,12 @@ class Kind(StrEnum):
     def revisions_selector(self, uids: t.Sequence[str]) -> str:
         """Return the label selector that lists the ControllerRevisions of the controllers.
 
-        ControllerRevisions of the controller manager have no label with a uid. For kinds that use
-        them, the selector matches the ControllerRevisions of all controllers.
+        ControllerRevisions that the controller manager creates have no label with a uid. For a kind
+        with these, the selector matches the ControllerRevisions of all controllers.
         """
         label = self.history_label
-        has_uid = uids and label == object_meta.HISTORY
-        return f"{label} in ({','.join(uids)})" if has_uid else label
+        selects_uids = uids and label == object_meta.HISTORY
+        return f"{label} in ({','.join(uids)})" if selects_uids else label
 
     @property
     def may_be_migrated(self) -> bool:
@@ -180,7 +180,7 @@ class State(StrEnum):
 
     @property
     def changes_template(self) -> bool:
-        """Return whether the request contains a template, or changes of one."""
+        """Return whether the request contains a template, or changes to the current template."""
         return self is State.UPDATED
 
     @property
@@ -228,7 +228,7 @@ class Module(StrEnum):
         return self.states[0]
 
     def module_for(self, state: State) -> Module:
-        """Return the module for a task with the state; this module if it has the state."""
+        """Return the module for a task with the state: this module, if it has the state."""
         return next(module for module in (self, *Module) if state in module.states)
 
 

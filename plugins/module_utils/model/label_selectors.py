@@ -19,10 +19,14 @@ _TERM = re.compile(r"\s*(?P<absent>!)?\s*(?P<key>[^\s=!<>(),]+)\s*"
                    r"|(?P<operator>==|=|!=|<|>)\s*(?P<value>[^\s=!<>(),]*))?\s*")
 
 
+#: The commas between terms, but not those between values in parentheses.
+_COMMA = re.compile(r",(?![^(]*\))")
+
+
 def matches(selectors: t.Iterable[str], labels: t.Mapping[str, str]) -> bool:
     """Return whether the labels match all selectors."""
     return all(_matches(term, labels) for selector in selectors
-               for term in re.split(r",(?![^(]*\))", selector) if selector.strip())
+               for term in _COMMA.split(selector) if selector.strip())
 
 
 def _matches(term: str, labels: t.Mapping[str, str]) -> bool:

@@ -30,10 +30,10 @@ DEPLOYMENT_LABEL = "kubernetes.io/deployment"
 DESIRED = "kubernetes.io/desired-replicas"
 #: On primary and successor: the name of the other controller.
 PARTNER = "kubernetes.io/update-partner"
-#: On primary and successor: the uid of the other controller. A recreated controller has another.
+#: On primary and successor: the uid of the other controller. A recreated controller has a new uid.
 PARTNER_UID = "baton.kubernetes/partner-uid"
-#: On primary and successor: the number of replicas at the start of the update. Both have the
-#: number, so that it survives if another client deletes one of them.
+#: On primary and successor: the primary's number of replicas at the start of the update. Both have
+#: the annotation, so that the number survives if another client deletes one of them.
 ORIGINAL = "baton.kubernetes/original-replicas"
 #: On the primary: the hash of the successor's pod template as stored by the API server.
 SUCCESSOR_SPEC = "baton.kubernetes/next-spec"
@@ -43,14 +43,14 @@ PAUSED = "baton.kubernetes/paused"
 SOAK = "baton.kubernetes/soak"
 #: On a HorizontalPodAutoscaler that is frozen during the update: its previous fields, as JSON.
 FROZEN = "baton.kubernetes/frozen"
-#: On primary and successor: the annotations for Flux that the update has set, with commas.
+#: On primary and successor: the annotations for Flux that the update has set, comma-separated.
 SUSPENDED_GITOPS = "baton.kubernetes/suspended-gitops"
 #: On the primary, and later also on the successor: the data to finish the handover, as JSON.
 TAKEOVER = "baton.kubernetes/takeover"
 #: On the growing controller during the update, and on the remaining controller afterwards: the
 #: record of the update, as JSON: {"outcome": "updated", "from": {...}, "to": {...}, "time": "..."}.
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
-#: On the primary: the routes with a traffic split of its requests (traffic/record.py).
+#: On the primary: the routes that split its requests (traffic/record.py).
 TRAFFIC_ROUTES = "baton.kubernetes/traffic-routes"
 #: On the pod template: makes the template of `state: restarted` differ from the previous template.
 RESTART = "baton.kubernetes/restart"
@@ -79,7 +79,7 @@ REVISION = "deployment.kubernetes.io/revision"
 #: On a ReplicaSet of a Deployment: the earlier revisions of the template. The Deployment controller
 #: writes this annotation and REVISION, and never copies them from the Deployment.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
-#: On a DeploymentConfig that a migration has paused: "true". A rollback resumes no other.
+#: On a DeploymentConfig that a migration has paused: "true", so that a rollback may resume it.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
 #: On a Lease: the processes of the holders. A task on the same machine sees whether they run.
 HOLDER = "baton.kubernetes/holder"
@@ -114,9 +114,9 @@ MAX_UID_LENGTH = 128
 
 Annotations: t.TypeAlias = "t.Mapping[str, str]"
 
-#: The value of TAKEOVER. next and uid identify the successor; label is the key of the deployment
-#: label; replicas the final size of the primary; from the images before the update; request and
-#: template are hashes; priorityClassName is the class to restore in the closed template.
+#: The value of TAKEOVER. `next` and `uid` identify the successor; `label` is the key of the
+#: deployment label, `replicas` the final size of the primary, `from` the images before the update;
+#: `request` and `template` are hashes; `priorityClassName` is restored in the closed template.
 Takeover = t.TypedDict("Takeover", {
     "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str,
     "template": str, "priorityClassName": "str | None"})
@@ -132,10 +132,9 @@ class Rollout:
     UPDATING: t.ClassVar[str] = "updating"
     ROLLING_BACK: t.ClassVar[str] = "rolling back"
 
-    #: UPDATING or ROLLING_BACK.
-    outcome: str
-    before: dict[str, str]
-    after: dict[str, str]
+    outcome: str  # UPDATING or ROLLING_BACK
+    before: dict[str, str]  # images by container
+    after: dict[str, str]  # images by container
     #: The time of the last change of direction, in RFC 3339.
     time: str
     #: The name of the ReplicaSet or ControllerRevision with the previous template; "" if unknown.
@@ -144,7 +143,7 @@ class Rollout:
     revision: int
     #: The fields of spec that the update changes besides the template, with their previous values.
     original: Json
-    #: The fields of `original` with their values during the update.
+    #: The fields of `original`, and `paused` at a pause, with their values during the update.
     overrides: Json
     #: The hash of the request.
     request: str
@@ -154,11 +153,12 @@ class Rollout:
     to_revision: int | None = None
     #: The number of new pods at which the update is paused.
     paused: int | None = None
-    #: The time at which the update woke the controller; written, but never read.
+    #: The time of a write that only wakes the DaemonSet controller in a stalled surge; never read.
     woken: str = ""
 
     @property
     def is_back(self) -> bool:
+        """Whether the update is being rolled back."""
         return self.outcome == self.ROLLING_BACK
 
     @property
@@ -223,15 +223,15 @@ def partner_uid(annotations: Annotations) -> str | None:
 
 
 def desired(annotations: Annotations) -> int | None:
-    return values.count(annotations.get(DESIRED))
+    return values.parse_replicas(annotations.get(DESIRED))
 
 
 def original(annotations: Annotations) -> int | None:
-    return values.count(annotations.get(ORIGINAL))
+    return values.parse_replicas(annotations.get(ORIGINAL))
 
 
 def paused(annotations: Annotations) -> int | None:
-    return values.count(annotations.get(PAUSED))
+    return values.parse_replicas(annotations.get(PAUSED))
 
 
 def soak(annotations: Annotations) -> Soak | None:
@@ -271,7 +271,7 @@ def last_rollout(annotations: Annotations) -> Json:
     """
     stored = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     record = {field: value for field, value in stored.items()
-              if field not in _RECORD or _RECORD[field](value)}
+              if field not in _RECORD_CHECKS or _RECORD_CHECKS[field](value)}
     return fields.map_texts(record, fields.display_text)
 
 
@@ -299,12 +299,12 @@ def rollout(annotations: Annotations) -> Rollout | None:
 def former_revisions(annotations: Annotations) -> frozenset[int]:
     """Return the numbers of the earlier revisions of a ReplicaSet."""
     texts = annotations.get(FORMER_REVISIONS, "")[:values.MAX_TEXT_LENGTH].split(",")
-    return frozenset(filter(None, (values.count(text.strip()) for text in texts)))
+    return frozenset(filter(None, (values.parse_replicas(text.strip()) for text in texts)))
 
 
 def revision(annotations: Annotations) -> int:
     """Return the revision of a ReplicaSet; 0 before the Deployment controller has set it."""
-    return values.count(annotations.get(REVISION)) or 0
+    return values.parse_replicas(annotations.get(REVISION)) or 0
 
 
 def suspended_gitops(annotations: Annotations) -> frozenset[str]:
@@ -342,7 +342,7 @@ def kubectl_source(annotations: Annotations) -> tuple[str, str]:
 
 def kubectl_original(annotations: Annotations) -> int | None:
     """Return the replicas of the old controller at the start of `kubectl rolling-update`."""
-    return values.count(annotations.get(KUBECTL_ORIGINAL))
+    return values.parse_replicas(annotations.get(KUBECTL_ORIGINAL))
 
 
 def invalid_keys(annotations: Annotations) -> list[str]:
@@ -440,11 +440,11 @@ def stored_controller(item: Json) -> StoredController | None:
                 and fields.is_size(spec.get("replicas"))
                 and fields.is_size(spec.get("minReadySeconds"))
                 and values.is_mapping_to_texts(fields.mapping(template, "metadata", "labels"))
-                and bool(containers) and all(fields.text(item, "name") for item in containers))
+                and bool(containers) and all(fields.text(entry, "name") for entry in containers))
     return t.cast(StoredController, data) if is_valid else None  # checked above, field by field
 
 
 #: The fields that the records of all flows have in common, with their type checks.
-_RECORD: dict[str, t.Callable[[t.Any], bool]] = {
+_RECORD_CHECKS: dict[str, t.Callable[[t.Any], bool]] = {
     "outcome": values.is_text, "from": values.is_images, "to": values.is_images,
     "time": values.is_text, "who": values.is_text, "request": values.is_text}

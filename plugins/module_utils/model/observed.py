@@ -24,8 +24,8 @@ UPDATE_DEADLINE = 2**31 - 2
 NEVER_AVAILABLE = UPDATE_DEADLINE - 1
 
 
-# A turn of the loop reads some properties of every controller of the namespace. They are cached,
-# because a controller is parsed again only after a change.
+# A turn of the driver's loop reads some properties of every controller of the namespace: these are
+# cached. A changed object is parsed into a new Controller, so a cached value is never outdated.
 @dataclasses.dataclass(frozen=True)
 class Controller:
     """A workload resource that controls pods."""
@@ -40,7 +40,8 @@ class Controller:
     annotations: Json
     #: The field managers in metadata.managedFields.
     managers: frozenset[str]
-    #: The object that controls this one, such as "Deployment/foo", or "". It undoes every step.
+    #: The object that controls this controller, such as "Deployment/foo", or "". An owner undoes
+    #: every step of an update.
     owner: str
     #: The API group of the owner, or "".
     owner_group: str
@@ -110,7 +111,7 @@ class Controller:
 
     @property
     def is_part_of_owner(self) -> bool:
-        """Return whether the owner also updates the controller, as a Deployment its ReplicaSets."""
+        """Return whether the owner updates the controller, as a Deployment does its ReplicaSets."""
         return bool(self.owner) and self.kind.is_usually_owned
 
     @property
@@ -124,7 +125,7 @@ class Controller:
 
     @property
     def is_settled(self) -> bool:
-        """Whether exactly spec.replicas pods exist, all available (DeploymentComplete)."""
+        """Whether exactly spec.replicas pods exist, and all of them are available."""
         return (self.is_observed and self.current == self.replicas
                 and self.available == self.replicas)
 
@@ -134,7 +135,7 @@ class Controller:
         return self.has_at_most(0)
 
     def has_at_most(self, replicas: int) -> bool:
-        """Return whether at most so many pods exist, and the controller manager creates no more.
+        """Return whether at most `replicas` pods exist, and the controller manager adds no more.
 
         Terminating pods do not count.
         """
@@ -199,9 +200,10 @@ class Controller:
         if name is None or self.is_named_for(name):
             return name
         primary = controllers.get(name) if name != self.name else None
-        is_named = (primary is not None and not primary.is_successor
-                    and primary.partner == self.name and primary.partner_uid in (None, self.uid))
-        return name if self.hashes and is_named else None
+        is_confirmed = (primary is not None and not primary.is_successor
+                        and primary.partner == self.name
+                        and primary.partner_uid in (None, self.uid))
+        return name if self.hashes and is_confirmed else None
 
     @functools.cached_property
     def takeover(self) -> object_meta.Takeover | None:
@@ -230,7 +232,7 @@ class Controller:
 
 
 def own_pods(controller: Controller, pods: t.Iterable[Json]) -> list[Json]:
-    """Return those of the pods that the controller owns; its selector may match others."""
+    """Return the pods that the controller owns; its selector may match pods of other owners."""
     return [pod for pod in pods if object_meta.owner_uid(pod) == controller.uid]
 
 
@@ -324,7 +326,8 @@ class Observed:
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods; empty before they are read.
     budgets: tuple[Json, ...] = ()
-    #: spec.replicas before the update; None unless this task has observed the time before.
+    #: spec.replicas of the primary before the update; None if the observations of this task do not
+    #: show the number.
     size: int | None = None
     #: Whether a dry run with the desired template yields the current template, for example after
     #: changes by admission.
@@ -363,6 +366,6 @@ def deployment_label(request: Request, primary: Controller) -> str | None:
 
 
 def _labels(selector: Json) -> Json:
-    """Return the labels of a selector: matchLabels, or those of a ReplicationController."""
+    """Return matchLabels, or the whole selector of a ReplicationController, which is flat."""
     is_flat = all(isinstance(value, str) for value in selector.values())
     return selector if is_flat else selector.get("matchLabels") or {}

@@ -88,7 +88,7 @@ _REMOVED_FROM_ALL = {
 }
 _HISTORY = "the last 10 templates are stored, as by default for a Deployment"
 _REMOVED_FROM_MODULES = {"kinds": "kind takes several kinds, as in kind=deploy,sts"}
-#: Options that a module no longer has, or never had, with their replacement.
+#: Options that rolling_update no longer has, or never had, with their replacement.
 REMOVED = {
     "to_kind": _MIGRATION, "release_owner": _MIGRATION,
     "return_sizes": "the roles collect the sizes for their report themselves",
@@ -111,7 +111,11 @@ SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
 #: Mutually exclusive options for the desired template.
 TEMPLATE_OPTIONS = ("image", "images", "template", "definition", "src")
 
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+#: The names of namespaces and containers (an RFC 1123 label).
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+#: Maximum digits of a number: any number with so many digits is an int32.
+_MAX_DIGITS = 9
+#: A number of seconds, or hours, minutes and seconds with units.
 _DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,18})?)"
                        r"|(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -132,7 +136,7 @@ def parse_request(params: Json) -> Request:
         provided = {key: value for key, value in provided.items()
                     if key not in ("template", "definition", "src", "roll_on")}
     _refuse_contradictions(module, state, kind, provided)
-    name = _name("name", provided.get("name", ""))
+    name = _parse_name("name", provided.get("name", ""))
     definition = read_definition(provided, kind)
     is_previous = str(provided.get("to_revision")).strip() == PREVIOUS
     if is_previous:
@@ -142,12 +146,12 @@ def parse_request(params: Json) -> Request:
         module=module,
         state=state,
         kind=kind,
-        next_name=_next_name(name, provided, kind, definition),
-        images=_images(provided),
+        next_name=_parse_next_name(name, provided, kind, definition),
+        images=_parse_images(provided),
         definition=definition,
         is_previous=is_previous,
         releases_owner=provided.get("release_owner", Request.releases_owner),
-        label_key=kind.server_label or _label_key(params.get("deployment_label_key")),
+        label_key=kind.server_label or _parse_label_key(params.get("deployment_label_key")),
         overrides_strategy=bool({"max_surge", "max_unavailable"} & provided.keys()),
         rolls_back=provided.get("on_failure") == "rollback",
         keeps_old=provided.get("keep_old", Request.keeps_old),
@@ -155,10 +159,10 @@ def parse_request(params: Json) -> Request:
         waits=provided.get("wait", Request.waits),
         waits_for_termination=provided.get("pod_replacement_policy") == TERMINATION_COMPLETE,
         job_template=params.get("job_template"),
-        options=_provided({**params, "kind": params.get("kinds") or params.get("kind")},
-                          SPECS[module]),
+        options=_without_defaults({**params, "kind": params.get("kinds") or params.get("kind")},
+                                  SPECS[module]),
         **{option: provided[option] for option in _UNCHECKED if option in provided},
-        **_fenceposts(kind, provided)
+        **_default_limits(kind, provided)
         | {option: check(option, provided[option]) for option,
            check in _CHECKED.items() if option in provided},
     )
@@ -184,14 +188,14 @@ def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> N
         raise RolloutError(f"state={state} was removed: {_MIGRATION}")
 
 
-def _provided(params: Json, options: Json) -> Json:
+def _without_defaults(params: Json, specs: Json) -> Json:
     """Return the options that differ from their defaults, for commands."""
-    return {option: params[option] for option, spec in options.items()
+    return {option: params[option] for option, spec in specs.items()
             if params.get(option) not in (None, "", [], {}, spec.get("default"))}
 
 
-def _fenceposts(kind: Kind, provided: Json) -> dict[str, Size]:
-    """Return the defaults of max_surge and max_unavailable that depend on the other options."""
+def _default_limits(kind: Kind, provided: Json) -> dict[str, Size]:
+    """Return the defaults of max_surge and max_unavailable, if they depend on other options."""
     if not (kind.replaces_in_place or kind.has_exclusive_surge):
         return ({"max_surge": Size(100, percent=True), "max_unavailable": Size(0)}
                 if provided.get("keep_old") else {})
@@ -224,7 +228,7 @@ def _refuse_contradictions(module: Module, state: State, kind: Kind, provided: J
 
 def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
                                   definition: Json | None) -> None:
-    """Refuse options that apply only to client-driven updates."""
+    """Refuse next_name, and a definition with another name, if the cluster performs the update."""
     if provided.get("next_name"):
         raise RolloutError(f"next_name cannot be used with kind={kind}, because the cluster "
                            "itself performs the update: leave it out")
@@ -234,8 +238,8 @@ def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
                            f"{kind} cannot be renamed")
 
 
-def _next_name(name: str, provided: Json, kind: Kind, definition: Json | None) -> str | None:
-    """Return the name of a permanent successor, from the option or the definition."""
+def _parse_next_name(name: str, provided: Json, kind: Kind, definition: Json | None) -> str | None:
+    """Return the name of a permanent successor, from the option or the definition, or None."""
     if kind.is_server_driven:
         _refuse_client_driven_options(name, kind, provided, definition)
         return None
@@ -245,13 +249,13 @@ def _next_name(name: str, provided: Json, kind: Kind, definition: Json | None) -
         raise RolloutError(f"next_name is {next_name}, but the definition is named {defined_name}: "
                            f"give only one name")
     next_name = defined_name or next_name
-    if next_name is not None and _name("next_name", next_name) == name:
+    if next_name is not None and _parse_name("next_name", next_name) == name:
         raise RolloutError(f"the successor cannot also be named {name}: both controllers exist "
                            f"during the update")
     return next_name
 
 
-def _name(option: str, value: str) -> str:
+def _parse_name(option: str, value: str) -> str:
     if not is_name(value):
         raise RolloutError(
             f"{option} {value!r} is not a valid object name: use lower-case letters, digits, '-' "
@@ -260,24 +264,24 @@ def _name(option: str, value: str) -> str:
     return value
 
 
-def _label_key(value: str | None) -> str:
+def _parse_label_key(value: str | None) -> str:
     if value is None:
         return object_meta.DEPLOYMENT_LABEL
     prefix, slash, name = value.rpartition("/")
-    valid_prefix = not slash or is_name(prefix)
-    if not valid_prefix or not _LABEL_NAME.fullmatch(name):
+    has_valid_prefix = not slash or is_name(prefix)
+    if not has_valid_prefix or not _LABEL_NAME.fullmatch(name):
         raise RolloutError(f"deployment_label_key {value!r} is not a valid label key (example: "
                            f"{object_meta.DEPLOYMENT_LABEL})")
     return value
 
 
-def _namespace(_option: str, value: str) -> str:
-    if not _NAMESPACE.fullmatch(value):
+def _parse_namespace(_option: str, value: str) -> str:
+    if not _DNS_LABEL.fullmatch(value):
         raise RolloutError(f"{value!r} is not a valid namespace name")
     return value
 
 
-def _images(provided: Json) -> dict[str, str]:
+def _parse_images(provided: Json) -> dict[str, str]:
     images = provided.get("images", {})
     if "image" in provided:
         images = {provided.get("container", ""): provided["image"]}
@@ -285,14 +289,14 @@ def _images(provided: Json) -> dict[str, str]:
         if not isinstance(image, str) or not is_image(image):
             raise RolloutError(f"{image!r} is not a valid image name"
                                + (f" (container {container})" if container else ""))
-        if container and not _NAMESPACE.fullmatch(container):
+        if container and not _DNS_LABEL.fullmatch(container):
             raise RolloutError(f"{container!r} is not a valid container name")
     return images
 
 
-def _revision(_option: str, value: t.Any) -> int:
+def _parse_revision(_option: str, value: t.Any) -> int:
     text = str(value).strip()
-    if not (text.isascii() and text.removeprefix("-").isdigit()) or len(text) > 9:
+    if not (text.isascii() and text.removeprefix("-").isdigit()) or len(text) > _MAX_DIGITS:
         raise RolloutError(f"to_revision {text!r} is neither the number of a revision nor "
                            f"{PREVIOUS}")
     if int(text) < 1:
@@ -300,7 +304,7 @@ def _revision(_option: str, value: t.Any) -> int:
     return int(text)
 
 
-def _pause(option: str, value: t.Any) -> Size:
+def _parse_pause(option: str, value: t.Any) -> Size:
     pods = size(option, value)
     if pods.value == 0:
         raise RolloutError("pause_at=0 would pause before the first new pod: set at least 1")
@@ -311,7 +315,7 @@ def size(option: str, value: t.Any) -> Size:
     """Return the number or percentage in a text. Raises RolloutError."""
     text = str(value).strip()
     number = text.removesuffix("%")
-    if not (number.isascii() and number.isdigit()) or len(number) > 9:
+    if not (number.isascii() and number.isdigit()) or len(number) > _MAX_DIGITS:
         raise RolloutError(f'{option} {text!r} is neither a number nor a percentage such as "25%"')
     if text != number and int(number) > 100:
         raise RolloutError(f"{option} {text} is over 100%")
@@ -329,7 +333,7 @@ def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UP
                            "and update the Deployment then, or use oc rollout and oc rollback")
     if kind is None or kind not in kinds:
         verb = "migrated" if module is Module.MIGRATION else "updated"
-        choices = ", ".join(f"{kind} ({kind.abbreviation})" for kind in kinds)
+        choices = ", ".join(f"{choice} ({choice.abbreviation})" for choice in kinds)
         raise RolloutError(f"{option} {str(value)!r} is not a kind that can be {verb}: give one of "
                            f"{choices}")
     return kind
@@ -381,9 +385,9 @@ def duration(option: str, value: t.Any) -> float:
     if not text or not parts:
         raise RolloutError(f"{option} {text!r} is neither a number of seconds nor a duration such "
                            f"as 90s, 10m or 1h30m")
-    plain, *units = parts.groups()
-    seconds = float(plain or sum(
-        int(number or 0) * unit for number, unit in zip(units, (3600, 60, 1))))
+    number_of_seconds, *numbers = parts.groups()
+    seconds = float(number_of_seconds or sum(
+        int(number or 0) * unit for number, unit in zip(numbers, (3600, 60, 1))))
     if seconds >= 2**31:
         raise RolloutError(f"{option} must be less than {2**31} seconds, not {value}")
     return seconds
@@ -405,17 +409,17 @@ _UNCHECKED = ("nodes", "image_drift", "autoscaler", "return_sizes", "lock",
               "connection", "default_namespace")
 #: Fields of a Request with the functions that check and convert their options.
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
-    "namespace": _namespace,
+    "namespace": _parse_namespace,
     "template": refuse_non_json,
     "roll_on": parse_references,
-    "to_revision": _revision,
+    "to_revision": _parse_revision,
     "max_surge": size,
     "max_unavailable": size,
     "min_ready_seconds": _whole_seconds,
     "progress_deadline": _positive_duration,
     "timeout": _positive_duration,
     "failure_grace": duration,
-    "pause_at": _pause,
+    "pause_at": _parse_pause,
     "soak": duration,
     "lock_timeout": duration,
 }

@@ -24,7 +24,10 @@ def apply_patch(item: Json, patch: Patch) -> Json:
 
 
 def _apply(value: t.Any, path: list[str], operation: Json) -> t.Any:
-    """Apply one operation. Paths into lists are not supported; a list is replaced as a whole."""
+    """Return the value after one operation at a path in the value.
+
+    Paths into lists are not supported; a list is replaced as a whole.
+    """
     if not path:
         current = None if value == {} else value  # The API server omits empty maps.
         if operation["op"] == "test" and current != operation["value"]:

@@ -129,7 +129,10 @@ class Request:
 
     @property
     def undoes(self) -> bool:
-        """Whether the task rolls back the update in progress, without a desired template."""
+        """Whether the task rolls back without a desired template.
+
+        That is a rollback of the update in progress, or one to a revision that is not read yet.
+        """
         return self.state.undoes and self.revision is None
 
     @property
@@ -197,7 +200,7 @@ class Request:
 
     @property
     def fingerprint(self) -> str:
-        """The hash of the request's template options, whatever the controller has at present."""
+        """The hash of the request's template options, independent of the controller's template."""
         if self.is_previous:
             return PREVIOUS
         return identity.digest([self.state, dict(self.images), self.template, self.definition,
@@ -227,8 +230,8 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
             return otherwise or commands.RERUN_TASK
         changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
     state_options = _state_options(request, target, state)
-    keeps_all = state is None and (bool(state_options["to_revision"]) or not target.undoes)
-    repeated_state = None if keeps_all or (target.migrates and request.migrates) else target
+    repeats_all = state is None and (bool(state_options["to_revision"]) or not target.undoes)
+    repeated_state = None if repeats_all or (target.migrates and request.migrates) else target
     options = _command_options(request, repeated_state, is_fleet, state_options | changes)
     is_complete = not target.changes_template or bool(
         {"image", "images", "roll_on"} & options.keys())

@@ -155,7 +155,7 @@ class StatefulSet(RevisionDriven):
                    is_ordered=text(item["spec"], "podManagementPolicy") != "Parallel")
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
-        strategies = _strategies(record)
+        strategies = _strategies(record)  # The first is that during the update.
         return (super().may_have_overridden(record)
                 and all(map(is_stateful_set_strategy, strategies))
                 and all(text(strategy, "type") == "RollingUpdate" for strategy in strategies[:1]))
@@ -171,7 +171,7 @@ class StatefulSet(RevisionDriven):
 
 
 def pod_ordinal(pod: str) -> int:
-    """Return the ordinal in the name of a pod of a StatefulSet."""
+    """Return the ordinal in the name of a pod of a StatefulSet; 0 for a name without an ordinal."""
     digits = pod.rpartition("-")[2]
     return int(digits) if digits.isdecimal() and len(digits) <= 10 else 0
 
@@ -254,9 +254,10 @@ class DeploymentConfig(Controller):
         return self.is_paused and object_meta.is_paused_for_migration(self.annotations)
 
     def rollout_number(self, controller: Controller) -> int:
-        """Return the number of the rollout that created a ReplicationController; 0 for another one.
+        """Return the number of the rollout that created a ReplicationController.
 
-        The name and the owner reference decide: users with annotate permission cannot change them.
+        Returns 0 for a ReplicationController of no rollout. The name and the owner reference
+        decide: users with annotate permission cannot change them.
         """
         digits = controller.name.removeprefix(f"{self.name}-")
         is_rollout = (controller.owner_uid == self.uid and digits != controller.name

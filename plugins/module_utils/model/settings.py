@@ -29,7 +29,7 @@ def _without_default(value: t.Any) -> t.Any:
                                    if field != "maxUnavailable"}}
 
 
-def _is_rolling_update(value: t.Any) -> bool:
+def _is_deployment_strategy(value: t.Any) -> bool:
     """Return whether the value is a valid RollingUpdate strategy of a Deployment."""
     if (not isinstance(value, dict) or value.keys() != {"type", "rollingUpdate"}
             or value["type"] != "RollingUpdate"):
@@ -41,7 +41,7 @@ def _is_rolling_update(value: t.Any) -> bool:
                     for number in numbers.values())
             and not (isinstance(numbers["maxUnavailable"], str)
                      and int(numbers["maxUnavailable"][:-1]) > 100)
-            and not all(str(number).strip("0%") == "" for number in numbers.values()))
+            and not all(map(_is_zero, numbers.values())))
 
 
 def is_stateful_set_strategy(value: t.Any) -> bool:
@@ -84,7 +84,12 @@ def daemon_set_numbers(strategy: t.Any) -> Json:
 def _are_daemon_set_numbers(numbers: t.Any) -> bool:
     return (isinstance(numbers, dict) and numbers.keys() == DAEMON_SET_DEFAULTS.keys()
             and all(map(_is_int_or_percent, numbers.values()))
-            and sum(str(number).strip("0%") == "" for number in numbers.values()) == 1)
+            and sum(map(_is_zero, numbers.values())) == 1)
+
+
+def _is_zero(number: int | str) -> bool:
+    """Return whether a number or percentage is 0, such as 0 or "0%"."""
+    return str(number).strip("0%") == ""
 
 
 def _is_int_or_percent(value: t.Any) -> bool:
@@ -99,7 +104,7 @@ _SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
     "paused": lambda value: value is None or isinstance(value, bool),
     "minReadySeconds": lambda value: value is None or is_size(value),
     "progressDeadlineSeconds": lambda value: value is None or (is_size(value) and value > 0),
-    "strategy": _is_rolling_update,
+    "strategy": _is_deployment_strategy,
     "revisionHistoryLimit": lambda value: value is None or is_size(value),
     "updateStrategy": lambda value: is_stateful_set_strategy(value)
     or is_daemon_set_strategy(value),

@@ -37,10 +37,10 @@ _FLAGS = {"kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "hos
 
 
 def is_command(line: str) -> bool:
-    """Return whether a line of an error is a whole command that a user can paste unchanged.
+    """Return whether a line of an error can be followed unchanged: a command, or a job to launch.
 
-    A line is either a command, or the launch of a job in AWX, or a hint of our own. No hint begins
-    with the words of a command or of a launch.
+    The other lines are hints of the collection, and commands with placeholders. No hint begins with
+    the first words of a command or of a launch.
     """
     has_placeholder = any(word in line for word in PLACEHOLDERS)
     return line.startswith((*_PROGRAMS, *_LAUNCHES)) and not has_placeholder
@@ -70,7 +70,8 @@ def playbook(name: str, variables: Json) -> str | None:
     """Return the command of a playbook of the collection; None as for ansible()."""
     if not _is_safe(variables):
         return None
-    # A comma separates names and stages only; the files of a list are separate entries.
+    # Names and stages are texts with commas, which key=value passes on. A list with several
+    # entries, such as files, needs JSON.
     are_plain = all(is_plain(text.replace(",", "")) for text in _texts(variables)) and not any(
         isinstance(value, dict) or (isinstance(value, list) and len(value) > 1)
         for value in variables.values())

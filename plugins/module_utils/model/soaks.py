@@ -6,7 +6,7 @@
 
 Every user with annotate permission can write the annotation, so run/soaking compares it with the
 pods. A running soak counts only while every pod is ready (explain/pod_health), and a passed soak
-counts only if no pod is younger.
+counts only if every new pod is at least as old as the soak is long.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Soak:
     seconds: float = 0
     #: The reasons of Warning Events about old pods. With the same reason, an Event about a new pod
     #: is no incident.
-    usual_reasons: tuple[str, ...] = ()
+    old_pod_reasons: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """Return the value of the annotation."""
         soak: Json = {"template": self.template, "began": fields.rfc3339(self.began)}
-        if self.usual_reasons:
+        if self.old_pod_reasons:
             soak["usual"] = [
-                reason[:MAX_REASON_LENGTH] for reason in sorted(self.usual_reasons)[:MAX_REASONS]]
+                reason[:MAX_REASON_LENGTH] for reason in sorted(self.old_pod_reasons)[:MAX_REASONS]]
         return canonical(soak if self.passed is None
                          else {**soak, "passed": self.passed, "seconds": self.seconds})
 

@@ -26,17 +26,18 @@ class Action(StrEnum):
     ANNOTATE = "annotate"
     CREATE = "create"
     SCALE = "scale"
-    RENAME = "rename"
+    RENAME = "rename"  # the primary gets the successor's template
     RESTORE = "restore"
     DELETE = "delete"
-    FREEZE = "freeze"
+    FREEZE = "freeze"  # an autoscaler
     UPDATE = "update"
-    PACE = "pace"
+    PACE = "pace"  # a change of paused or of the update strategy
     HAND_OVER = "hand over"
-    KEEP = "keep"
+    KEEP = "keep"  # a template is stored in the history
 
 
-CONTROLLER, AUTOSCALER = str(Kind.REPLICATION_CONTROLLER), "HorizontalPodAutoscaler"
+REPLICATION_CONTROLLER = str(Kind.REPLICATION_CONTROLLER)
+AUTOSCALER = "HorizontalPodAutoscaler"
 REVISION = "ControllerRevision"
 
 
@@ -46,7 +47,7 @@ class Patch:
 
     name: str
     operations: tuple[Json, ...]
-    kind: str = CONTROLLER
+    kind: str = REPLICATION_CONTROLLER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Merge:
 
     name: str
     patch: Json
-    kind: str = CONTROLLER
+    kind: str = REPLICATION_CONTROLLER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Delete:
 
     name: str
     preconditions: Json
-    kind: str = CONTROLLER
+    kind: str = REPLICATION_CONTROLLER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +155,9 @@ class Wait:
     until: str
     #: Whether `until` is a state, and not numbers.
     is_condition: bool = False
-    #: Whether only the controller manager can end the wait, so that the task observes less often.
-    is_of_server: bool = False
+    #: Whether only a controller of the cluster can end the wait, so that the task observes less
+    #: often.
+    is_ended_by_server: bool = False
     #: The terminating controller to wait for.
     deleted: Controller | None = None
     #: The terminating pods to wait for.
@@ -254,7 +256,10 @@ def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tup
 
 
 def scale(controller: Controller, replicas: int, action: Action = Action.SCALE) -> Step:
-    """Return the step that scales a controller, unless another client has changed its size."""
+    """Return the step that scales a controller.
+
+    The API server rejects the step if another client has changed the size or begun an update.
+    """
     write = patch(controller, test("/spec/replicas", controller.replicas),
                   *expect_annotations(controller),
                   put("/spec/replicas", replicas))

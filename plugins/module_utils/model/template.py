@@ -17,7 +17,7 @@ _IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
 
 
 def without_label(template: Json, key: str) -> Json:
-    """Return the pod template without the deployment label, and without empty metadata."""
+    """Return the pod template without the deployment label, null metadata and empty labels."""
     metadata = {field: value for field, value in template.get("metadata", {}).items()
                 if value is not None}
     labels = {label: value for label, value in (metadata.get("labels") or {}).items()
@@ -47,7 +47,8 @@ def same_template(first: Json, second: Json, key: str) -> bool:
     return canonical(without_label(first, key)) == canonical(without_label(second, key))
 
 
-#: The merge keys of lists in a strategic merge patch that may contain several entries with one key.
+#: The merge keys (strategic merge patch) of the lists in which several entries may have the same
+#: key.
 _MERGE_KEYS = {"env": "name", "ports": "containerPort", "hostAliases": "ip",
                "imagePullSecrets": "name",
                "topologySpreadConstraints": "topologyKey"}
@@ -150,7 +151,7 @@ def containers_with(image: str, template: Json) -> list[str]:
 
 
 def _container_for(image: str, template: Json, controller: str) -> str:
-    """Return the only container that runs the repository of the image, or the only container."""
+    """Return the container for an image: the only one of its repository, or the only one at all."""
     containers = [container["name"] for container in template["spec"]["containers"]]
     running = containers_with(image, template)
     candidates = running or containers

@@ -32,7 +32,8 @@ class Size(t.NamedTuple):
 
     @property
     def for_api(self) -> int | str:
-        """
+        """The number, or the text with the percentage.
+
         >>> Size(3).for_api, Size(25, percent=True).for_api
         (3, '25%')
         """

@@ -355,7 +355,7 @@ class _Run(_State):
             self.request, self.status(observed), wait, self.attempts.distinct_steps)
         self.recorder.report_wait(wait.line, causes)
         self.lease.renew()
-        if wait.is_of_server:
+        if wait.is_ended_by_server:
             self.clock.sleep(BATCH_SECONDS)
         self.gateway.wait(min(remaining, POLL_INTERVAL))
 

@@ -158,7 +158,7 @@ class Soaking:
             self._read_pods(view)
         if not self._template_hash:
             self._start(view, primary, stored, now)
-        current = stored or Soak(self._template_hash, now, usual_reasons=tuple(self._old_reasons))
+        current = stored or Soak(self._template_hash, now, old_pod_reasons=tuple(self._old_reasons))
         if view.new_pod_count:
             start_step = None if stored else _start_step(view, primary, current)
             next_decision = (self._decision_before_end(view, decision, start_step)
@@ -206,7 +206,7 @@ class Soaking:
         self._incidents.start(view, events)
         self._watch_time.restart()
         self._old_reasons |= pod_health.reasons(events, self._pods.old)
-        self._old_reasons |= {*(stored.usual_reasons if stored else ())}
+        self._old_reasons |= {*(stored.old_pod_reasons if stored else ())}
         self._add_pods(events)
         self._pods.changes()
         if stored:

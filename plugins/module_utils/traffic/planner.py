@@ -50,7 +50,7 @@ from .record import MAX_ROUTES, TRAFFIC_SPLIT, Record, RouteName, routes_of
 from .request import TrafficRequest
 
 #: The wait for the Gateways after a change of the rules.
-GATEWAYS = Wait("each Gateway has observed the route", is_condition=True, is_of_server=True)
+GATEWAYS = Wait("each Gateway has observed the route", is_condition=True, is_ended_by_server=True)
 #: The wait between the naming of the Services in the rules and the first request to them.
 KNOWN = Wait("each Gateway knows the Services", is_condition=True)
 #: The wait between the last request to the Services and their removal from the rules.

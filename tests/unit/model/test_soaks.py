@@ -17,7 +17,7 @@ COMPLETE = {"template": "0123", "began": "2026-11-21T10:00:00Z"}
 @pytest.mark.parametrize("soak",
                          [Soak("0123", 1795255200.0), Soak("0123", 0.0, 2, 600),
                           Soak("0123", float(MAX_TIME), 0, 1.5),
-                          Soak("0123", 0.0, usual_reasons=("BackOff", "Unhealthy"))])
+                          Soak("0123", 0.0, old_pod_reasons=("BackOff", "Unhealthy"))])
 def test_soak_round_trip(soak):
     assert object_meta.soak({object_meta.SOAK: soak.text}) == soak
 
@@ -40,9 +40,9 @@ def test_soak_with_an_invalid_field_is_ignored(changes):
 
 def test_written_reasons_are_within_the_limits_of_reading():
     reasons = tuple(f"{number:02}{'x' * 200}" for number in range(20))
-    long_soak = Soak("0123", 0.0, usual_reasons=reasons)
+    long_soak = Soak("0123", 0.0, old_pod_reasons=reasons)
 
-    assert object_meta.soak({object_meta.SOAK: long_soak.text}).usual_reasons == tuple(
+    assert object_meta.soak({object_meta.SOAK: long_soak.text}).old_pod_reasons == tuple(
         f"{number:02}{'x' * 126}" for number in range(10))
 
 

@@ -94,7 +94,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
         is_last = primary.is_observed and primary.updated >= primary.replicas
         return Wait(f"{primary.name} {primary.updated}/{primary.replicas} updated, "
                     f"{primary.available} available",
-                    is_of_server=not is_last)
+                    is_ended_by_server=not is_last)
 
     @property
     def progress_text(self) -> str:

@@ -311,7 +311,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         new = self.observed.successor
         return Wait(f"{_name_of(new) or 'its new ReplicaSet'} "
                     f"{new.available if new else 0}/{self.primary.replicas} available, "
-                    f"{self.observed.old_pods} old", is_of_server=True)
+                    f"{self.observed.old_pods} old", is_ended_by_server=True)
 
     @property
     def progress_text(self) -> str:

@@ -53,9 +53,9 @@ UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
 MIGRATION_OPTIONS: Json = connection.ARGUMENT_SPEC | options.MIGRATION_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
     {option: options.ARGUMENT_SPEC[option]
-     for option in ("name", "names", *fleet.SELECTORS, "namespace", "kind",
-                    "api_version")},
+     for option in ("name", "names", *fleet.SELECTORS, "namespace", "kind", "api_version")},
     pods=dict(type="bool", default=False))
+#: Mutually exclusive options of rolling_update_info.
 INFO_EXCLUSIVE = [("name", "names", selectors) for selectors in fleet.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
@@ -192,11 +192,11 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
     kinds = selected_fleet.kinds if selected_fleet else [params.get("kind")]
     # Reject invalid options before the first request to the API server.
     requests = places.placeholder_requests(params, kinds)
-    access, requests = places.expand(params, requests)
+    shared_connection, requests = places.expand(params, requests)
     watches_pods = selected_fleet is None and not is_read_only
     with contextlib.ExitStack() as stack:
-        groups = {places.Place.of(request): _group(params, request, stack, watches_pods, access)
-                  for request in requests}
+        groups = {places.Place.of(request): _group(params, request, stack, watches_pods,
+                                                   shared_connection) for request in requests}
         if selected_fleet:
             result = _update_fleet(selected_fleet, groups, params, check_mode, is_read_only)
         else:
@@ -236,10 +236,10 @@ def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Jso
 
 
 def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_pods: bool,
-           access: connection.Connection | None) -> fleet.Group:
+           shared_connection: connection.Connection | None) -> fleet.Group:
     """Return the flow and the gateway of one kind; the stack closes the gateway."""
     flow = choose(request)
-    gateway = _gateway(params, request, flow, watches_pods, access)
+    gateway = _gateway(params, request, flow, watches_pods, shared_connection)
     return fleet.Group(flow, stack.enter_context(contextlib.closing(gateway)),
                        functools.partial(Follower, flow, gateway))
 
@@ -362,7 +362,7 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
 
 
 def _is_updated(params: Json) -> bool:
-    """Return whether an update with the options would change nothing; False after an error."""
+    """Return whether an update with the options in `update` would change nothing, without error."""
     from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
     if not params.get("update"):
@@ -420,7 +420,7 @@ def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
 
 
 def _read_only_request(params: Json) -> Request:
-    """Return a request for a task that only reads, of one controller or of all controllers."""
+    """Return a request to read one or all controllers; the state rolled_back needs no template."""
     return parse_request({"name": params.get("name") or "any",
                           "module": module_of_kind(params.get("kind") or Request.kind),
                           "namespace": params.get("namespace"), "kind": params.get("kind"),
@@ -445,6 +445,6 @@ def _only_kind(params: Json) -> str | None:
 
 
 def _gateway(params: Json, request: Request, flow: Flow, watches_pods: bool = True,
-             access: connection.Connection | None = None) -> KubernetesGateway:
-    return KubernetesGateway(access or connection.Connection(params, os.environ),
+             shared_connection: connection.Connection | None = None) -> KubernetesGateway:
+    return KubernetesGateway(shared_connection or connection.Connection(params, os.environ),
                              request.namespace, flow.watches, watches_pods)

@@ -152,7 +152,7 @@ SITES: dict[str, str] = {
                                             "patch",
     "run/driver.py::loop": SAME + "see test_driver",
     "run/driver.py::run": SAME + "see test_driver",
-    "run/fleet.py::_next_command": "test_fleet_is_repeated_and_rolled_back_as_a_whole",
+    "run/fleet.py::_next_commands": "test_fleet_is_repeated_and_rolled_back_as_a_whole",
     "run/fleet.py::_joint_rollback": "test_fleet_is_repeated_and_rolled_back_as_a_whole",
     "run/fleet.py::_record": SAME + "see test_fleet",
     "run/lease.py::renew": SAME + "see test_two_clients",

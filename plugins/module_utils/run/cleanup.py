@@ -41,14 +41,14 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
         try:
             observed = observe()
         except RolloutError:
-            raise
+            raise  # The cleanup ends here: nothing can be planned.
         except Exception:
             observed = _last_observed(request, gateway, memory)
         if isinstance(error, RolloutFailed) and error.is_endless and observed.in_progress:
             step = flow.halt_step(observed)
             error.what += (f"; {step.name} creates no more pods" if step and apply(step)
                            else "; the cluster keeps creating replacements")
-        # Until a user runs the task again, which may take long, the service needs its autoscaler.
+        # It may take long until a user runs the task again, and the service needs its autoscaler.
         if observed.autoscaler and (step := autoscaler.restore(observed.autoscaler)):
             apply(step)
     if isinstance(error, RolloutFailed):

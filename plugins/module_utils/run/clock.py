@@ -70,7 +70,7 @@ class Intervals(t.NamedTuple):
     look_at_pods: float = 1.0
     #: Between two Events that report a new number of replicas.
     events: float = 1.0
-    #: If true, `events` applies to the Events of all steps, and an Event may report several steps.
+    #: Whether `events` applies to the Events of all steps, and an Event may report several steps.
     joins_events: bool = False
 
 

@@ -35,13 +35,14 @@ if t.TYPE_CHECKING:
 #: Seconds for which a cause must not be observed to count as solved. A crashing container runs for
 #: a moment after each restart, without a visible cause.
 CAUSE_TIMEOUT = 2.0
-#: A list of a thousand pods takes megabytes. For a controller with more pods than the first number,
-#: and until a wait has lasted the second number of seconds, a cheap request checks first whether
-#: the pods are still starting.
-LARGE_CONTROLLER, CHEAP_CHECK_SECONDS = 200, 10.0
-#: Maximum number of pods that kubelets reject at admission, for each missing pod.
+#: Replicas above which a controller is large. A list of a thousand pods takes megabytes, so a cheap
+#: request checks first whether the pods of a large controller are still starting.
+LARGE_CONTROLLER = 200
+#: Seconds without progress after which the pods of a large controller are listed in any case.
+CHEAP_CHECK_SECONDS = 10.0
+#: Maximum number of pods that kubelets reject at admission, for each replica that is not available.
 MAX_REJECTED_PODS = 3
-#: Maximum number of times that a task applies the same step: another client keeps undoing it.
+#: Maximum number of times that a task applies a step that another client keeps undoing.
 MAX_REPETITIONS = 5
 #: Maximum number of consecutive writes rejected because of concurrent changes.
 MAX_REJECTED_WRITES = 20
@@ -137,18 +138,19 @@ class Deadlines:
                               if now - times[1] <= CAUSE_TIMEOUT}
         self._fatal_causes |= {cause.kind: (self._fatal_causes.get(cause.kind, (now, now))[0], now)
                                for cause in causes if cause.is_fatal}
-        # Kubelets that reject every pod would fill the namespace with pods during failure_grace.
+        # Kubelets that reject every pod would fill the namespace with pods during failure_grace, so
+        # the task fails without it.
         is_endless = any(cause.is_rejection and cause.is_fatal for cause in causes)
         if causes and (is_endless or any(now - first >= request.failure_grace
                                          for first, _last in self._fatal_causes.values())):
-            raise self._failed(request, status, causes, _describe_failure(causes))
+            raise self._failure(request, status, causes, _describe_failure(causes))
         if wait.deleted and wait.deleted.finalizers and (remaining <= 0
                                                          or self._is_timed_out(request)):
             raise endless_deletion(request, wait.deleted)
         if remaining <= 0:
-            raise self._failed(request, status, causes,
-                               f"no progress for {request.progress_deadline:g} s while waiting for "
-                               f"this: {wait.until}")
+            raise self._failure(request, status, causes,
+                                f"no progress for {request.progress_deadline:g} s while waiting "
+                                f"for this: {wait.until}")
         self.check_timeout(request, status, causes)
         return causes, remaining
 
@@ -156,8 +158,8 @@ class Deadlines:
                       causes: t.Iterable[diagnosis.Cause] = ()) -> None:
         """Raise RolloutFailed after the timeout of the whole task."""
         if self._is_timed_out(request):
-            raise self._failed(request, status, causes,
-                               f"not finished within {request.timeout:g} s")
+            raise self._failure(request, status, causes,
+                                f"not finished within {request.timeout:g} s")
 
     def _is_timed_out(self, request: Request) -> bool:
         duration = self._clock.monotonic() - self._start
@@ -211,8 +213,8 @@ class Deadlines:
         is_endless = cause.pods - self._rejected_before >= limit
         return cause.as_fatal() if is_endless else cause
 
-    def _failed(self, request: Request, status: RolloutStatus, causes: t.Iterable[diagnosis.Cause],
-                what: str) -> RolloutFailed:
+    def _failure(self, request: Request, status: RolloutStatus, causes: t.Iterable[diagnosis.Cause],
+                 what: str) -> RolloutFailed:
         """Return the error for pods that do not become available."""
         growing = status.grows
         progress = ""
@@ -238,10 +240,11 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
         error.causes.append({**dataclasses.asdict(cause), "log": log})
         error.is_endless = error.is_endless or (cause.is_rejection and cause.is_fatal)
     error.why = as_lines(reasons)
-    block_rollback = bool(causes) and all(cause.kind in old_pods.BLOCK_ROLLBACK
-                                          for cause in causes)
-    error.skips_rollback = block_rollback or not can_roll_back
+    is_rollback_blocked = bool(causes) and all(cause.kind in old_pods.BLOCK_ROLLBACK
+                                               for cause in causes)
+    error.skips_rollback = is_rollback_blocked or not can_roll_back
     if any(cause.kind == old_pods.HELD for cause in causes):
+        # With pause_at, the failing pods keep the old template, so the commands leave it out.
         options = {option: value for option,
                    value in request.options.items() if option != "pause_at"}
         request = dataclasses.replace(request, pause_at=None, options=options)
@@ -251,7 +254,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
 
 
 def explain_idle_failure(request: Request, error: RolloutFailed, status: RolloutStatus) -> None:
-    """Add to the error that there is no update in progress to roll back."""
+    """Add to the error that no update is in progress, with the commands that apply then."""
     error.what, error.skips_rollback = f"{error.what}; no update is in progress", True
     if status.way_out:
         alternative = status.way_out[0]
@@ -278,15 +281,15 @@ def _describe_failure(causes: t.Iterable[diagnosis.Cause]) -> str:
     from ..explain import old_pods
 
     is_old = all(cause.kind in old_pods.KINDS for cause in causes if cause.is_fatal)
-    pods = "update waits for old pods, which" if is_old else "new pods"
-    return f"the {pods} cannot become available"
+    subject = "update waits for old pods, which" if is_old else "new pods"
+    return f"the {subject} cannot become available"
 
 
 def next_commands(request: Request, error: RolloutFailed, *states: State,
                   is_undone: bool = False) -> str:
     """Return the suggestions of the causes, and then the commands to choose from, one per line.
 
-    The commands are this task, and this task with the other states. After a failed rollback, a
+    The commands are this task, and this task with each of `states`. After a failed rollback, a
     further command finishes the update, since the former template may never have worked.
     is_undone: whether a rollback has deleted the new pods; suggestions about them are left out.
     """
@@ -299,7 +302,7 @@ def next_commands(request: Request, error: RolloutFailed, *states: State,
 
 
 def _join_suggestions(suggestions: t.Iterable[str], *commands: str) -> str:
-    hints = [line for suggestion in suggestions for line in suggestion.splitlines()]
+    hints = [hint for suggestion in suggestions for hint in suggestion.splitlines()]
     return as_lines([*hints, *(["then:"] if hints else []), *list_alternatives(*commands)])
 
 

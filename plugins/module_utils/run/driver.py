@@ -111,10 +111,10 @@ def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
     return runner.loop(is_read_only=True)
 
 
-def quota_of(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -> Amounts:
+def needed_quota(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -> Amounts:
     """Return the resources that an update with keep_old adds before it removes an old pod."""
     state = _State(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS)
-    return preflight.quota_of(flow, state.request, state.observe())
+    return preflight.needed_quota(flow, state.request, state.observe())
 
 
 class _State:
@@ -132,9 +132,10 @@ class _State:
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, print_line,
                            intervals.renew)
         self.image_drift = image_drift.ImageDrift(gateway, self.warn)
-        self.start: Observed | None = None
+        self.first_observed: Observed | None = None
         #: The last status, with the request and the observation that it belongs to.
         self._last_status: tuple[Request, Observed, RolloutStatus] | None = None
+        #: Whether the last decision was to watch the pods of a soak.
         self.is_watching = False
         self.tools = Tools(gateway, clock, self.recorder, self.lease.renew, stop, self.warn)
 
@@ -150,8 +151,8 @@ class _State:
         self.request = self.flow.resolved(self.request, self.gateway, memory)
         self.request = roll_on.resolved(self.flow, self.request, self.gateway, memory)
         observed = self.flow.observe(self.request, self.gateway, memory)
-        if self.start is None and (observed.primary or observed.successor):
-            self.start = observed
+        if self.first_observed is None and (observed.primary or observed.successor):
+            self.first_observed = observed
         if memory.has_begun:
             for step in self.flow.server_steps(memory.observed, observed):
                 self.recorder.report_step(step)
@@ -171,7 +172,7 @@ class _State:
         return Turn.of(self.request, observed.primary, lambda: self.status(observed), decision)
 
     def final_result(self, observed: Observed, message: str = "") -> Json:
-        """Return the result of a successful task; the message has the shares of the requests."""
+        """Return the result of a successful task; its message ends with the traffic shares."""
         result, turn = self.result(observed, message), self.turn_of(observed, None)
         return {**result, "msg": result["msg"] + (self.splits.describe(turn) if turn else "")}
 
@@ -179,7 +180,8 @@ class _State:
         """Return the task's result. Without a message, its message summarizes the status."""
         end = self.status(observed)
         # The first observation lacks the PodDisruptionBudgets, which are read later.
-        start = self.status(dataclasses.replace(self.start or observed, budgets=observed.budgets))
+        first = self.first_observed or observed
+        start = self.status(dataclasses.replace(first, budgets=observed.budgets))
         if self.memory.has_begun:
             self.recorder.sample(end, self.is_watching, is_end=True)
         return {
@@ -231,7 +233,7 @@ class _Run(_State):
     def loop(self, is_read_only: bool) -> Json | None: ...
 
     def loop(self, is_read_only: bool = False) -> Json | None:
-        """Repeat turns until the result; a read-only loop returns None before its first turn."""
+        """Repeat turns until the task has a result; a read-only loop returns None before a turn."""
         try:
             preflight.read_frozen_autoscaler(self.request, self.gateway, self.memory)
             while True:
@@ -244,14 +246,15 @@ class _Run(_State):
                 if self.memory.has_begun and self.clock.is_real:
                     self.image_drift.check(self.flow, self.request, observed, decision,
                                            self.status(observed))
-                due = self.turn_of(observed, decision)
-                due = due if due and decision and self.splits.is_due(due) else None
-                if isinstance(decision, Done) and not due:
+                split_turn = self.turn_of(observed, decision)
+                if split_turn and not (decision and self.splits.is_due(split_turn)):
+                    split_turn = None
+                if isinstance(decision, Done) and not split_turn:
                     return self.final_result(
                         observed, "" if self.recorder.steps else decision.message)
                 if is_read_only:
                     return None
-                if result := self.turn(observed, decision, due):
+                if result := self.turn(observed, decision, split_turn):
                     return result
         except NoSuchController as error:
             error.was_deleted = self.memory.has_begun
@@ -275,19 +278,21 @@ class _Run(_State):
                 raise
             return None
 
-    def turn(self, observed: Observed, decision: Decision | None, due: Turn | None) -> Json | None:
+    def turn(self, observed: Observed, decision: Decision | None,
+             split_turn: Turn | None) -> Json | None:
         """Begin the run, wait, watch, or apply a step; return the result after the last step.
 
-        due: the turn to pass to the traffic splits if a route has to be changed first, else None.
+        split_turn: the turn as the traffic splits need it; None unless a route has to be changed
+        before the decision is applied.
         """
         was_idle, self.is_idle = self.is_idle, (
-            isinstance(decision, Wait) and decision.is_idle and due is None)
+            isinstance(decision, Wait) and decision.is_idle and split_turn is None)
         if was_idle and not (self.is_idle or self.memory.has_begun):
             raise concurrent_change_error(self.request)
         if decision is None or not (self.memory.has_begun or self.is_idle):
             self.begin(observed)
-        elif due:
-            self.splits.follow(due, self.tools)
+        elif split_turn:
+            self.splits.follow(split_turn, self.tools)
             self.deadlines.reset()
         elif isinstance(decision, Wait):
             self.wait(observed, decision)
@@ -309,7 +314,7 @@ class _Run(_State):
             responses |= preflight.request_related(self.flow, self.request, self.gateway, observed)
             _read_controllers(self.flow, self.request, self.gateway, observed)
             # The previous holder of the Lease may have changed every object.
-            self.request, self.start = self.request.unresolved(), None
+            self.request, self.first_observed = self.request.unresolved(), None
             self.memory.revisions = None
         for warning in preflight.store_related(
                 self.flow, self.request, self.gateway, self.memory, observed, responses):
@@ -396,7 +401,7 @@ class _NoSoak:
     """The soak of a task that requests none."""
 
     def begin(self, request: Request, status: RolloutStatus) -> None:
-        """Read no Events, which need permission to list pods."""
+        """Do nothing: only a soak reads the Events about old pods."""
 
     def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
         return decide(flow, request, observed)
@@ -406,7 +411,7 @@ def _soaking(request: Request, gateway: Gateway, clock: Clock, print_line: t.Cal
              warnings: list[str]) -> Soaking | _NoSoak:
     """Return the soak of a request.
 
-    The import of soaking takes long, since it includes all failure reasons.
+    Only a soak imports soaking, because the import takes long: it includes all failure reasons.
     """
     if not soak.is_requested(request):
         return _NoSoak()
@@ -422,7 +427,7 @@ def _read_controllers(flow: Flow, request: Request, gateway: Gateway, observed: 
 
 
 def _explain_absence(error: NoSuchController, gateway: Gateway, name: str) -> None:
-    """Add to the error why no controller has this name, or a similar name of a controller."""
+    """Add to the error why there is no controller of this name, or which has a similar name."""
     error.why = error.why or gateway.absence_reason(name)
     if not (error.why or error.next_command):
         error.what += did_you_mean(name, (

@@ -49,7 +49,7 @@ class Group(t.NamedTuple):
 
     flow: Flow
     gateway: KubernetesGateway
-    #: Return the traffic splits of a controller. is_real is False in check mode.
+    #: A function that returns the traffic splits of a controller. is_real is False in check mode.
     splits: t.Callable[[bool], Splits] = lambda is_real: NO_SPLITS
 
 
@@ -69,7 +69,7 @@ class Fleet:
     field_selectors: tuple[str, ...]
     #: The maximum number of simultaneous updates.
     concurrency: int
-    #: The number or percentage (rounded down) of failures after which further updates still begin.
+    #: The maximum number or percentage (rounded down) of failures with which updates still begin.
     max_failures: Size
     #: The kinds, in order.
     kinds: tuple[Kind, ...]
@@ -159,8 +159,10 @@ class Fleet:
     def why_skipped(self, request: Request, controller: Controller | None, is_idle: bool) -> str:
         """Return why a selected controller is skipped, or "".
 
-        A ReplicaSet with an owner is skipped, since its owner updates it. An image is meant for
-        controllers that run an image of the same repository; a rollback, for updates in progress.
+        A ReplicaSet with an owner is skipped, since its owner updates it. An update to an image
+        without the option container skips controllers that run no image of its repository.
+
+        is_idle: whether the task is a rollback, and no update of the controller is in progress.
         """
         if self.names or controller is None:
             return ""
@@ -195,7 +197,8 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
                    for request in fleet_run.remaining]
         try:
             for future in futures:
-                while concurrent.futures.wait([future], CHANGES_INTERVAL if fleet_run.is_broken
+                # dispatch_changes() waits for changes, unless all watches have ended.
+                while concurrent.futures.wait([future], CHANGES_INTERVAL if fleet_run.has_no_watch
                                               else 0).not_done:
                     fleet_run.dispatch_changes()
         finally:
@@ -258,29 +261,29 @@ class _FleetRun:
 
         with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
             list(executor.map(observe, self.remaining))
-        for request in self.remaining if self._has_to_end else ():
+        for request in self.remaining if self._has_too_many_failures else ():
             self._skip_after_failures(request)
         self._refuse_small_quotas(clock)
 
     def _refuse_small_quotas(self, clock: Clock) -> None:
         """Raise RolloutError if a quota does not admit the new pods of all updates with keep_old.
 
-        Each driver checks the quota for its controller alone, but the old pods of all stay.
+        Each driver checks the quota for its controller alone, but no update removes its old pods.
         """
         by_namespace: dict[str, list[Request]] = {}
         for request in self.remaining:
             if request.keeps_old and not request.undoes:
                 by_namespace.setdefault(request.namespace, []).append(request)
         for requests in by_namespace.values():
-            shared = [self.shared[Place.of(request)] for request in requests]
-            stored = shared[0].objects("resourcequotas")
+            clusters = [self.shared[Place.of(request)] for request in requests]
+            stored = clusters[0].objects("resourcequotas")
             if not stored or len(requests) == 1:
                 continue
             from ..explain import quotas
 
-            needed = sum((driver.quota_of(cluster.flow, request, cluster.gateway_for(request.name),
-                                          clock)
-                          for cluster, request in zip(shared, requests)), quotas.Amounts())
+            needed = sum((driver.needed_quota(cluster.flow, request,
+                                              cluster.gateway_for(request.name), clock)
+                          for cluster, request in zip(clusters, requests)), quotas.Amounts())
             quotas.refuse_small(requests, needed, stored)
 
     @property
@@ -290,7 +293,7 @@ class _FleetRun:
                 if _key(request) not in self._entries]
 
     @property
-    def is_broken(self) -> bool:
+    def has_no_watch(self) -> bool:
         """Whether all watches have ended."""
         return all(shared.error for shared in self.shared.values())
 
@@ -316,16 +319,19 @@ class _FleetRun:
 
     def begin(self, request: Request, update: t.Callable[[Request], Json]) -> None:
         """Update a controller; skip the controller if more than max_failures have failed."""
-        if self._has_to_end:
+        if self._has_too_many_failures:
             self._skip_after_failures(request)
         else:
             self._record(request, update)
 
     def result(self, verb: str = "are") -> Json:
-        """Return the joint result of the task. Raises RolloutError for a failed controller."""
+        """Return the joint result of the task; verb is "would be" in check mode.
+
+        Raises RolloutError for a failed controller.
+        """
         entries = {self.display_name(request): self._entries[_key(request)]
                    for request in self.requests}
-        return joint_result(entries, self._next_command(), verb)
+        return joint_result(entries, self._next_commands(), verb)
 
     def _with_kind(self, request: Request, name: str) -> str:
         has_kinds = len({place.kind for place in self.shared}) > 1
@@ -337,10 +343,10 @@ class _FleetRun:
                 if self._entries.get(_key(request), {}).get("failed")]
 
     @property
-    def _has_to_end(self) -> bool:
+    def _has_too_many_failures(self) -> bool:
         return len(self._failed) > self.failures_allowed
 
-    def _next_command(self) -> list[str]:
+    def _next_commands(self) -> list[str]:
         """Return the next commands of the first failure.
 
         A rollback among them is replaced by joint rollbacks: one command per namespace, for all

@@ -60,10 +60,10 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
 
 def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
     """Return the messages with the controllers' names; equal messages are joined."""
-    names: dict[str, list[str]] = {}
+    names_by_text: dict[str, list[str]] = {}
     for name, text in messages:
-        names.setdefault(text, []).append(name)
-    return [f"{first_names(controllers)}: {text}" for text, controllers in names.items()]
+        names_by_text.setdefault(text, []).append(name)
+    return [f"{first_names(names)}: {text}" for text, names in names_by_text.items()]
 
 
 def first_names(texts: list[str], between: str = ", ") -> str:

@@ -6,9 +6,9 @@
 
 A list of all pods can be large, so the new pods are listed at most three times: when two are
 available, when half of all are, and before a pause or the last steps of the update. The last list
-is left out if the controller has not changed since the list before. On a slow connection, only the
-last list delays the update. When the update resumes after a canary, the pods of the canary still
-exist, so the comparison also shows a tag that has moved since.
+is left out if the controller has not changed since the previous list. On a slow connection, only
+the last list delays the update. When the update resumes after a canary, the pods of the canary
+still exist, so the comparison also shows a tag that has moved since.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ImageDrift:
         #: The versions of the new pods by uid, also of deleted pods.
         self._pods: dict[str, PodVersions] = {}
         #: The number of available new pods at the last list.
-        self._compared = 0
+        self._listed_available = 0
         #: The moments at which the images were compared: "soak", "end", or "" in between.
         self._moments: set[str] = set()
         #: The containers and images for which a warning was printed.
@@ -71,15 +71,16 @@ class ImageDrift:
         if status.direction == "back":
             return
         available = status.new.available if status.new and status.is_observed else 0
-        points = {2, max(2, ((status.goal or 0) + 1) // 2)}
-        is_due = any(self._compared < point <= available for point in points)
+        # The numbers of available new pods from which a list is due: two, and half of all.
+        thresholds = {2, max(2, ((status.goal or 0) + 1) // 2)}
+        is_due = any(self._listed_available < number <= available for number in thresholds)
         moment = _moment(flow, observed, decision)
         is_new_moment = bool(moment) and moment not in self._moments
         holders = [holder for holder in status.holders
                    if holder.new_labels is not None and holder.is_known]
         controllers = [holder.controller for holder in holders]
         if is_due or (is_new_moment and controllers != self._controllers):
-            self._compared, self._controllers = available, controllers
+            self._listed_available, self._controllers = available, controllers
             self._pending += [(holder, self._list(holder)) for holder in holders]
         if is_new_moment or all(future.done() for _holder, future in self._pending):
             self._moments.add(moment)

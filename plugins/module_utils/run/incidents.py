@@ -88,8 +88,8 @@ class Incidents:
     def add_pods(self, events: list[Json]) -> bool:
         """Watch the pods that were created or became ready since the last call.
 
-        Returns whether there are such pods. Their Events so far are no incidents: they are about
-        the start of a pod.
+        Returns whether there are any. The Events about these pods so far are no incidents: they are
+        about the start of a pod.
         """
         has_new_pods = False
         for uid, pod in self._pods.active_new.items():

@@ -18,7 +18,8 @@ RENEW_DEADLINE.
 
 The name of a Lease contains the kind and the name of the controller. Earlier versions named Leases
 without the kind. To exclude tasks of earlier versions, each task also acquires the Lease without
-the kind, and shares that Lease with tasks of this version for controllers of other kinds.
+the kind, and shares that Lease with tasks of this version for controllers of other kinds that have
+the same name.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ LEASE_DURATION = 15
 #: Default seconds between two renewals by the holder.
 RENEW_INTERVAL = 2.0
 #: Seconds since the last renewal after which the holder must renew the Lease before the next write.
-#: The requests in flight have the rest of LEASE_DURATION.
+#: A write then has the rest of LEASE_DURATION to reach the API server.
 RENEW_DEADLINE = LEASE_DURATION / 2
 #: Seconds between two attempts to acquire a Lease.
 RETRY_PERIOD = 0.5
@@ -200,7 +201,7 @@ class _ExclusiveLease:
         self.is_lost = False
 
     def begin_creation(self) -> None:
-        """Send the request that creates the Lease in the background if the connection is slow."""
+        """On a slow connection, send the request that creates the Lease in the background."""
         self._pending_write = self._gateway.start_in_background(functools.partial(self._put, None))
 
     def acquire(self, renew_others: t.Callable[[], None]) -> None:
@@ -230,7 +231,7 @@ class _ExclusiveLease:
                 continue
             # Only a live holder is an error. Without a sign of life, the holder has probably been
             # killed, so wait until the Lease expires.
-            if ((is_alive or self._is_live_process(lease))
+            if ((is_alive or self._has_live_processes(lease))
                     and now - start >= self._request.lock_timeout):
                 raise RolloutError(
                     f"another task is already working on it: {lease}, since "
@@ -305,7 +306,7 @@ class _ExclusiveLease:
             self._delete(lease)
 
     def delete_abandoned(self) -> None:
-        """Delete the Lease if all its holders have ended. Raises RolloutError."""
+        """Delete the Lease if its holders have certainly or probably ended. Raises RolloutError."""
         stored = self._gateway.lease(self._name)
         if stored and self._is_abandoned(StoredLease.from_api(stored)):
             self._gateway.delete_lease(stored)
@@ -355,7 +356,7 @@ class _ExclusiveLease:
                      "leaseTransitions": transitions}})
 
     def _other_holders(self, lease: StoredLease) -> list[Process]:
-        """Return the other holders that may keep the Lease besides this task."""
+        """Return the holders that keep the Lease besides this task: none of an exclusive Lease."""
         return []
 
     def _has_expired(self, lease: StoredLease, unchanged_for: float) -> bool:
@@ -371,7 +372,7 @@ class _ExclusiveLease:
         return bool(lease.processes) and all(process.is_on_same_machine(self._task.process)
                                              for process in lease.processes)
 
-    def _is_live_process(self, lease: StoredLease) -> bool:
+    def _has_live_processes(self, lease: StoredLease) -> bool:
         """Return whether the holders are processes of this machine that still renew the Lease.
 
         The annotation with the processes is not enough, because another client can write it.

@@ -57,7 +57,7 @@ class ParentProcess:
         A task stops after a signal, and if Ansible was killed or its ssh connection has ended.
         """
         poll = select.poll()
-        poll.register(1, 0)
+        poll.register(1, 0)  # standard output: 0 selects no events, but errors are always reported
         is_closed = any(event & (select.POLLERR | select.POLLHUP) for _fd, event in poll.poll(0))
         if not self._signal and is_closed:
             return "Ansible has ended"
@@ -77,17 +77,18 @@ class _File:
     @classmethod
     def create(cls, path: str | None) -> _File | None:
         """Create the file, for the reader alone; return None if the file cannot be created."""
-        user, euid = os.environ.get("SUDO_UID", ""), os.geteuid()
-        if not path or (user.isdecimal() and int(user) not in (0, euid) and euid != 0):
+        login_uid, euid = os.environ.get("SUDO_UID", ""), os.geteuid()
+        # With become_user, the login user could not read the file of a user other than root.
+        if not path or (login_uid.isdecimal() and int(login_uid) not in (0, euid) and euid != 0):
             return None
         try:
             flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_APPEND
             file = os.open(path, flags, 0o600)
         except OSError:
             return None
-        if euid == 0 and user.isdecimal():
+        if euid == 0 and login_uid.isdecimal():
             with contextlib.suppress(OSError):
-                os.fchown(file, int(user), -1)  # After become, the login user reads the file.
+                os.fchown(file, int(login_uid), -1)  # After become, the login user reads the file.
         return cls(path, file)
 
     def __init__(self, path: str, file: int) -> None:

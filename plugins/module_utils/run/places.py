@@ -54,10 +54,10 @@ def refuse_too_many(namespaces: t.Sequence[str]) -> None:
 
 def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
                          namespaces: t.Sequence[str] = ()) -> list[Request]:
-    """Return a request for each namespace and kind, with any name where the task gives none.
+    """Return a request for each namespace and kind, named "any" if the task has no option name.
 
-    Without namespaces, the namespaces are those in the options. Raises RolloutError for invalid
-    options.
+    If `namespaces` is empty, the namespaces are those in the options. Raises RolloutError for
+    invalid options.
     """
     places = [(namespace, kind)
               for namespace in namespaces or params.get("namespaces") or [params.get("namespace")]
@@ -69,8 +69,8 @@ def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
 def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
     """Return the connection that several namespaces share, and a request for each place.
 
-    requests are the result of placeholder_requests(). For a task in one namespace, return None and
-    requests. Raises RolloutError.
+    requests: the result of placeholder_requests(). For a task in one namespace, they are returned
+    unchanged, without a connection. Raises RolloutError.
     """
     selectors = params.get("namespace_selectors")
     if not selectors and not params.get("namespaces"):

@@ -28,11 +28,12 @@ if t.TYPE_CHECKING:
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "autoscalers": "horizontalpodautoscalers", "quotas": "resourcequotas",
              "nodes": "nodes"}
+#: The resource of Argo Rollouts, and its key in Responses.
 ROLLOUTS = "rollouts"
 #: Fields with objects that the planner uses. A previous holder of the Lease may have written these
 #: objects, so they are read only after the Lease is acquired.
 REQUIRED_BY_STEPS = ("budgets", "autoscalers")
-#: Responses of the API server by field; a call waits for the response.
+#: Responses of the API server by field; the call of a value waits for the response.
 Responses: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
 
 
@@ -47,8 +48,9 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
 
     responses: Responses = {}
     if _creates_pods(flow, observed):
-        responses = _request(gateway, "services", "quotas", "nodes")
+        responses = _send_requests(gateway, "services", "quotas", "nodes")
     if source := flow.handover_source(request, observed):
+        # The call raises RolloutError if the pods cannot be reparented.
         responses["refusal"] = prefetch(
             gateway, functools.partial(gateway.refuse_hand_over, source))
     rules = gateway.rules()
@@ -70,7 +72,10 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
 
 def _may_find_rollouts(request: Request, observed: Observed,
                        rules: t.Sequence[Json] | None) -> bool:
-    """Return whether to list the Rollouts of Argo Rollouts; rules is None if unknown."""
+    """Return whether to list the Rollouts of Argo Rollouts.
+
+    rules: the rules of the user's permissions; None if unknown.
+    """
     from ..explain import permissions
 
     return (argo_rollouts.may_be_referenced(request) and not observed.in_progress
@@ -83,7 +88,7 @@ def request_related(
 
     On a slow connection, also request the ControllerRevisions, which the planner uses later.
     """
-    responses = _request(gateway, *REQUIRED_BY_STEPS)
+    responses = _send_requests(gateway, *REQUIRED_BY_STEPS)
     if flow.optional_permissions(request) and _creates_pods(flow, observed) and observed.primary:
         pending = gateway.start_in_background(
             functools.partial(gateway.revisions, [observed.primary.uid]))
@@ -92,10 +97,11 @@ def request_related(
 
 
 def _creates_pods(flow: Flow, observed: Observed) -> bool:
+    """Return whether the task is about to begin an update that creates pods."""
     return bool(flow.makes_pods and observed.primary and not observed.in_progress)
 
 
-def _request(gateway: Gateway, *fields: str) -> Responses:
+def _send_requests(gateway: Gateway, *fields: str) -> Responses:
     return {field: prefetch(gateway, functools.partial(gateway.objects, RESOURCES[field]))
             for field in fields}
 
@@ -117,7 +123,7 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
     from ..explain.preflight_warnings import RelatedObjects, warnings
 
     if "budgets" not in responses:
-        responses = {**_request(gateway, *REQUIRED_BY_STEPS), **responses}
+        responses = {**_send_requests(gateway, *REQUIRED_BY_STEPS), **responses}
     values: dict[str, list[Json] | None] = {
         field: response() for field, response in responses.items()}
     memory.budgets, memory.autoscalers = values["budgets"], values["autoscalers"]
@@ -137,10 +143,10 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
     return flow_warnings
 
 
-def quota_of(flow: Flow, request: Request, observed: Observed) -> Amounts:
+def needed_quota(flow: Flow, request: Request, observed: Observed) -> Amounts:
     """Return the resources that an update with keep_old adds; none for an update in progress.
 
-    The usage of a quota already includes a part of an update in progress.
+    The usage of a quota already includes some new pods of an update in progress.
     """
     from ..explain.preflight_warnings import usage_of
     from ..explain.quotas import Amounts

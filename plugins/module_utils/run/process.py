@@ -48,7 +48,7 @@ class Process(t.NamedTuple):
         parts = text.split("/")
         if len(parts) != 4 or len(text) > 200 or not text.isascii() or not parts[1].isdigit():
             return None
-        return cls(*parts) if 0 < int(parts[1]) <= 2**22 else None
+        return cls(*parts) if 0 < int(parts[1]) <= 2**22 else None  # the maximum of pid_max
 
     def __str__(self) -> str:
         return "/".join(self)

@@ -43,6 +43,7 @@ class Recorder:
         self._last_wait, self._line_time = "", clock.monotonic() - LINE_INTERVAL
         self._reported_causes: set[str] = set()
         #: Steps that no Event reports yet: value before the first step, number of steps, last step.
+        #: All scale steps of a controller have the same key; any other step has its own key.
         self._unrecorded: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
 
@@ -55,21 +56,24 @@ class Recorder:
         self._print_line(report.line(step))
 
     def report_wait(self, wait: str, causes: t.Sequence[Cause]) -> None:
-        """Print each new cause of failure, and new numbers of pods once per LINE_INTERVAL."""
+        """Print each new cause of failure, and new numbers of pods once per LINE_INTERVAL.
+
+        wait: the progress line of the wait (steps.Wait.line).
+        """
         now = self._clock.monotonic()
-        new = [cause for cause in causes if cause.kind not in self._reported_causes]
-        if new or (wait != self._last_wait and now - self._line_time >= LINE_INTERVAL):
+        new_causes = [cause for cause in causes if cause.kind not in self._reported_causes]
+        if new_causes or (wait != self._last_wait and now - self._line_time >= LINE_INTERVAL):
             self._last_wait, self._line_time = wait, now
-            if not new:
+            if not new_causes:
                 self._print_line(report.wait_line(wait, self._namespace))
-            for cause in new:
+            for cause in new_causes:
                 self._print_line(report.wait_line(wait, self._namespace, cause.pod, cause.sentence))
-            self._reported_causes.update(cause.kind for cause in new)
+            self._reported_causes.update(cause.kind for cause in new_causes)
 
     def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:
         """Add the current numbers of pods to the result, if requested.
 
-        is_watched is True during a soak.
+        is_watched is True during a soak, and is_end for the last numbers of the task.
         """
         if self._clock.is_real and self._returns_sizes:
             report.add_sample(self.sizes, status, self._clock.timestamp_millis(), is_end,
@@ -83,7 +87,10 @@ class Recorder:
                 "rollout": rollout, "diff": report.diff(start, end) if self.steps else {}}
 
     def record(self, step: Step, may_wait: bool) -> None:
-        """Create an Event for a step. Scale steps within a short time share an Event."""
+        """Create an Event for a step. Scale steps within a short time share an Event.
+
+        may_wait: whether the Event may be created later.
+        """
         is_scale = step.action is Action.SCALE
         key = (step.name if is_scale else "", 0 if is_scale else len(self.steps))
         first, steps, _last = self._unrecorded.get(key, (step.before, 0, step))
@@ -103,13 +110,13 @@ class Recorder:
         if self._intervals.joins_events and len(lines) > 1:
             lines = [("RollingUpdate", "; ".join(line for _reason, line in lines))]
         for reason, line in lines:
-            self._event("Normal", reason, line)
+            self._create_event("Normal", reason, line)
 
     def record_failure(self, what: str) -> None:
         self.record_all()
-        self._event("Warning", "RollingUpdateFailed", what)
+        self._create_event("Warning", "RollingUpdateFailed", what)
 
-    def _event(self, kind: str, reason: str, message: str) -> None:
+    def _create_event(self, kind: str, reason: str, message: str) -> None:
         """Create an Event for the primary, without retries; ignore a failure."""
         if self._may_record and self.primary:
             self._event_time = self._clock.monotonic()

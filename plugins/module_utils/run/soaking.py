@@ -5,8 +5,9 @@
 """The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
 A soak that was interrupted resumes. The time before this task counts, from the last incident on, or
-from the time in the annotation of the soak if there was none. Restarts, changes of readiness, pod
-creations and Events have timestamps in the cluster, which show when the last incident was.
+from the time in the annotation of the soak if there was no incident. Restarts, changes of
+readiness, pod creations and Events have timestamps in the cluster, which show when the last
+incident was.
 """
 
 from __future__ import annotations
@@ -55,8 +56,7 @@ class Soaking:
         #: The hash of the new pods' template (flows/soak.template_hash); "" before the soak.
         self._template_hash = ""
         self._has_passed = False
-        #: The uid of the primary.
-        self._uid = ""
+        self._primary_uid = ""
         self._pods = WatchedPods(self._gateway)
         self._incidents = Incidents(self._gateway, self._clock, self._pods)
         self._watch_time = _WatchTime(self._clock)
@@ -71,7 +71,7 @@ class Soaking:
         if self._gateway.objects("pods") is None:
             raise pods_not_listed_error(request)
         if events := self._gateway.warnings():
-            self._old_reasons = pod_health.reasons(events, _old_pods(self._gateway, status))
+            self._old_reasons = pod_health.reasons(events, _old_pod_uids(self._gateway, status))
 
     def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
         """Return the next decision: that of the flow, or of a soak that must pass first.
@@ -79,7 +79,7 @@ class Soaking:
         Raises RolloutFailed for an incident.
         """
         if self._template_hash and not self._has_passed:
-            self._warn_of_deletion(request, observed)
+            self._end_after_deletion(request, observed)
             self._check(View.from_observed(flow, request, observed))
         decision = decide(flow, request, observed)
         if not isinstance(decision, Watch):
@@ -115,14 +115,14 @@ class Soaking:
         self._add_pods(events)
         self._refuse_endless_soak(request)
 
-    def _warn_of_deletion(self, request: Request, observed: Observed) -> None:
+    def _end_after_deletion(self, request: Request, observed: Observed) -> None:
         """End the soak with a warning if another client has deleted the primary.
 
         The flow may then end the update. Without the warning, the result would hide that the soak
         has not passed.
         """
         primary = observed.primary
-        if request.state.undoes or (primary and primary.uid == self._uid):
+        if request.state.undoes or (primary and primary.uid == self._primary_uid):
             return
         self._warnings.append(
             f"another client deleted {request.where} while its new pods were watched: the soak "
@@ -142,7 +142,7 @@ class Soaking:
     def _watch(self, view: View, decision: Watch) -> Step | Wait | Watch | str:
         """Return the next step or wait of the soak, or the annotation of a passed soak.
 
-        Raises RolloutError.
+        Returns "" without a primary. Raises RolloutError.
         """
         primary = view.observed.primary
         if primary is None:
@@ -202,7 +202,7 @@ class Soaking:
 
     def _start(self, view: View, primary: Controller, stored: Soak | None, now: float) -> None:
         events = self._gateway.warnings()
-        self._template_hash, self._uid = view.template_hash, primary.uid
+        self._template_hash, self._primary_uid = view.template_hash, primary.uid
         self._incidents.start(view, events)
         self._watch_time.restart()
         self._old_reasons |= pod_health.reasons(events, self._pods.old)
@@ -304,7 +304,7 @@ def _healthy_since(stored: Soak, events: list[Json], pods: WatchedPods, now: flo
     return RESOLUTION + max([stored.began, pod_health.last_warning_time(events, pods.new), *times])
 
 
-def _old_pods(gateway: Gateway, status: RolloutStatus) -> set[str]:
+def _old_pod_uids(gateway: Gateway, status: RolloutStatus) -> set[str]:
     """Return the uids of the pods that the update replaces.
 
     Pods that may be old or new are left out: no label distinguishes the pods of their controller.

@@ -5,7 +5,8 @@
 """The interface between a run and the traffic splits of its controller.
 
 A traffic split sends requests to one Service for the old pods, and to another for the new pods. The
-end of an update or rollback deletes the pods of one of them, so the driver changes the route first.
+end of an update or rollback deletes the pods of one of the two, so the driver changes the route
+first.
 traffic/follower.py implements the interface; task.py passes the implementation to the driver.
 """
 
@@ -25,7 +26,7 @@ from .recorder import Recorder
 
 
 class Turn(t.NamedTuple):
-    """The observation in one turn of the driver's loop, and the decision that is still to apply."""
+    """The observation in one turn of the driver's loop, and the decision before it is applied."""
 
     request: Request
     primary: Controller
@@ -65,7 +66,7 @@ class Tools(t.NamedTuple):
     def write(self, step: Step, memory: Memory) -> tuple[bool, Step]:
         """Write a step; return whether the API server accepted the write, and the step to report.
 
-        The step to report of a handover has the number of reparented pods. Raises RolloutError.
+        For a handover, the step to report has the number of reparented pods. Raises RolloutError.
         """
         if not isinstance(step.write, Handover):
             return self.gateway.write(step.write), step

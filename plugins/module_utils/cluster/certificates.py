@@ -44,16 +44,16 @@ def use(certificates: Certificates, options: Json) -> None:
         context.load_default_certs()
     with contextlib.ExitStack() as stack:
         if certificates.certificate:
-            certificate = stack.enter_context(_file(certificates.certificate))
+            certificate = stack.enter_context(_temporary_file(certificates.certificate))
         if certificates.key:
-            key = stack.enter_context(_file(certificates.key))
+            key = stack.enter_context(_temporary_file(certificates.key))
         if certificate:
             context.load_cert_chain(certificate, key)
     options["ssl_context"] = context
 
 
 @contextlib.contextmanager
-def _file(content: bytes) -> t.Iterator[str]:
+def _temporary_file(content: bytes) -> t.Iterator[str]:
     """Yield the path of a temporary file that only this user can read; on Linux, in memory."""
     try:
         descriptor = os.memfd_create("kubeconfig")

@@ -55,13 +55,14 @@ ARGUMENT_SPEC: Json = dict(
 USER_AGENT = "baton.kubernetes/0.1.0"
 #: Maximum number of open connections. Only a task for several controllers needs more than two.
 MAX_CONNECTIONS = 32
-#: Seconds for which headers are reused. To get a token, the kubernetes package reads the whole
+#: Seconds for which headers are reused: for each new token, the kubernetes package reads the whole
 #: configuration again.
 HEADER_LIFETIME = 1.0
 #: Options that have another name in the kubernetes package: kubernetes.core reads the variable
 #: K8S_AUTH_VALIDATE_CERTS, for example, and then K8S_AUTH_VERIFY_SSL.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
                   "client_cert": "cert_file", "client_key": "key_file"}
+#: The values of an environment variable that mean false.
 _FALSE = ("0", "false", "no", "off", "n", "f")
 #: The namespace of the ServiceAccount in a pod.
 _POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -82,6 +83,7 @@ class Connection:
         #: Timeout of an exec plugin in seconds.
         self._timeout = min(exec_plugin.TIMEOUT, duration("timeout", timeout))
         self._lock = threading.RLock()
+        #: The number of groups of controllers that share the connection, each with its own watches.
         self._groups = 1
         self._headers: t.Any = None
         self._headers_expiry = 0.0
@@ -146,7 +148,7 @@ class Connection:
                            next_command=error.next_command.splitlines()) from None
 
     def reserve(self, groups: int) -> None:
-        """Enlarge the pool for the watches of several groups of controllers, which stay open."""
+        """Enlarge the pool for several groups of controllers, whose watches stay open."""
         with self._lock:
             self._groups = groups
             self._set_pool_size()
@@ -296,7 +298,7 @@ def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) ->
 
 
 def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
-    """Return the parts of the option proxy_headers; without any, those of the environment."""
+    """Return the parts of the option proxy_headers, or else those in the environment."""
     parts = ARGUMENT_SPEC["proxy_headers"]["options"]
     values = {part: mapping(option).get(part) for part in parts}
     if not any(values.values()):
@@ -376,8 +378,9 @@ def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
 
 
 def _load(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | None:
-    """Load the kubeconfig and return it; inside a pod, load the ServiceAccount and return None.
+    """Load the kubeconfig and return it, or load the ServiceAccount of the pod and return None.
 
+    The ServiceAccount is loaded only inside a pod, without the options kubeconfig and context.
     Raises RolloutError.
     """
     from kubernetes.config import kube_config

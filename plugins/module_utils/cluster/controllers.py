@@ -34,7 +34,7 @@ class Controllers:
         self._http, self._kind, self._namespace = http, kind, namespace
         self._informer = Informer(http, self.path, {},
                                   lambda item: _Stored(item, parse(kind, item)))
-        #: The stored objects, and the controllers of these objects.
+        #: The stored objects at the last call of controllers(), and its result.
         self._last_read: tuple[t.Mapping[str, _Stored], t.Mapping[str, Controller]] = {}, {}
 
     def fill(self) -> None:
@@ -51,11 +51,11 @@ class Controllers:
         The cache matters in a namespace with thousands of controllers: each turn of the driver's
         loop reads all of them.
         """
-        stored, controllers = self._informer.store.objects(), self._last_read
-        if controllers[0] is not stored:
-            self._last_read = controllers = stored, {
+        stored, last_read = self._informer.store.objects(), self._last_read
+        if last_read[0] is not stored:
+            self._last_read = last_read = stored, {
                 name: entry.controller for name, entry in stored.items()}
-        return controllers[1]
+        return last_read[1]
 
     def items(self) -> dict[str, Json]:
         """Return the controllers as returned by the API server."""

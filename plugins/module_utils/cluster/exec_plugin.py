@@ -47,7 +47,7 @@ def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
     kubeconfig; "" if the kubeconfig is not a file. Raises RolloutError.
     """
     try:
-        return _credential(plugin, cluster, folder, timeout)
+        return _request_credential(plugin, cluster, folder, timeout)
     except (OSError, ValueError, TypeError) as error:
         raise RolloutError(
             "the credential plugin in the kubeconfig failed", why=str(error),
@@ -55,7 +55,7 @@ def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
         ) from None
 
 
-def _credential(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
+def _request_credential(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
     for key in ("command", "apiVersion"):
         if key not in plugin:
             raise ValueError(f"exec: malformed request. missing key '{key}'")
@@ -66,13 +66,13 @@ def _credential(plugin: Json, cluster: Json, folder: str, timeout: float) -> Cre
     variables = {str(variable["name"]): str(variable.get("value", ""))
                  for variable in objects(plugin, "env") if variable.get("name")}
     environment = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": json.dumps(info)}
-    output = _output([plugin["command"], *(plugin.get("args") or ())], environment, folder,
-                     timeout)
+    output = _run_command([plugin["command"], *(plugin.get("args") or ())], environment, folder,
+                          timeout)
     try:
-        credential = json.loads(output)
+        response = json.loads(output)
     except ValueError as error:
         raise ValueError(f"exec: failed to decode process output: {error}") from None
-    return _parse(credential, plugin["apiVersion"])
+    return _parse_credential(response, plugin["apiVersion"])
 
 
 def _cluster_info(cluster: Json) -> Json:
@@ -84,9 +84,9 @@ def _cluster_info(cluster: Json) -> Json:
     return info
 
 
-def _output(command: list[str], environment: t.Mapping[str, str], folder: str,
-            timeout: float) -> str:
-    """Return the standard output of a plugin. Raises OSError, ValueError."""
+def _run_command(command: list[str], environment: t.Mapping[str, str], folder: str,
+                 timeout: float) -> str:
+    """Run the command of a plugin, and return its standard output. Raises OSError, ValueError."""
     # In a session of its own, the plugin can be killed together with its children.
     program = subprocess.Popen(  # pylint: disable=ansible-bad-function
         command, env=environment, cwd=folder or None, stdin=subprocess.DEVNULL,
@@ -108,7 +108,7 @@ def _output(command: list[str], environment: t.Mapping[str, str], folder: str,
     return output
 
 
-def _parse(response: t.Any, api_version: str) -> Credential:
+def _parse_credential(response: t.Any, api_version: str) -> Credential:
     for key in ("apiVersion", "kind", "status"):
         if not isinstance(response, dict) or key not in response:
             raise ValueError(f"exec: malformed response. missing key '{key}'")

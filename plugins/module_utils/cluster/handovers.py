@@ -56,9 +56,9 @@ class Handovers(Namespaced):
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             futures = {pool.submit(work) for _worker in range(workers)}
             try:
-                while (state := concurrent.futures.wait(
+                while (progress := concurrent.futures.wait(
                         futures, CHECK_PERIOD, concurrent.futures.FIRST_EXCEPTION)).not_done:
-                    if any(future.exception() for future in state.done) or not may_continue():
+                    if any(future.exception() for future in progress.done) or not may_continue():
                         break
             finally:
                 stop.set()
@@ -108,11 +108,12 @@ class Handovers(Namespaced):
         self.http.send("PATCH", path, list(patch.operations), JSON_PATCH, is_write=is_write,
                        accept=OBJECT_METADATA)
 
-    def _denial(self, refused: Refused, patch: Patch, state: str = "") -> RolloutError:
+    def _denial(self, refused: Refused, patch: Patch, consequence: str = "") -> RolloutError:
         if refused.status == 401 or refused.status in RETRIED:
             return refused.as_error(self._where)
         return RolloutError(
-            f"not allowed to change the controller of pod {patch.name} ({refused.status}){state}",
+            f"not allowed to change the controller of pod {patch.name} ({refused.status})"
+            f"{consequence}",
             where=self._where, why=refused.reason,
             next_command='grant the additional Role in docs/reference/permissions.md ("Where owner '
             'references are protected"), then run the same task again')

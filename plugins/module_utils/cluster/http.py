@@ -77,6 +77,7 @@ class Unreachable(Exception):
 
     def __init__(self, reason: str, was_sent: bool) -> None:
         super().__init__(reason)
+        #: Whether the API server may have received the request.
         self.was_sent = was_sent
 
 
@@ -343,7 +344,7 @@ def _encode(body: t.Any) -> bytes:
 
 
 def quoted(name: str) -> str:
-    """Percent-encode a name as one segment of a path."""
+    """Percent-encode a name as one segment of a path, also the names "." and ".."."""
     return quote(name, safe="") if name.strip(".") else "%2E" * len(name)
 
 

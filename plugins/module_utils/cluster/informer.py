@@ -230,6 +230,7 @@ class Informer(t.Generic[Stored]):
             self._list()
 
     def _receive(self, seconds: float) -> list[Json] | None:
+        """Apply the queued events to the store; return as update() does."""
         changed: list[Json] = []
         was_relisted = False
         for event in self._watch.events(seconds) if self._watch else ():

@@ -26,8 +26,9 @@ from .certificates import Certificates
 
 #: Maximum number of contexts in an error.
 _MAX_CONTEXTS = 10
+#: The next command if a connection cannot be set up.
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
-#: Fields of a user that the kubernetes package loads.
+#: Fields of a user that the kubernetes package loads; with an exec plugin, only the first two.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
 #: Fields of a user with the path of a file, each with the field for inline content, which takes
 #: precedence.
@@ -57,15 +58,15 @@ class Kubeconfig:
             self._merger = merger if persist_token else None
         if root is None:
             raise ValueError("no configuration found")
-        names = root["contexts"].get_with_name(context or root["current-context"])["context"]
+        selected = root["contexts"].get_with_name(context or root["current-context"])["context"]
         #: The namespace of the context, or "".
-        self.namespace = str(names.safe_get("namespace") or "")
-        cluster = root["clusters"].get_with_name(names["cluster"])["cluster"]
+        self.namespace = str(selected.safe_get("namespace") or "")
+        cluster = root["clusters"].get_with_name(selected["cluster"])["cluster"]
         self._cluster, self._folder = cluster.value, _folder(cluster)
         self._user: Json = {}
         self._user_folder = ""
-        if names.safe_get("user") and root.safe_get("users"):
-            entry = root["users"].get_with_name(names["user"], safe=True)
+        if selected.safe_get("user") and root.safe_get("users"):
+            entry = root["users"].get_with_name(selected["user"], safe=True)
             if entry:
                 user = entry["user"]
                 self._user, self._user_folder = mapping(user.value), _folder(user)
@@ -121,8 +122,9 @@ class Kubeconfig:
         """
         cluster = {field: value for field, value in self._cluster.items()
                    if field not in ("certificate-authority", "certificate-authority-data")}
-        return cluster | _files(self._cluster, self._folder,
-                                (("certificate-authority", "certificate-authority-data"),))
+        return cluster | _absolute_paths(
+            self._cluster, self._folder,
+            (("certificate-authority", "certificate-authority-data"),))
 
     def _resolved_user(self) -> Json:
         """Return the user without exec plugin and inline certificates, and with absolute paths.
@@ -131,7 +133,7 @@ class Kubeconfig:
         """
         fields = _USER_FIELDS[:2] if "exec" in self._user else _USER_FIELDS
         user = {field: self._user[field] for field in fields if field in self._user}
-        return user | _files(self._user, self._user_folder, _USER_FILES)
+        return user | _absolute_paths(self._user, self._user_folder, _USER_FILES)
 
 
 def _folder(node: t.Any) -> str:
@@ -139,10 +141,13 @@ def _folder(node: t.Any) -> str:
     return os.path.abspath(os.path.dirname(node.path)) if node.path else ""
 
 
-def _files(fields: Json, folder: str, names: t.Iterable[tuple[str, str]]) -> Json:
-    """Return the path fields that no inline content replaces, as absolute paths."""
-    return {file: os.path.normpath(os.path.join(folder, fields[file])) for file, data in names
-            if file in fields and data not in fields}
+def _absolute_paths(fields: Json, folder: str, names: t.Iterable[tuple[str, str]]) -> Json:
+    """Return the fields with a path that no inline content replaces, as absolute paths.
+
+    names: the name of each field with a path, and of its field with inline content.
+    """
+    return {path: os.path.normpath(os.path.join(folder, fields[path])) for path, inline in names
+            if path in fields and inline not in fields}
 
 
 def _decode(fields: Json, name: str) -> bytes:
@@ -185,8 +190,8 @@ def content_of(kubeconfig: t.Any) -> t.Any:
 def not_yaml(what: str, error: Exception) -> RolloutError:
     """Return the error for invalid YAML, without the message of the parser, which quotes secrets.
     """
-    place = getattr(error, "problem_mark", None)
-    why = f"line {place.line + 1}" if place else ""
+    mark = getattr(error, "problem_mark", None)  # The position; lines count from 0.
+    why = f"line {mark.line + 1}" if mark else ""
     return RolloutError(f"{what} is not valid YAML", why=why, next_command=HINT)
 
 

@@ -83,6 +83,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return list(controllers.items().values()) if controllers else []
 
     def _listed(self, kind: Kind | None) -> Controllers | None:
+        """List all watched kinds at the first call; return the controllers of a watched kind."""
         for controllers in self._watched.values():
             controllers.fill()
         return self._watched.get(kind or self.kind)

@@ -37,8 +37,8 @@ class Pods(Namespaced):
         """Without watches_pods, list pods and Events periodically instead of watching them."""
         super().__init__(http, namespace)
         self._watches_pods = watches_pods
-        #: Informers by purpose: "troubled" with selector and pages, "watched" with selector and uid
-        #: of the controller, "warnings".
+        #: Informers by purpose. The keys are ("troubled", label selector, "all" or "page"),
+        #: ("watched", label selector, uid of the controller) and ("warnings",).
         self._informers: dict[tuple[str, ...], Informer[Json]] = {}
         self._informers_lock = threading.Lock()
         #: Time and result of the last call of are_starting(), by label selector.
@@ -103,10 +103,10 @@ class Pods(Namespaced):
     # Pods and Events that explain a wait
 
     def are_starting(self, controller: Controller) -> bool:
-        """Return whether all pods of a controller are starting, from a table of its pods.
+        """Return whether each pod of a controller is ready, starting or terminating as expected.
 
-        The table is read at most every TABLE_PERIOD seconds. Returns False once troubled_pods() has
-        an informer for the pods, which shows more.
+        A table of the pods is read at most every TABLE_PERIOD seconds. Returns False once
+        troubled_pods() has an informer for the pods, which shows more.
         """
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
@@ -178,7 +178,7 @@ class Pods(Namespaced):
             status, _headers, data = self.http.send_once("GET", path, accept="*/*",
                                                          max_bytes=16 * LOG_BYTES)
         except (Unreachable, RolloutError):
-            return []  # the log only explains an error, which this error must not replace
+            return []  # the caller reports another error, which the log would only explain
         # A kubelet may exceed the limits.
         lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]
         return [display_text(line.decode(errors="replace"))

@@ -61,10 +61,11 @@ class Refused(Exception):
             return RolloutError("the API server does not accept the credentials (401)",
                                 where=self.server, why=self.reason,
                                 next_command="renew the token, or check api_key and kubeconfig")
-        # Status 403 is not only RBAC: admission (a policy, a webhook, a quota) may deny a write.
-        goes_through_admission = write or what
+        # Status 403 is not only RBAC: admission (a policy, a webhook, a quota) may deny a write,
+        # which `write` or `what` describes.
+        may_be_admission = bool(write or what)
         is_rbac = 'User "' in self.reason and '" cannot ' in self.reason
-        if self.status == 403 and (not goes_through_admission or is_rbac):
+        if self.status == 403 and (not may_be_admission or is_rbac):
             hint = ("ask for that verb and resource in a Role in this namespace "
                     "(see docs/reference/permissions.md)")
             return RolloutError("permission denied (403)", where=where, why=self.reason,

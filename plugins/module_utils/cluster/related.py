@@ -18,7 +18,7 @@ from ..model.kinds import KINDS, Kind
 from .http import METADATA, Namespaced, quoted
 from .refused import RETRIED, Refused
 
-#: API paths by resource.
+#: The path of the API group of each resource.
 GROUPS = {
     "services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "pods": "/api/v1",
     "configmaps": "/api/v1", "secrets": "/api/v1",
@@ -133,7 +133,7 @@ class RelatedObjects(Namespaced):
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
     def other_kinds(self, name: str) -> list[str]:
-        """Return the other kinds that have an object with this name, if the user may read it."""
+        """Return the kinds other than the task's of which the user can read an object of this name."""
         paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
         return [kind for kind, path in paths.items()
                 if self._status(f"{path}/{quoted(name)}") == 200]

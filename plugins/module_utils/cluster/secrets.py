@@ -27,9 +27,11 @@ _URL_OPTIONS = ("host", "proxy")
 _FILE_OPTIONS = ("client_cert", "client_key", "ca_cert")
 #: Environment variables from which the kubernetes package reads the proxy.
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
-#: Maximum length of a file name; and of a value that counts as the path of a missing file although
-#: it neither begins nor ends like a path.
-_MAX_NAME_LENGTH, _MAX_PATH_LENGTH = 255, 40
+#: Maximum length of a file name.
+_MAX_NAME_LENGTH = 255
+#: Maximum length of a value that counts as the path of a missing file although the value neither
+#: begins nor ends like a path.
+_MAX_PATH_LENGTH = 40
 #: Endings by which a longer value counts as a path: no token, key or base64 text has them.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
 #: The scheme of a URL; any other text before :// may be part of a password.

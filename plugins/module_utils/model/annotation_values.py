@@ -29,8 +29,8 @@ def json_object(text: str | None) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def canonical_text(value: t.Any) -> str:
-    """Return JSON in the format of Go's encoder, which escapes &, < and >."""
+def go_json(value: t.Any) -> str:
+    """Return JSON as Go's encoder writes it: with sorted keys, and &, < and > escaped."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 
@@ -61,7 +61,7 @@ def is_mapping_to_texts(value: t.Any) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
-def is_images(value: t.Any) -> bool:
+def are_images(value: t.Any) -> bool:
     """Return whether the value is a mapping of container names to images."""
     return (isinstance(value, dict) and len(value) <= MAX_ENTRIES
             and all(is_name(name) and is_text(image) for name, image in value.items()))

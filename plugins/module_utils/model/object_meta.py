@@ -258,7 +258,7 @@ def takeover(annotations: Annotations) -> Takeover | None:
     priority = stored["priorityClassName"]
     is_valid = (all(isinstance(stored.get(field), str) for field in texts)
                 and is_name(stored["next"]) and bool(values.LABEL_KEY.fullmatch(stored["label"]))
-                and values.is_images(stored.get("from")) and fields.is_size(stored.get("replicas"))
+                and values.are_images(stored.get("from")) and fields.is_size(stored.get("replicas"))
                 and (priority is None or (isinstance(priority, str) and is_name(priority))))
     return t.cast(Takeover, stored) if is_valid else None  # checked above, field by field
 
@@ -280,7 +280,7 @@ def rollout(annotations: Annotations) -> Rollout | None:
     record = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     original, overrides = fields.mapping(record, "original"), fields.mapping(record, "paced")
     is_valid = (record.get("outcome") in (Rollout.UPDATING, Rollout.ROLLING_BACK)
-                and all(values.is_images(record.get(field)) for field in ("from", "to"))
+                and all(values.are_images(record.get(field)) for field in ("from", "to"))
                 and all(values.is_text(record.get(field, ""))
                         for field in ("time", "set", "request", "template"))
                 and all(record.get(field) is None or fields.is_size(record[field])
@@ -413,7 +413,7 @@ def serialize_revision(revision: Revision, owner_uid: str) -> tuple[Json, Json]:
     """Return the metadata and the data of the ControllerRevision that stores a revision."""
     record = {"to": images_of(revision.template), "time": revision.time, "who": revision.who}
     metadata = {"labels": {HISTORY: owner_uid}, "annotations": {LAST_ROLLOUT: canonical(record)}}
-    return metadata, {"template": values.canonical_text(revision.template)}
+    return metadata, {"template": values.go_json(revision.template)}
 
 
 def is_paused_for_migration(annotations: Annotations) -> bool:
@@ -446,5 +446,5 @@ def stored_controller(item: Json) -> StoredController | None:
 
 #: The fields that the records of all flows have in common, with their type checks.
 _RECORD_CHECKS: dict[str, t.Callable[[t.Any], bool]] = {
-    "outcome": values.is_text, "from": values.is_images, "to": values.is_images,
+    "outcome": values.is_text, "from": values.are_images, "to": values.are_images,
     "time": values.is_text, "who": values.is_text, "request": values.is_text}

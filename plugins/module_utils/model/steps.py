@@ -204,6 +204,7 @@ def wait_for_deletion(controller: Controller, reason: str = "") -> Wait:
 
 
 def test(path: str, value: t.Any) -> Json:
+    """Return the operation after which the API server rejects the patch for another value."""
     return {"op": "test", "path": path, "value": value}
 
 
@@ -213,6 +214,7 @@ def put(path: str, value: t.Any) -> Json:
 
 
 def annotation(key: str) -> str:
+    """Return the JSON pointer of an annotation."""
     return f"/metadata/annotations/{pointer(key)}"
 
 

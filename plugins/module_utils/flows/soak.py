@@ -24,7 +24,7 @@ from ..model.steps import (
     Done,
     Patch,
     Step,
-    Watch,
+    WatchPods,
     annotate,
     annotation,
     patch,
@@ -46,7 +46,7 @@ def is_requested(request: Request) -> bool:
 
 def decide(flow: Flow, request: Request, observed: Observed,
            plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, or a Watch if a soak comes first.
+    """Return the planned decision, or a WatchPods if a soak comes first.
 
     The step that pauses the update also writes the annotation of the soak. The last step of the
     update removes the annotation.
@@ -57,7 +57,7 @@ def decide(flow: Flow, request: Request, observed: Observed,
     is_paused = isinstance(decision, Done)
     if is_requested(request) and flow.is_soak_due(observed, decision):
         if observed.passed_soak is None:
-            return Watch(is_paused)
+            return WatchPods(is_paused)
         if is_paused and primary.annotations.get(object_meta.SOAK) != observed.passed_soak:
             step = annotate_soak(primary, observed.passed_soak, "its new pods were watched")
             return dataclasses.replace(step, is_last=True)

@@ -172,7 +172,7 @@ class Wait:
 
 
 @dataclasses.dataclass(frozen=True)
-class Watch:
+class WatchPods:
     """A soak of the new pods before the next step."""
 
     #: Whether the update is paused already, so that the task ends after the soak.
@@ -186,7 +186,7 @@ class Done:
     message: str
 
 
-Decision: t.TypeAlias = "Step | Wait | Watch | Done"
+Decision: t.TypeAlias = "Step | Wait | WatchPods | Done"
 
 
 def patch(controller: Controller, *operations: Json) -> Patch:

@@ -24,7 +24,7 @@ from ..model.fields import Json
 from ..model.identity import did_you_mean
 from ..model.observed import Observed
 from ..model.request import Request
-from ..model.steps import AUTOSCALER, REVISION, Decision, Done, Step, Wait, Watch
+from ..model.steps import AUTOSCALER, REVISION, Decision, Done, Step, Wait, WatchPods
 from . import cleanup, image_drift, preflight
 from .clock import DEFAULT_INTERVALS, Clock, Intervals, SimulatedClock
 from .deadlines import (
@@ -242,7 +242,7 @@ class _Run(_State):
                     raise RolloutError(f"stopped ({reason})", where=self.request.where,
                                        next_command=self.request.command())
                 decision = self.decide(observed, is_read_only)
-                self.is_watching = isinstance(decision, Watch)
+                self.is_watching = isinstance(decision, WatchPods)
                 if self.memory.has_begun and self.clock.is_real:
                     self.image_drift.check(self.flow, self.request, observed, decision,
                                            self.status(observed))
@@ -296,7 +296,7 @@ class _Run(_State):
             self.deadlines.reset()
         elif isinstance(decision, Wait):
             self.wait(observed, decision)
-        elif isinstance(decision, Watch):
+        elif isinstance(decision, WatchPods):
             self.watch(observed)
         elif isinstance(decision, Step) and self.apply(observed, decision) and decision.is_last:
             return self.final_result(self.observe())

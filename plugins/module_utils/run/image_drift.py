@@ -25,7 +25,7 @@ from ..model.fields import Json
 from ..model.object_meta import owner_uid
 from ..model.observed import Controller, Observed
 from ..model.request import Request
-from ..model.steps import Decision, Watch
+from ..model.steps import Decision, WatchPods
 from ..model.template import labels_of
 
 if t.TYPE_CHECKING:
@@ -132,7 +132,7 @@ class ImageDrift:
 
 def _moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:
     """Return "soak" or "end" if all requested new pods exist at the decision, else ""."""
-    if decision is None or isinstance(decision, Watch):
+    if decision is None or isinstance(decision, WatchPods):
         return "soak" if decision else ""
     return "end" if flow.is_soak_due(observed, decision) else ""
 

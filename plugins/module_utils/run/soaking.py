@@ -25,7 +25,7 @@ from ..model.fields import Json, seconds
 from ..model.observed import Controller, Observed
 from ..model.request import Request
 from ..model.soaks import NOT_PASSED, Soak
-from ..model.steps import Decision, Step, Wait, Watch
+from ..model.steps import Decision, Step, Wait, WatchPods
 from .clock import Clock
 from .deadlines import failure
 from .incidents import Incidents, View
@@ -82,7 +82,7 @@ class Soaking:
             self._end_after_deletion(request, observed)
             self._check(View.from_observed(flow, request, observed))
         decision = decide(flow, request, observed)
-        if not isinstance(decision, Watch):
+        if not isinstance(decision, WatchPods):
             return decision
         outcome = self._watch(View.from_observed(flow, request, observed), decision)
         if isinstance(outcome, str):
@@ -139,7 +139,7 @@ class Soaking:
                 "the soak cannot end: new pods keep appearing",
                 f"{longest} passed without another new pod", [])
 
-    def _watch(self, view: View, decision: Watch) -> Step | Wait | Watch | str:
+    def _watch(self, view: View, decision: WatchPods) -> Step | Wait | WatchPods | str:
         """Return the next step or wait of the soak, or the annotation of a passed soak.
 
         Returns "" without a primary. Raises RolloutError.
@@ -176,8 +176,8 @@ class Soaking:
         self._has_passed = start_step is not None
         return start_step
 
-    def _decision_before_end(self, view: View, decision: Watch,
-                             start_step: Step | None) -> Step | Wait | Watch | None:
+    def _decision_before_end(self, view: View, decision: WatchPods,
+                             start_step: Step | None) -> Step | Wait | WatchPods | None:
         """Return the next decision during the soak, or None if the soak has passed."""
         if self._pods.ready < view.new_pod_count:
             return Wait(f"{view.new_pod_count} new pods of {view.controller_name} are ready",
@@ -187,13 +187,13 @@ class Soaking:
             return start_step
         if self._is_too_short(view.request):
             self._report(view)
-            return Watch(decision.is_paused)
+            return WatchPods(decision.is_paused)
         if not self._has_passed:
             # Without a watch, the last list of the pods may be old, so list them again.
             self._gateway.relist_pods()
             self._check(view)
             if self._is_too_short(view.request):
-                return Watch(decision.is_paused)
+                return WatchPods(decision.is_paused)
             self._print_line(self._summary(view))
         return None
 

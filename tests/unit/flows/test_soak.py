@@ -21,7 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Done,
     Step,
     Wait,
-    Watch,
+    WatchPods,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
@@ -48,9 +48,9 @@ ONE_NEW = (old(2), new(1, annotate={}))
 @pytest.mark.parametrize("request_, items, expected", [
     (WITH_SOAK, [rc()], Step), (WITH_SOAK, [old(3), new(0)], Step),
     (WITH_SOAK, [old(3), new(1, available=0)], Wait),
-    (WITH_SOAK, ALL_NEW, Watch), (AT_1, ONE_NEW, Watch),
-    (AT_1, [old(2, annotate={PAUSED: "1"}), new(1)], Watch),
-    (dataclasses.replace(WITH_SOAK, next_name=SUCCESSOR), ALL_NEW, Watch),
+    (WITH_SOAK, ALL_NEW, WatchPods), (AT_1, ONE_NEW, WatchPods),
+    (AT_1, [old(2, annotate={PAUSED: "1"}), new(1)], WatchPods),
+    (dataclasses.replace(WITH_SOAK, next_name=SUCCESSOR), ALL_NEW, WatchPods),
     (UPDATE, ALL_NEW, Step), (dataclasses.replace(ROLLBACK, soak=60), [old(3, 3), new(0, 0)], Step),
     (WITH_SOAK, [rc(image="myimage:v2")], Done), (WITH_SOAK, [new(3)], Step),
 ], ids=["before the start", "in progress", "unready pod", "end of the soak",

@@ -29,7 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driven import parse
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import Soak
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Watch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import WatchPods
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import incidents, soaking
 
 REQUEST = dataclasses.replace(UPDATE, soak=600)
@@ -110,7 +110,7 @@ class FakeFlow:
         return None
 
     def decide(self, _request, observation):
-        return Watch(False) if observation.passed_soak is None else "the end"
+        return WatchPods(False) if observation.passed_soak is None else "the end"
 
     def observe(self, goal, items, events=(), size_of_successor=None, seconds=10.0):
         self.goal, self.size_of_successor = goal, size_of_successor
@@ -174,7 +174,7 @@ def test_later_pod_restarts_the_soak(monkeypatch, seconds_until_first_observatio
     soak_.observe(2, pods("a", "b"), seconds=250)
     soak_.observe(3, pods("a", "b", "c"))
 
-    assert isinstance(soak_.observe(3, pods("a", "b", "c"), seconds=REQUEST.soak - 5), Watch)
+    assert isinstance(soak_.observe(3, pods("a", "b", "c"), seconds=REQUEST.soak - 5), WatchPods)
     assert soak_.observe(3, pods("a", "b", "c")) == "the end"
 
 
@@ -205,7 +205,7 @@ def test_pods_are_listed_at_the_end_of_the_soak(soak_):
     soak_.observe(2, pods("a", "b"))
     soak_.last_pods = pods("b")
 
-    assert isinstance(soak_.observe(2, pods("a", "b"), seconds=600), Watch)  # not yet the end
+    assert isinstance(soak_.observe(2, pods("a", "b"), seconds=600), WatchPods)  # not yet the end
     with pytest.raises(RolloutFailed, match="have not passed the soak"):
         soak_.observe(2, pods("b"))
 
@@ -300,7 +300,7 @@ def test_ended_soak_stays_ended_without_new_pods(soak_):
         "new template", soak_.clock.now).text
 
     assert soak_.observe(2, pods("a", "b"), seconds=1) == "the end"
-    assert isinstance(soak_.observe(2, pods("a", "c"), seconds=1), Watch)
+    assert isinstance(soak_.observe(2, pods("a", "c"), seconds=1), WatchPods)
 
 
 def test_check_mode_begins_a_soak_once(soak_):

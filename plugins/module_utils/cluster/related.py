@@ -133,7 +133,7 @@ class RelatedObjects(Namespaced):
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
     def other_kinds(self, name: str) -> list[str]:
-        """Return the kinds, except the task's, with an object of this name that the user can read."""
+        """Return the kinds, except the task's, of which the user may read an object `name`."""
         paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
         return [kind for kind, path in paths.items()
                 if self._status(f"{path}/{quoted(name)}") == 200]

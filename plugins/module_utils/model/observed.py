@@ -40,8 +40,7 @@ class Controller:
     annotations: Json
     #: The field managers in metadata.managedFields.
     managers: frozenset[str]
-    #: The object that controls this controller, such as "Deployment/foo", or "". An owner undoes
-    #: every step of an update.
+    #: The controlling owner, such as "Deployment/foo", or "". It undoes every step of an update.
     owner: str
     #: The API group of the owner, or "".
     owner_group: str
@@ -200,10 +199,9 @@ class Controller:
         if name is None or self.is_named_for(name):
             return name
         primary = controllers.get(name) if name != self.name else None
-        is_confirmed = (primary is not None and not primary.is_successor
-                        and primary.partner == self.name
-                        and primary.partner_uid in (None, self.uid))
-        return name if self.hashes and is_confirmed else None
+        confirms = (primary is not None and not primary.is_successor
+                    and primary.partner == self.name and primary.partner_uid in (None, self.uid))
+        return name if self.hashes and confirms else None
 
     @functools.cached_property
     def takeover(self) -> object_meta.Takeover | None:

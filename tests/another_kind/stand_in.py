@@ -17,7 +17,7 @@ import threading
 import time
 
 from kubernetes.client.exceptions import ApiException
-from objects import is_ready, owner
+from objects import is_ready, owner_uid
 
 GROUP, VERSION = "apps.kruise.io", "v1alpha1"
 HASH = "controller-revision-hash"
@@ -73,7 +73,7 @@ class CloneSetController(threading.Thread):
         strategy, size = spec["updateStrategy"], spec["replicas"]
         update_revision, revisions = self.ensure_revision(item)
         pods = [pod for pod in self.call("GET", self.pods)["items"]
-                if owner(pod) == uid and "deletionTimestamp" not in pod["metadata"]]
+                if owner_uid(pod) == uid and "deletionTimestamp" not in pod["metadata"]]
         old = [pod for pod in pods if pod["metadata"]["labels"][HASH] != update_revision]
         partition = strategy.get("partition", 0)
         to_replace = 0 if strategy.get("paused") else max(0, len(old) - partition)
@@ -101,7 +101,7 @@ class CloneSetController(threading.Thread):
         digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
         name = f"foo-{digest}"
         stored = [revision for revision in self.call("GET", self.revisions)["items"]
-                  if owner(revision) == metadata["uid"]]
+                  if owner_uid(revision) == metadata["uid"]]
         newest = max((revision["revision"] for revision in stored), default=0)
         current = next((revision for revision in stored if revision["metadata"]["name"] == name),
                        None)

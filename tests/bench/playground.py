@@ -21,7 +21,7 @@ import kubernetes
 from ansible_runs import cpu_of_children
 from counting import AllClients, Counter
 from kubernetes.client.exceptions import ApiException
-from objects import role
+from objects import role_rules
 from slow_line import SlowConnection
 from watching import Watch
 
@@ -477,7 +477,8 @@ class Playground:
         self._core.create_namespaced_service_account(self.namespace,
                                                      {"metadata": {"name": "client"}})
         access = kubernetes.client.RbacAuthorizationV1Api(self._client)
-        rules = [*role(), *role("baton-stateful-sets"), *role("baton-daemon-sets")]
+        rules = [*role_rules(), *role_rules("baton-stateful-sets"),
+                 *role_rules("baton-daemon-sets")]
         access.create_namespaced_role(self.namespace,
                                       {"metadata": {"name": "client"}, "rules": rules})
         subject = {"kind": "ServiceAccount", "name": "client", "namespace": self.namespace}

@@ -49,7 +49,7 @@ def images(namespace, name):
 
 def is_rolled_back(namespace, name):
     return (images(namespace, name) == ["myimage:v1"] * 4
-            and not [rc for rc in namespace.rcs() if rc.startswith(f"{name}-")])
+            and not [rc for rc in namespace.rc_names() if rc.startswith(f"{name}-")])
 
 
 def body(**labels):

@@ -20,7 +20,7 @@ from clients import TASK, Client, Ended, Program, module
 from injected import FOREIGN_ANNOTATION
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
-from objects import eventually, is_ready, manifest, role, uids
+from objects import eventually, is_ready, manifest, role_rules, uids
 from observer import Observer
 from proxy import Proxy, Script
 
@@ -65,14 +65,14 @@ class Judge(Observer):
         pods = self.namespace.pods()
         ready = uids(pod for pod in pods if is_ready(pod) or not missing)
         self._wait_for_watch(lambda: self._ready() == ready
-                             and sorted(self._controllers) == self.namespace.rcs())
+                             and sorted(self._controllers) == self.namespace.rc_names())
         other_count = len(OTHER_CONTROLLERS)
         self._floor = min(replicas - missing, len(ready) - other_count) + other_count
         self._ceiling = replicas + surge + other_count
         self._versions = self._versions_of_other_controllers()
         self._required_controllers = required_controllers
         with self._lock:  # the watch may still process earlier events
-            self.initial_pods = set(self.created)
+            self.initial_pods = set(self.names_by_uid)
             self.min_ready, self.max_pods = len(ready), len(pods)
             self.orphans.clear()
         self.controllers_deleted.clear()
@@ -82,7 +82,7 @@ class Judge(Observer):
         """Return a description of each violation. Raises ObservationLost."""
         pod_uids = uids(self.namespace.pods())
         self._wait_for_watch(
-            lambda: pod_uids <= set(self.created) and not pod_uids & self.deleted_pods
+            lambda: pod_uids <= set(self.names_by_uid) and not pod_uids & self.deleted_pods
         )
         violations = []
         if self.min_ready < self._floor:
@@ -154,7 +154,7 @@ class World:
             self.namespace = Namespace(self._kubeconfig, self._title)
             self._stack.callback(self.namespace.delete)
             for name in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
-                self.namespace.allow(role(name), name)
+                self.namespace.allow(role_rules(name), name)
             for name, labels in OTHER_CONTROLLERS.items():
                 body = manifest(1, name=name)
                 body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = labels
@@ -184,7 +184,7 @@ class World:
 
     def clear(self) -> None:
         """Delete all objects except the other controllers."""
-        for name in set(self.namespace.rcs()) - OTHER_CONTROLLERS.keys():
+        for name in set(self.namespace.rc_names()) - OTHER_CONTROLLERS.keys():
             self.namespace.remove(name)
         for item in self.namespace.deployments():
             self.namespace.remove_deployment(item["metadata"]["name"])
@@ -203,7 +203,7 @@ class World:
         self.namespace.call("DELETE", leases)
         self.namespace.call("DELETE", self.namespace.apps_path("controllerrevisions"))
         eventually(lambda: (all(map(is_other_pod, self.namespace.pods()))
-                            and len(self.namespace.rcs()) == len(OTHER_CONTROLLERS)
+                            and len(self.namespace.rc_names()) == len(OTHER_CONTROLLERS)
                             and not self.namespace.replica_sets()
                             and not self.namespace.call("GET", daemon_sets)["items"]),
                    "an empty namespace")
@@ -227,7 +227,7 @@ class World:
         """Wait until every controller has its desired number of ready pods."""
 
         def is_idle() -> bool:
-            items = [*(self.namespace.rc(name) or {} for name in self.namespace.rcs()),
+            items = [*(self.namespace.rc(name) or {} for name in self.namespace.rc_names()),
                      *self.namespace.replica_sets()]
             counts = [(item["spec"]["replicas"], item["status"].get("replicas", 0),
                        item["status"].get("availableReplicas", 0))

@@ -18,7 +18,7 @@ from edge import EdgeGateway
 from gateway_api import routes
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
-from objects import role
+from objects import role_rules
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,7 +47,7 @@ def gateway(cluster):
 def namespace(cluster, request):
     """Provide a namespace, and delete its routes and pods after the test."""
     namespace = Namespace(cluster.kubeconfig, request.node.originalname)
-    namespace.allow(role("baton-traffic"), "baton-traffic")
+    namespace.allow(role_rules("baton-traffic"), "baton-traffic")
     yield namespace
     with contextlib.suppress(ApiException):
         namespace.call("DELETE", routes(namespace))

@@ -101,7 +101,7 @@ class RoutedShop(Shop):
     def open(self, image: str = V1) -> str:
         """Create the controller, the Service and the route; return the URL of the Gateway."""
         super().open(image)
-        self.namespace.call("POST", gateway_api.routes(self.namespace), {
+        self.namespace.call("POST", gateway_api.route_path(self.namespace), {
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
             "metadata": {"name": "edge"},
             "spec": {"parentRefs": [{"name": NAME, "namespace": NAME}],
@@ -115,11 +115,11 @@ class RoutedShop(Shop):
         return Traffic(self.gateway.url, rates, {"Host": self.host, **headers})
 
     def route(self) -> Json:
-        return self.namespace.call("GET", gateway_api.routes(self.namespace, "edge"))
+        return self.namespace.call("GET", gateway_api.route_path(self.namespace, "edge"))
 
     def patch_route(self, body: Json) -> None:
         """Patch the route as another client."""
-        self.namespace.call("PATCH", gateway_api.routes(self.namespace, "edge"), body,
+        self.namespace.call("PATCH", gateway_api.route_path(self.namespace, "edge"), body,
                             "application/merge-patch+json")
 
     def split_services(self) -> list[str]:

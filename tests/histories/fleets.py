@@ -25,7 +25,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from kubernetes.client.exceptions import ApiException
-from objects import is_ready, owner
+from objects import is_ready, owner_uid
 from observer import Observer
 from real import LIMITS, RESOURCES, RealWorld, clocks_ahead
 from writes import intercept_writes
@@ -103,7 +103,7 @@ class FleetWorld(RealWorld):
     def pods_of(self, member: Member) -> list[tuple[str, bool]]:
         """Return image and readiness of each pod that is not terminating."""
         return [(pod["spec"]["containers"][0]["image"], is_ready(pod)) for pod in self._pods()
-                if pod["metadata"]["labels"].get(MEMBER_LABEL) == member.label and owner(pod)]
+                if pod["metadata"]["labels"].get(MEMBER_LABEL) == member.label and owner_uid(pod)]
 
     def roll(self, params: Json, death: tuple[int, bool] | None, floors: t.Mapping[str, int],
              is_loaded: bool) -> Ended:

@@ -20,7 +20,7 @@ import writes
 from history import BROKEN, Ended, Json, note
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
-from objects import as_kind, eventually, is_ready, manifest, owner, role
+from objects import as_kind, eventually, is_ready, manifest, owner_uid, role_rules
 from urllib3.exceptions import HTTPError
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http, leases
@@ -59,7 +59,7 @@ class RealWorld:
         self._cluster = embedded.find(cluster)
         self.namespace = Namespace(self._cluster.kubeconfig, title)
         for name in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
-            self.namespace.allow(role(name), name)
+            self.namespace.allow(role_rules(name), name)
         self._nodes: list[str] = []
         #: The last observed state, and the time of its last change.
         self._last_state: list[tuple[str, str]] = []
@@ -170,10 +170,10 @@ class RealWorld:
 
         def owner_of(uid: str) -> str:
             item = controllers.get(uid)
-            return ("" if item is None else owner_of(owner(item)) if owner(item)
+            return ("" if item is None else owner_of(owner_uid(item)) if owner_uid(item)
                     else item["metadata"]["name"])
 
-        return [(owner_of(owner(pod)), pod["spec"]["containers"][0]["image"], is_ready(pod))
+        return [(owner_of(owner_uid(pod)), pod["spec"]["containers"][0]["image"], is_ready(pod))
                 for pod in self._pods()]
 
     def scale(self, kind: str, name: str, replicas: int) -> None:

@@ -53,7 +53,7 @@ def cluster():
 
 
 @pytest.fixture(scope="session")
-def release(cluster):
+def server_version(cluster):
     """Provide the version of the API server, such as (1, 36)."""
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
         # the fields major and minor may be empty in older versions
@@ -85,9 +85,9 @@ def _skip_unsupported(request):
     test.
     """
     if marker := request.node.get_closest_marker("since"):
-        version, reason = marker.args
-        if request.getfixturevalue("release") < tuple(map(int, version.split("."))):
-            pytest.skip(f"NEEDS KUBERNETES {version}: {reason}")
+        oldest_version, reason = marker.args
+        if request.getfixturevalue("server_version") < tuple(map(int, oldest_version.split("."))):
+            pytest.skip(f"NEEDS KUBERNETES {oldest_version}: {reason}")
     if ((marker := request.node.get_closest_marker("fake_nodes"))
             and not request.getfixturevalue("has_fake_nodes")):
         pytest.skip(f"NEEDS FAKE NODES: {marker.args[0]}")
@@ -116,7 +116,7 @@ def plain_environment(tmp_path):
 @pytest.fixture(scope="session")
 def ssh():
     """Provide the variables with which Ansible connects to this machine over ssh."""
-    if reason := sshd.missing():
+    if reason := sshd.missing_programs():
         cannot_run(reason)
     with (tempfile.TemporaryDirectory(prefix="baton-ssh-") as folder,
           sshd.up(Path(folder)) as variables):

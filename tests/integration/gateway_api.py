@@ -106,11 +106,11 @@ def is_served(namespace: Namespace) -> bool:
     """Return whether the API server serves the kinds in the namespace."""
     try:
         served = {item["name"] for item in namespace.call("GET", GROUP)["resources"]}
-        namespace.call("GET", routes(namespace))
+        namespace.call("GET", route_path(namespace))
     except ApiException:
         return False
     return set(RESOURCES) <= served
 
 
-def routes(namespace: Namespace, name: str = "", resource: str = "httproutes") -> str:
+def route_path(namespace: Namespace, name: str = "", resource: str = "httproutes") -> str:
     return (f"{GROUP}/namespaces/{namespace.name}/{resource}" + (f"/{name}" if name else ""))

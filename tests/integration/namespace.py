@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 import kubernetes
 from external import external_kubeconfig
 from kubernetes.client.exceptions import ApiException
-from objects import Json, as_kind, eventually, manifest, permissions, role
+from objects import Json, as_kind, eventually, manifest, permissions, role_rules
 from observer import Observer
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
@@ -62,9 +62,9 @@ class Namespace:
         eventually(lambda: self.get("serviceaccounts", "default"), "the ServiceAccount default",
                    seconds=120)
         self._folder = tempfile.TemporaryDirectory(prefix="baton-test-")
-        self.allow(role(), "baton")
+        self.allow(role_rules(), "baton")
         if OWNER_REFERENCES in admission_plugins:
-            self.allow(role("baton-owner-references"), "baton-owner-references")
+            self.allow(role_rules("baton-owner-references"), "baton-owner-references")
         #: Token of the code under test.
         self.token = self.new_token()
         #: Path of a kubeconfig with this token.
@@ -190,7 +190,7 @@ class Namespace:
     def rc(self, name: str = "foo") -> Json | None:
         return self.get("replicationcontrollers", name)
 
-    def rcs(self) -> list[str]:
+    def rc_names(self) -> list[str]:
         items = self.call("GET", self.path("replicationcontrollers"))["items"]
         return sorted(item["metadata"]["name"] for item in items)
 
@@ -317,7 +317,7 @@ class Namespace:
         """Grant the permissions on StatefulSets, create a StatefulSet, and wait until its pods are
         ready.
         """
-        self.allow(role("baton-stateful-sets"), f"stateful-sets-{name}")
+        self.allow(role_rules("baton-stateful-sets"), f"stateful-sets-{name}")
         self.create_any("StatefulSet", manifest(replicas, image, name),
                         **{"serviceName": name, **spec})
         eventually(lambda: self.is_stateful_set_rolled_out(name), f"{replicas} replicas of {name}",
@@ -374,7 +374,7 @@ class Namespace:
 
         pod_spec: additional fields of the pods' spec; spec: fields of the DaemonSet's spec.
         """
-        self.allow(role("baton-daemon-sets"), f"daemon-sets-{name}")
+        self.allow(role_rules("baton-daemon-sets"), f"daemon-sets-{name}")
         body = as_kind("DaemonSet", manifest(0, image, name), **spec)
         body["spec"].pop("replicas")
         body["spec"]["template"]["spec"] |= {
@@ -405,7 +405,7 @@ class Namespace:
     # The code under test
 
     def roll(self, fault: t.Callable[[KubernetesGateway], None] | None = None,
-             say: t.Callable[[str], None] = lambda line: None,
+             on_line: t.Callable[[str], None] = lambda line: None,
              **params: t.Any) -> Json:
         """Run a task of the module in this process; the result contains the number of requests by
         verb.
@@ -418,7 +418,7 @@ class Namespace:
         if fault:
             fault(gateway)
         try:
-            result = driver.run(choose(request), request, gateway, driver.Clock(), say,
+            result = driver.run(choose(request), request, gateway, driver.Clock(), on_line,
                                 splits=Follower(choose(request), gateway))
         finally:
             gateway.close()
@@ -458,7 +458,7 @@ class Namespace:
                        if not item["metadata"].get("ownerReferences")]
         independent += [item for kind in ("statefulsets", "daemonsets")
                         for item in self.call("GET", self.apps_path(kind))["items"]]
-        for item in ([t.cast(Json, self.rc(name)) for name in self.rcs()] + self.deployments()
+        for item in ([t.cast(Json, self.rc(name)) for name in self.rc_names()] + self.deployments()
                      + independent):
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})

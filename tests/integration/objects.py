@@ -20,7 +20,7 @@ Json = dict[str, t.Any]
 PERMISSIONS = Path(__file__).parents[2] / "docs" / "reference" / "permissions.md"
 
 
-def role(name: str = "baton") -> list[Json]:
+def role_rules(name: str = "baton") -> list[Json]:
     """Return the rules of a Role in docs/reference/permissions.md."""
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     documents = [document for block in blocks for document in yaml.safe_load_all(block)]
@@ -72,7 +72,7 @@ def is_ready(pod: Json) -> bool:
                for condition in pod["status"].get("conditions", ()))
 
 
-def owner(pod: Json) -> str:
+def owner_uid(pod: Json) -> str:
     """Return the uid of the pod's controller, or ""."""
     return next((ref["uid"]
                  for ref in pod["metadata"].get("ownerReferences", ()) if ref.get("controller")),
@@ -83,7 +83,7 @@ def uids(pods: t.Iterable[Json]) -> set[str]:
     return {pod["metadata"]["uid"] for pod in pods}
 
 
-def versions(namespace: t.Any) -> tuple[int, int]:
+def pod_counts(namespace: t.Any) -> tuple[int, int]:
     """Return the number of pods with myimage:v1, and the number of other pods."""
     images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
     return images.count("myimage:v1"), len(images) - images.count("myimage:v1")

@@ -16,7 +16,7 @@ import typing as t
 
 import kubernetes
 from kubernetes.client.exceptions import ApiException
-from objects import Json, eventually, is_ready, owner, uids
+from objects import Json, eventually, is_ready, owner_uid, uids
 from urllib3.exceptions import HTTPError
 
 if t.TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Observer:
     #: Names of pods that had no controller although neither terminating nor orphaned by the test.
     orphans: set[str] = dataclasses.field(default_factory=set)
     #: Names of all observed pods by uid.
-    created: dict[str, str] = dataclasses.field(default_factory=dict)
+    names_by_uid: dict[str, str] = dataclasses.field(default_factory=dict)
     #: Uids of terminating and deleted pods.
     deleted_pods: set[str] = dataclasses.field(default_factory=set)
     #: 0 if no container has restarted; otherwise the sum of the restart counts in all events.
@@ -59,7 +59,7 @@ class Observer:
                 receive("ADDED", item)
             arguments = (resource, listed["metadata"]["resourceVersion"], receive)
             threading.Thread(target=self._watch, args=arguments, daemon=True).start()
-        self.initial_pods = set(self.created)
+        self.initial_pods = set(self.names_by_uid)
         self._is_counting = True
         return self
 
@@ -75,11 +75,11 @@ class Observer:
     @property
     def new_pods(self) -> set[str]:
         """Return the uids of the pods that were created during the block."""
-        return set(self.created) - self.initial_pods
+        return set(self.names_by_uid) - self.initial_pods
 
     def _is_up_to_date(self) -> bool:
         uids_in_cluster = uids(self.namespace.pods())
-        return uids_in_cluster <= set(self.created) and not uids_in_cluster & self.deleted_pods
+        return uids_in_cluster <= set(self.names_by_uid) and not uids_in_cluster & self.deleted_pods
 
     def _watch(self, resource: str, version: str, receive: t.Callable[[str, Json], None]) -> None:
         client = kubernetes.config.new_client_from_config(self.namespace.admin_kubeconfig)
@@ -137,7 +137,7 @@ class Observer:
 
     def _count(self, event_type: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
-        self.created[uid] = pod["metadata"]["name"]
+        self.names_by_uid[uid] = pod["metadata"]["name"]
         self._pods.pop(uid, None)
         self._terminating.discard(uid)
         if event_type != "DELETED" and "deletionTimestamp" in pod["metadata"]:
@@ -146,7 +146,7 @@ class Observer:
             self.deleted_pods.add(uid)
         else:
             self._pods[uid] = pod
-            if not owner(pod) and not self.allow_orphan(pod):
+            if not owner_uid(pod) and not self.allow_orphan(pod):
                 self.orphans.add(pod["metadata"]["name"])
         for container in pod["status"].get("containerStatuses", ()):
             self.restarts += container["restartCount"]

@@ -14,7 +14,7 @@ import subprocess
 import threading
 
 import ansible_cli
-from objects import versions
+from objects import pod_counts
 from proc import descendants
 
 #: Default stages of an update.
@@ -79,7 +79,7 @@ class CheckServer(http.server.ThreadingHTTPServer):
 class CheckHandler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         server, stage = self.server, self.path.strip("/").replace("%25", "%")
-        server.requests.append((stage, *(versions(server.namespace) if server.namespace else ())))
+        server.requests.append((stage, *(pod_counts(server.namespace) if server.namespace else ())))
         server.actions.get(stage, bool)()
         if stage in server.unanswered_stages:
             server.closing.wait(60)
@@ -142,7 +142,7 @@ class Playbooks:
         """Run a playbook of the collection, and return its output."""
         return self._wait(self.start(playbook, *options, **variables), succeeds)
 
-    def command(self, *command, succeeds=True):
+    def run_command(self, *command, succeeds=True):
         """Run a command in the folder, and return its output."""
         return self._wait(self._start(*command), succeeds)
 

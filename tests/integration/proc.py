@@ -18,7 +18,7 @@ def descendants(pid: int) -> list[int]:
     return [pid, *(descendant for child in children for descendant in descendants(child))]
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -31,7 +31,7 @@ def ancestors(pid: int) -> list[int]:
     return [parent, *ancestors(parent)] if parent > 1 else []
 
 
-def with_environment(variable: str, value: str) -> dict[int, dict[str, str]]:
+def environments_with(variable: str, value: str) -> dict[int, dict[str, str]]:
     """Return the environment of each process in which the variable has the value, by pid."""
     environments = {}
     for path in Path("/proc").glob("[0-9]*/environ"):

@@ -35,7 +35,7 @@ def program() -> str | None:
                         path=os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/usr/local/sbin"]))
 
 
-def missing() -> str:
+def missing_programs() -> str:
     """Return a message about missing programs, or ""; in CI, install the packages first."""
     if (os.environ.get("CI") == "true" and not program() and shutil.which("apt-get")
             and os.geteuid() == 0):
@@ -44,9 +44,8 @@ def missing() -> str:
                         "install --yes --no-install-recommends openssh-server openssh-client"):
             subprocess.run(["apt-get", *command.split()], env=environment, check=False,
                            capture_output=True, timeout=600)
-    lacking = [name
-               for name, path in (("sshd", program()), ("ssh", shutil.which("ssh"))) if not path]
-    return f"no {' and no '.join(lacking)} here (openssh-server, openssh-client)" if lacking else ""
+    names = [name for name, path in (("sshd", program()), ("ssh", shutil.which("ssh"))) if not path]
+    return f"no {' and no '.join(names)} here (openssh-server, openssh-client)" if names else ""
 
 
 @contextlib.contextmanager

@@ -96,7 +96,7 @@ def test_update_completes_although_admission_changes_the_template(
         rerun = namespace.roll(**task)
 
     assert result["changed"] and not rerun["changed"] and set(rerun["requests"]) <= {"GET", "PATCH"}
-    assert namespace.rcs() == [task.get("next_name", "foo")]
+    assert namespace.rc_names() == [task.get("next_name", "foo")]
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
 
 
@@ -115,7 +115,7 @@ def test_update_completes_although_admission_changes_the_template_at_creation(na
                             "the observed generation")
         rerun = namespace.roll(**task)
 
-    assert not rerun["changed"] and namespace.rc() == before and namespace.rcs() == ["foo"]
+    assert not rerun["changed"] and namespace.rc() == before and namespace.rc_names() == ["foo"]
     assert before["spec"]["template"]["spec"]["containers"][0]["image"] == "mirror/myimage:v2"
 
 
@@ -206,7 +206,7 @@ def test_denied_step_is_reported_and_the_rerun_completes(namespace, step, reason
             and "run the same task again" in error.value.next_command)
     assert (f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why
             and "not on a Saturday" in error.value.why)
-    assert (namespace.rcs() == ["foo"] and observer.new_pods == uids(namespace.pods())
+    assert (namespace.rc_names() == ["foo"] and observer.new_pods == uids(namespace.pods())
             and len(observer.new_pods) == 2)
     assert (observer.min_ready >= 2 and observer.max_pods <= 3
             and "foo" not in observer.controllers_deleted)
@@ -257,7 +257,7 @@ def test_denied_reparenting_is_reported_and_the_rerun_completes(
     assert (f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why
             and "not on a Saturday" in error.value.why)
     assert ("; nothing was changed" in error.value.what) is not is_handover
-    assert (namespace.rcs() == ["foo"] and observer.new_pods == uids(namespace.pods())
+    assert (namespace.rc_names() == ["foo"] and observer.new_pods == uids(namespace.pods())
             and len(observer.new_pods) == 2)
     assert observer.min_ready >= 2 and observer.max_pods <= 3
 
@@ -281,7 +281,7 @@ def test_quota_refuses_the_surge_but_allows_max_surge_0(namespace):
     assert "exceeded quota: small" in error.value.message
     namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="1")
 
-    assert namespace.rcs() == ["foo"] and len(namespace.pods()) == 2
+    assert namespace.rc_names() == ["foo"] and len(namespace.pods()) == 2
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
@@ -306,7 +306,7 @@ def test_quota_refuses_the_successor_before_the_spec_changes(namespace, next_tas
                    "the deletion of the quota")
     namespace.roll(**next_task)
 
-    assert (namespace.rcs() == ["foo"]
+    assert (namespace.rc_names() == ["foo"]
             and not set(object_meta.UPDATE_ANNOTATIONS) & set(
                 namespace.rc()["metadata"].get("annotations", ())))
     assert (namespace.rc()["spec"] == before["spec"]) == ("state" in next_task)
@@ -323,12 +323,12 @@ def test_update_fails_when_its_namespace_is_deleted(namespace):
     """
     namespace.make_primary(4)
 
-    def say(line):
+    def on_line(line):
         if line.startswith("scale foo: 3 -> 2"):
             namespace.core.delete_namespace(namespace.name)
 
     with pytest.raises(RolloutError) as error:
-        namespace.roll(say=say, image="myimage:v2-slow", progress_deadline=20)
+        namespace.roll(on_line=on_line, image="myimage:v2-slow", progress_deadline=20)
 
     assert any(text in error.value.message for text in (
         "permission", "does not accept the credentials", "no such ReplicationController",

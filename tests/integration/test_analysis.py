@@ -20,7 +20,7 @@ import monitoring
 import pytest
 import yaml
 from monitoring import RATE, WINDOW
-from objects import cannot_run, versions
+from objects import cannot_run, pod_counts
 from plays import CheckServer, Playbooks
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
@@ -332,11 +332,11 @@ def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
     def run(image, succeeds):
         playbooks.write("play.yml", [{**play, "roles": [{**role, "image_bump_image": image}]}])
         with prometheus.pods.exporting(namespace):
-            return playbooks.command("ansible-playbook", "play.yml", succeeds=succeeds)
+            return playbooks.run_command("ansible-playbook", "play.yml", succeeds=succeeds)
 
     output = run("myimage:v3", succeeds=False)
     data = playbooks.report_data
-    assert (versions(namespace) == (4, 0) and namespace.rc()["spec"] == before["spec"]
+    assert (pod_counts(namespace) == (4, 0) and namespace.rc()["spec"] == before["spec"]
             and data["outcome"] == "rolled_back")
     assert data["message"].startswith("The check rollout_analysis has failed at stage 25% of foo: ")
     error = output.partition("Fail with the reason")[2]
@@ -353,7 +353,7 @@ def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
 
     output = run("myimage:v2", succeeds=True)
     data = playbooks.report_data
-    assert versions(namespace) == (0, 4) and data["outcome"] == "updated"
+    assert pod_counts(namespace) == (0, 4) and data["outcome"] == "updated"
     assert ([(entry["stage"], [check["outcome"] for check in entry["checks"]])
              for entry in data["stages"]] == [
         ("25%", ["passed"]), ("100%", ["passed"])])
@@ -379,11 +379,11 @@ def test_role_rolls_back_if_the_analysis_has_no_old_pods(namespace, prometheus, 
     playbooks.write("play.yml", play_with(namespace, analysis))
 
     with prometheus.pods.exporting(namespace):
-        output = playbooks.command("ansible-playbook", "play.yml", succeeds=False)
+        output = playbooks.run_command("ansible-playbook", "play.yml", succeeds=False)
 
     assert ("the analysis is inconclusive: success_rate: there are no old pods to compare with"
             in output)
-    assert versions(namespace) == (2, 0)
+    assert pod_counts(namespace) == (2, 0)
 
 
 @pytest.mark.sample(1)
@@ -396,7 +396,7 @@ def test_role_refuses_an_invalid_analysis_before_the_first_write(
                     play_with(namespace,
                               {"prometheus_url": "http://x", "metrics": [{"type": "latency"}]}))
 
-    output = playbooks.command("ansible-playbook", "play.yml", *extra_options, succeeds=False)
+    output = playbooks.run_command("ansible-playbook", "play.yml", *extra_options, succeeds=False)
 
     assert ("image_bump_analysis: analysis 1: metric latency has no threshold"
             in " ".join(output.split()))

@@ -18,7 +18,7 @@ import kubelets
 import pytest
 import yaml
 from kubelets import ERROR, SECRET, run_analysis
-from objects import eventually, manifest, role, versions
+from objects import eventually, manifest, pod_counts, role_rules
 from plays import CheckServer, Playbooks
 from test_permissions import change_role, without
 
@@ -86,7 +86,7 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_analysis_of_other_kinds(namespace, kubelet, kind):
     if kind == "StatefulSet":
-        namespace.allow(role("baton-stateful-sets"), "stateful-sets")
+        namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets")
     make(namespace, kind=kind)
 
     namespace.roll(kind=kind, image="myimage:v3", pause_at=1)
@@ -221,7 +221,7 @@ def test_documented_example_runs(namespace, kubelet, playbooks):
     update["namespace"] = namespace.name
     playbooks.write("logs.yml", [play])
 
-    output = playbooks.command("ansible-playbook", "logs.yml", "-vvv", succeeds=False)
+    output = playbooks.run_command("ansible-playbook", "logs.yml", "-vvv", succeeds=False)
 
     assert (f"localhost | {namespace.name} | analyze foo: 1 new and 3 old pods; one measurement, "
             "the first one in 3 s" in output)
@@ -229,7 +229,7 @@ def test_documented_example_runs(namespace, kubelet, playbooks):
                      r"\([\d.]+ is more than [\d.]+ "
                      r"\(max_increase 2, old [\d.]+\): (\d+) of \d+ lines, \1 of them in pod "
                      r"foo-\w+-\w+\)", output)
-    assert SECRET not in output and versions(namespace) == (3, 1)
+    assert SECRET not in output and pod_counts(namespace) == (3, 1)
 
 
 @pytest.mark.full
@@ -245,13 +245,13 @@ def test_role_rolls_back_when_new_pods_log_errors(namespace, kubelet, playbooks)
         playbooks.write("play.yml",
                         [{"hosts": "localhost", "connection": "local", "gather_facts": False,
                           "roles": [{**role_entry, "image_bump_image": image}]}])
-        return playbooks.command("ansible-playbook", "play.yml", succeeds=succeeds)
+        return playbooks.run_command("ansible-playbook", "play.yml", succeeds=succeeds)
 
     output = run("myimage:v3", succeeds=False)
     page = (playbooks.folder / "rollout.html").read_text()
-    assert versions(namespace) == (4, 0) and "the analysis has failed: error_lines: " in output
+    assert pod_counts(namespace) == (4, 0) and "the analysis has failed: error_lines: " in output
     assert ("<h3>error_lines of foo</h3>" in page and 'class="dot-bad"' in page
             and "s3cret" not in page + output)
     run("myimage:v2", succeeds=True)
-    assert (versions(namespace) == (0, 4)
+    assert (pod_counts(namespace) == (0, 4)
             and json.dumps(SECRET) not in (playbooks.folder / "rollout.html").read_text())

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import ansible_cli
 import pytest
-from objects import eventually, manifest, role
-from proc import alive, descendants
+from objects import eventually, manifest, role_rules
+from proc import descendants, is_alive
 
 ROOT = Path(__file__).parents[2]
 
@@ -127,7 +127,7 @@ def test_action_plugin_and_module_return_the_same_result(
 
 
 def test_migration_by_ad_hoc_commands_and_errors_for_removed_options(namespace, adhoc):
-    namespace.allow(role("baton-migration"), "baton-migration")
+    namespace.allow(role_rules("baton-migration"), "baton-migration")
     namespace.make_primary(1)
     for removed_option in ("state=migrated", "to_kind=Deployment", "release_owner=true"):
         process = adhoc(f"name=foo {removed_option}", check=False)
@@ -144,7 +144,7 @@ def test_migration_by_ad_hoc_commands_and_errors_for_removed_options(namespace, 
     assert result_of(planned)["changed"] and result_of(first)["changed"]
     assert "| create foo-migration: with myimage:v1" in first.stderr
     assert not result_of(second)["changed"] and "localhost |" not in second.stderr
-    assert namespace.rcs() == [] and len(namespace.deployments()) == 1
+    assert namespace.rc_names() == [] and len(namespace.deployments()) == 1
 
 
 @pytest.mark.full
@@ -206,7 +206,7 @@ def test_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     assert (
         f"{cause['place']}: CrashLoopBackOff: exit code 3".replace("pod ", f"pod {namespace.name}/")
         in process.stderr)
-    assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
+    assert namespace.rc_names() == ["foo"] and namespace.rc()["spec"] == before["spec"]
 
 
 @pytest.mark.full
@@ -299,7 +299,7 @@ def start(namespace, ansible_environment, tmp_path, *options, image="myimage:v2-
 
 
 def successor_of(namespace):
-    return next((name for name in namespace.rcs() if name != "foo"), None)
+    return next((name for name in namespace.rc_names() if name != "foo"), None)
 
 
 def wait_for_new_pods(namespace):
@@ -330,7 +330,7 @@ def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_envi
 
     result = result_of(adhoc("name=foo image=myimage:v2-slow"))
 
-    assert (result["changed"] and namespace.rcs() == ["foo"]
+    assert (result["changed"] and namespace.rc_names() == ["foo"]
             and images(namespace) == {"myimage:v2-slow"})
 
 
@@ -353,13 +353,14 @@ def test_update_stops_when_ansible_is_killed(
         os.killpg(process.pid, signal.SIGKILL)
     else:
         process.send_signal(signal.Signals[kill])
-    eventually(lambda: not any(alive(pid) for pid in workers), "the exit of all processes",
+    eventually(lambda: not any(is_alive(pid) for pid in workers), "the exit of all processes",
                seconds=15)
     process.communicate()
-    generations = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+    generations = {name: namespace.rc(name)["metadata"]["generation"]
+                   for name in namespace.rc_names()}
     time.sleep(4)
-    assert (generations
-            == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()})
+    assert generations == {name: namespace.rc(name)["metadata"]["generation"]
+                           for name in namespace.rc_names()}
     assert len(generations) == 2
 
 

@@ -14,7 +14,7 @@ import time
 
 import ansible_cli
 import pytest
-from objects import eventually, versions
+from objects import eventually, pod_counts
 from plays import Playbooks
 from proc import descendants
 
@@ -75,7 +75,7 @@ def test_another_client_resumes_the_update(namespace, playbooks, ansible_environ
     namespace.make_primary(2)
     run = BackgroundRun(playbooks, approve_within="10m")
     resume_command, _rollback_command = commands(run.wait_for_output("Wait for approval"))
-    assert versions(namespace) == (1, 1)
+    assert pod_counts(namespace) == (1, 1)
 
     ansible_cli.run(
         resume_command,
@@ -87,7 +87,7 @@ def test_another_client_resumes_the_update(namespace, playbooks, ansible_environ
     )
 
     output = run.wait_for_exit(succeeds=True)
-    assert versions(namespace) == (0, 2) and '"outcome": "updated"' in output
+    assert pod_counts(namespace) == (0, 2) and '"outcome": "updated"' in output
     assert re.search(r'"previous_images": \{\s*"web": "myimage:v1"', output)
 
 
@@ -107,7 +107,7 @@ def test_another_client_rolls_back_the_update(namespace, playbooks, ansible_envi
     )
 
     output = " ".join(run.wait_for_exit(succeeds=False).split())
-    assert versions(namespace) == (2, 0) and '"outcome": "rolled_back"' in output
+    assert pod_counts(namespace) == (2, 0) and '"outcome": "rolled_back"' in output
     assert ("The update was rolled back, or replaced by another update." in output
             and "could not be rolled back" not in output)
 
@@ -123,7 +123,7 @@ def test_missing_approval_fails_the_update_at_the_deadline(
                                     approve_within=8, on_failure=on_failure,
                                     succeeds=False).split())
 
-    assert versions(namespace) == sizes and f'"outcome": "{outcome}"' in output
+    assert pod_counts(namespace) == sizes and f'"outcome": "{outcome}"' in output
     assert ("The check approval has failed at stage 50% of foo: Nobody approved the update by 20"
             in output)
 
@@ -140,7 +140,7 @@ def test_rerun_retains_the_approval_deadline(namespace, playbooks):
     output = playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within=25,
                            succeeds=False)
 
-    assert versions(namespace) == (2, 0)
+    assert pod_counts(namespace) == (2, 0)
     deadline = re.compile(r"waits for approval until (\S+Z)")
     assert deadline.findall(first) == deadline.findall(output) != []
 
@@ -168,7 +168,7 @@ def test_release_continues_after_approval_of_all_controllers(
     for name in ("a", "b"):
         namespace.roll(name=name, image="myimage:v2")
 
-    assert '"outcome": "updated"' in run.wait_for_exit(succeeds=True) and versions(namespace) == (
+    assert '"outcome": "updated"' in run.wait_for_exit(succeeds=True) and pod_counts(namespace) == (
         0,
         4,
     )

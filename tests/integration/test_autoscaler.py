@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from objects import eventually, manifest, role, versions
+from objects import eventually, manifest, pod_counts, role_rules
 from test_admission import policy
 from writes import Killed, kill_at_write
 
@@ -209,7 +209,7 @@ def test_autoscaler_is_restored_after_a_failure(namespace, original):
         update(namespace, image="myimage:absent", failure_grace=1, on_failure="rollback")
 
     assert "foo is rolled back to myimage:v1" in error.value.what
-    assert spec_and_annotations(namespace) == original and namespace.rcs() == ["foo"]
+    assert spec_and_annotations(namespace) == original and namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.full
@@ -228,10 +228,10 @@ def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(namespace, 
                                                                      monkeypatch):
     """A load of twice the capacity would scale foo, and does so after the task."""
     update(namespace, pause_at="100%", keep_old=True, min_ready_seconds=0)
-    assert versions(namespace) == (REPLICAS, REPLICAS)
+    assert pod_counts(namespace) == (REPLICAS, REPLICAS)
     monkeypatch.setitem(globals(), "LOAD", 2 * LOAD)
     time.sleep(5)  # the autoscaler looks at the metrics each second
-    assert not rescales(namespace) and versions(namespace) == (REPLICAS, REPLICAS)
+    assert not rescales(namespace) and pod_counts(namespace) == (REPLICAS, REPLICAS)
     assert get_autoscaler(namespace)["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
 
     update(namespace, min_ready_seconds=0, **then)
@@ -263,7 +263,7 @@ def test_update_without_permission_on_autoscalers_leaves_the_autoscaler_unchange
 ):
     """The autoscaler may change sizes during the update, as documented."""
     group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/baton"
-    rules = [rule for rule in role() if rule["apiGroups"] != ["autoscaling"]]
+    rules = [rule for rule in role_rules() if rule["apiGroups"] != ["autoscaling"]]
     namespace.call("PATCH", group, {"rules": rules}, "application/merge-patch+json")
 
     def is_refused():
@@ -302,7 +302,7 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, original):
 
     assert spec_and_annotations(namespace) == original
     update(namespace)
-    assert spec_and_annotations(namespace) == original and namespace.rcs() == ["foo"]
+    assert spec_and_annotations(namespace) == original and namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.sample(1)
@@ -361,7 +361,7 @@ def deployment(namespace, metrics):
 def is_of_size(namespace, size, pods):
     """Return whether the Deployment has the size, and this number of pods."""
     return (namespace.deployment()["spec"]["replicas"] == size
-            and sum(versions(namespace)) == pods)
+            and sum(pod_counts(namespace)) == pods)
 
 
 @pytest.mark.full
@@ -371,22 +371,22 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
     retain their shares.
     """
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
-    assert versions(namespace) == (3, 1)
+    assert pod_counts(namespace) == (3, 1)
 
     metrics.load = 2 * LOAD
     eventually(lambda: is_of_size(namespace, 8, 8), "twice the size")
-    assert versions(namespace) == (6, 2)
+    assert pod_counts(namespace) == (6, 2)
     result = update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
-    assert result["rollout"]["phase"] == "paused" and versions(namespace) == (6, 2)
+    assert result["rollout"]["phase"] == "paused" and pod_counts(namespace) == (6, 2)
 
     metrics.load = LOAD
     eventually(lambda: is_of_size(namespace, 4, 4), "the original size")
-    assert versions(namespace) == (3, 1)
+    assert pod_counts(namespace) == (3, 1)
 
     metrics.load = 2 * LOAD
     update(namespace, kind="Deployment", autoscaler="ignore")
     eventually(lambda: is_of_size(namespace, 8, 8), "twice the size")
-    assert versions(namespace) == (0, 8)
+    assert pod_counts(namespace) == (0, 8)
 
 
 @pytest.mark.full

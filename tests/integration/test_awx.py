@@ -342,7 +342,7 @@ def test_canceled_job_stops_and_its_relaunch_resumes(namespace, jobs):
     relaunched = jobs.launch("image_bump.yml", **variables)
 
     assert relaunched.status == "successful" and artifacts(relaunched)["outcome"] == "updated"
-    assert namespace.rcs() == ["foo"] and new_pod_uids <= uids_of_new_pods(namespace)
+    assert namespace.rc_names() == ["foo"] and new_pod_uids <= uids_of_new_pods(namespace)
 
 
 def uids_of_new_pods(namespace):
@@ -361,4 +361,4 @@ def stable_generations(namespace):
 
 
 def generations(namespace):
-    return {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+    return {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rc_names()}

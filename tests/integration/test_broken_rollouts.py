@@ -686,7 +686,7 @@ def refuses_new_pods(namespace: Namespace, row: Row) -> bool:
 def fail_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) -> Outcome:
     lines: list[tuple[float, str]] = []
 
-    def say(line: str) -> None:
+    def on_line(line: str) -> None:
         lines.append((time.monotonic(), line))
         if row.deletes_new_pod and re.match(r"scale foo-\w+: 0 -> ", line):
             (new,) = eventually(lambda: [pod
@@ -696,7 +696,7 @@ def fail_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) ->
 
     with StatusRecorder(namespace) as recorder:
         with pytest.raises(RolloutFailed) as raised:
-            namespace.roll(say=say, template=row.template(), failure_grace=GRACE,
+            namespace.roll(on_line=on_line, template=row.template(), failure_grace=GRACE,
                            progress_deadline=DEADLINE, **row.options)
         ended_at = time.monotonic()
         visible_at = recorder.recorded_at(row.visible)
@@ -705,30 +705,30 @@ def fail_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) ->
 
 
 @pytest.fixture(scope="module")
-def outcomes(cluster, release, has_fake_nodes, request):
+def outcomes(cluster, server_version, has_fake_nodes, request):
     """Provide a Future with the outcome of each selected row that the cluster supports."""
     selected_rows = [item.callspec.params["row"]
                      for item in request.session.items
                      if item.originalname == "test_failed_rollout_reports_its_cause"]
-    selected_rows = [row
-                     for row in selected_rows if release >= tuple(map(int, row.since.split(".")))
-                     and (has_fake_nodes or not row.needs_fake_nodes)]
+    supported_rows = [row for row in selected_rows
+                      if server_version >= tuple(map(int, row.since.split(".")))
+                      and (has_fake_nodes or not row.needs_fake_nodes)]
     with (
         LatencyMeter(cluster.kubeconfig) as latency_meter,
         concurrent.futures.ThreadPoolExecutor(PARALLEL_ROLLOUTS) as pool,
     ):
         futures = {row: pool.submit(run_row, row, cluster.kubeconfig, latency_meter)
-                   for row in selected_rows if not row.runs_last}
+                   for row in supported_rows if not row.runs_last}
         earlier = list(futures.values())
         futures |= {row: pool.submit(lambda row: concurrent.futures.wait(earlier)
                                      and run_row(row, cluster.kubeconfig, latency_meter), row)
-                    for row in selected_rows if row.runs_last}
+                    for row in supported_rows if row.runs_last}
         yield futures
     if os.environ.get("WRITE_FAILURES"):
         write(
             {
                 row: futures[row].result()
-                for row in selected_rows
+                for row in supported_rows
                 if row.kind in futures[row].result().kinds
             },
             cluster.kubeconfig,
@@ -865,6 +865,6 @@ def test_rejected_pods_are_not_created_endlessly(
         elif kind == "ReplicationController":
             assert raised.value.what.endswith("creates no more pods")
             namespace.roll(state="rolled_back")
-        assert namespace.rcs() in ([], ["foo"])
+        assert namespace.rc_names() in ([], ["foo"])
     finally:
         namespace.delete()

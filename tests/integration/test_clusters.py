@@ -13,7 +13,7 @@ import json
 import html5lib
 import pytest
 from namespace import Namespace
-from objects import versions
+from objects import pod_counts
 from plays import CheckServer, Playbooks
 
 CLUSTERS = ["lyon", "porto"]
@@ -60,7 +60,7 @@ def playbooks(clusters, namespace, plain_environment, tmp_path):
 
 
 def new_pods(*namespaces):
-    return [versions(namespace)[1] for namespace in namespaces]
+    return [pod_counts(namespace)[1] for namespace in namespaces]
 
 
 @pytest.mark.full

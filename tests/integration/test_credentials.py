@@ -155,7 +155,7 @@ def test_expired_token_is_replaced_during_the_update(namespace, monkeypatch):
     assert error.progress["changed"] and error.progress["rollout"]["phase"] == "progressing"
     assert tokens["inline"].value not in repr(error.as_result())
     assert namespace.roll(name="inline", image="myimage:v2")["changed"]
-    assert namespace.rcs() == sorted(sources) and len(namespace.pods()) == 2 * len(sources)
+    assert namespace.rc_names() == sorted(sources) and len(namespace.pods()) == 2 * len(sources)
 
 
 # Secrets that must not be shown

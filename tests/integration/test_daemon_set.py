@@ -14,7 +14,7 @@ import time
 
 import pytest
 from namespace import RBAC
-from objects import eventually, is_ready, role, uids
+from objects import eventually, is_ready, role_rules, uids
 from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
@@ -447,9 +447,9 @@ def test_missing_permission_for_a_pause_is_an_error_before_the_first_write(names
     namespace.make_daemon_set(SIZE)
     before = namespace.daemon_set()["metadata"]["resourceVersion"]
     path = f"{RBAC}/namespaces/{namespace.name}/roles/daemon-sets-foo"
-    rules = [rule for rule in role("baton-daemon-sets") if "pods" not in rule["resources"]]
+    rules = [rule for rule in role_rules("baton-daemon-sets") if "pods" not in rule["resources"]]
     namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
-    pods = [rule for rule in role("baton-daemon-sets") if "pods" in rule["resources"]]
+    pods = [rule for rule in role_rules("baton-daemon-sets") if "pods" in rule["resources"]]
     eventually(lambda: not namespace.is_allowed(pods), "the revoked permission")
     with pytest.raises(RolloutError) as caught:
         update(namespace, pause_at="1")

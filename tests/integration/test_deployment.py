@@ -9,7 +9,7 @@ import json
 import time
 
 import pytest
-from objects import eventually, uids, versions
+from objects import eventually, pod_counts, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -40,7 +40,7 @@ def test_image_is_updated_and_the_rerun_writes_nothing(namespace):
         result = update(namespace)
 
     rerun = update(namespace)
-    assert namespace.wait_for_rollout() and versions(namespace) == (0, 4)
+    assert namespace.wait_for_rollout() and pod_counts(namespace) == (0, 4)
     assert result["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
     assert result["steps"][0]["action"] == "update"
     sizes = [step for step in result["steps"] if step["kind"] == "ReplicaSet"]
@@ -60,12 +60,12 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace):
     with namespace.observer() as observer:
         result = update(namespace, pause_at="10%")
         new_uids = set(observer.new_pods)
-        assert versions(namespace) == (18, 2) and len(new_uids) == 2
+        assert pod_counts(namespace) == (18, 2) and len(new_uids) == 2
         time.sleep(10)
-        assert observer.new_pods == new_uids and versions(namespace) == (18, 2)
+        assert observer.new_pods == new_uids and pod_counts(namespace) == (18, 2)
         rerun = update(namespace, pause_at="10%")
         next_pause = update(namespace, pause_at="50%")
-        assert versions(namespace) == (10, 10) and len(observer.new_pods) == 10
+        assert pod_counts(namespace) == (10, 10) and len(observer.new_pods) == 10
         completion = update(namespace)
 
     assert result["rollout"]["phase"] == "paused" and next_pause["rollout"]["phase"] == "paused"
@@ -75,7 +75,7 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace):
                f"myimage:v1")
     assert (not rerun["changed"] and "already paused" in rerun["msg"]
             and not rerun["requests"]["PATCH"])
-    assert completion["rollout"]["phase"] == "complete" and versions(namespace) == (0, 20)
+    assert completion["rollout"]["phase"] == "complete" and pod_counts(namespace) == (0, 20)
     assert (len(observer.new_pods) == 20 and observer.min_ready >= 15
             and observer.max_pods <= 20 + 5 + 5)
     assert settings(namespace.deployment()) == settings(before)
@@ -91,7 +91,7 @@ def test_rollback_from_a_pause(namespace, pause_at):
         result = roll_back(namespace, max_surge="2")
 
     rerun = roll_back(namespace)
-    assert (result["changed"] and versions(namespace) == (5, 0)
+    assert (result["changed"] and pod_counts(namespace) == (5, 0)
             and namespace.wait_for_rollout())
     assert result["msg"] == "foo is rolled back to myimage:v1: 5 of 5 replicas available"
     assert settings(namespace.deployment()) == settings(before)
@@ -129,7 +129,7 @@ def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
     assert namespace.deployment()["spec"]["paused"]
 
     roll_back(namespace)
-    assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
+    assert pod_counts(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
 
 
 @pytest.mark.full
@@ -146,7 +146,7 @@ def test_rollback_completes_after_another_client_restored_the_template(namespace
 
     result = roll_back(namespace)
     assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
-    assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
+    assert pod_counts(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
     assert not roll_back(namespace)["changed"]
 
 
@@ -158,7 +158,7 @@ def test_failed_update_is_rolled_back(namespace):
                                   "schedulerName": "none"}},
                image=None, progress_deadline=3, on_failure="rollback")
     assert "is rolled back to myimage:v1" in caught.value.what
-    assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
+    assert pod_counts(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
 
 
 @pytest.mark.full
@@ -167,7 +167,7 @@ def test_restart_replaces_all_pods_once(namespace):
     before = uids(namespace.pods())
     result = update(namespace, image=None, state="restarted")
     assert (result["changed"] and not before & uids(namespace.pods())
-            and versions(namespace) == (3, 0))
+            and pod_counts(namespace) == (3, 0))
 
 
 def test_settings_changed_by_another_client_during_the_update_are_retained(namespace):
@@ -178,7 +178,7 @@ def test_settings_changed_by_another_client_during_the_update_are_retained(names
                                          "minReadySeconds": 1}})
     update(namespace)
     item = namespace.deployment()
-    assert item["spec"]["minReadySeconds"] == 1 and versions(namespace) == (0, 3)
+    assert item["spec"]["minReadySeconds"] == 1 and pod_counts(namespace) == (0, 3)
     last = json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
     assert last["outcome"] == "updated" and "original" not in last
 
@@ -189,18 +189,18 @@ def test_scaling_during_a_pause_allows_the_next_stages(namespace):
     update(namespace, pause_at="50%")
     for replicas, expected_versions in ((8, (4, 4)), (3, None)):
         namespace.patch_deployment({"spec": {"replicas": replicas}})
-        eventually(lambda size=replicas: sum(versions(namespace)) == size, "pods of the new size")
+        eventually(lambda size=replicas: sum(pod_counts(namespace)) == size, "pods of the new size")
         update(namespace, pause_at="50%")
         assert (
-            expected_versions in (None, versions(namespace))
-            and sum(versions(namespace)) == replicas
+            expected_versions in (None, pod_counts(namespace))
+            and sum(pod_counts(namespace)) == replicas
         )
-        assert (versions(namespace)[1] >= replicas / 2 - 1
+        assert (pod_counts(namespace)[1] >= replicas / 2 - 1
                 and namespace.deployment()["spec"]["paused"])
     rerun = update(namespace, pause_at="50%")
     assert "already paused" in rerun["msg"] and not rerun["requests"]["PATCH"]
     update(namespace)
-    assert versions(namespace) == (0, 3) and settings(namespace.deployment()) == settings(before)
+    assert pod_counts(namespace) == (0, 3) and settings(namespace.deployment()) == settings(before)
 
 
 @pytest.mark.full
@@ -213,7 +213,8 @@ def test_strategy_changed_during_a_pause_is_retained(namespace, strategy):
     update(namespace, pause_at="1")
     namespace.patch_deployment({"spec": {"strategy": {"$patch": "replace", **strategy}}})
     update(namespace)
-    assert versions(namespace) == (0, 4) and namespace.deployment()["spec"]["strategy"] == strategy
+    assert (pod_counts(namespace) == (0, 4)
+            and namespace.deployment()["spec"]["strategy"] == strategy)
 
 
 @pytest.mark.full
@@ -226,7 +227,7 @@ def test_pod_disruption_budget_limits_unavailable_pods(namespace):
     with namespace.observer() as observer:
         update(namespace)
     # terminating pods are not ready
-    assert observer.min_ready >= 3 and versions(namespace) == (0, 4)
+    assert observer.min_ready >= 3 and pod_counts(namespace) == (0, 4)
     assert settings(namespace.deployment()) == settings(before)
 
 
@@ -246,12 +247,12 @@ def test_update_to_a_revision_pauses_and_rolls_back(namespace):
     namespace.make_deployment(3)
     update(namespace)
     result = roll_back(namespace, to_revision=1, pause_at="1")
-    assert versions(namespace) == (1, 2) and result["rollout"]["phase"] == "paused"
+    assert pod_counts(namespace) == (1, 2) and result["rollout"]["phase"] == "paused"
     roll_back(namespace)
-    assert versions(namespace) == (0, 3)
+    assert pod_counts(namespace) == (0, 3)
     roll_back(namespace, to_revision=3, pause_at="1")
     roll_back(namespace, to_revision=3)
-    assert versions(namespace) == (3, 0) and namespace.wait_for_rollout()
+    assert pod_counts(namespace) == (3, 0) and namespace.wait_for_rollout()
 
 
 @pytest.mark.full
@@ -263,7 +264,7 @@ def test_failed_revision_is_rolled_back_to_the_former_template(namespace):
         update(namespace, image=None, template=broken, progress_deadline=2, on_failure="rollback")
     with pytest.raises(RolloutError) as caught:
         roll_back(namespace, to_revision=2, progress_deadline=2, on_failure="rollback")
-    assert "is rolled back to myimage:v1" in caught.value.what and versions(namespace) == (3, 0)
+    assert "is rolled back to myimage:v1" in caught.value.what and pod_counts(namespace) == (3, 0)
 
 
 def test_deployment_paused_by_another_client_is_refused(namespace):
@@ -271,7 +272,7 @@ def test_deployment_paused_by_another_client_is_refused(namespace):
     namespace.patch_deployment({"spec": {"paused": True}})
     with pytest.raises(RolloutError, match="it is paused, and not by this collection"):
         update(namespace)
-    assert versions(namespace) == (1, 0)
+    assert pod_counts(namespace) == (1, 0)
 
 
 def test_revision_numbers_equal_those_of_kubectl(namespace):
@@ -287,7 +288,7 @@ def test_revision_numbers_equal_those_of_kubectl(namespace):
     rerun = roll_back(namespace, to_revision=1)
 
     assert (result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
-            and versions(namespace) == (3, 0))
+            and pod_counts(namespace) == (3, 0))
     assert ([revision["revision"] for revision in info(namespace)["rollouts"][0]["history"]]
             == [4, 3, 2])
     assert not rerun["changed"] and not rerun["requests"]["PATCH"]
@@ -383,5 +384,5 @@ def test_task_without_wait_ends_and_the_next_task_waits_for_the_update(namespace
     assert " wait=" not in started["resume_command"]
     assert "state=rolled_back" in started["rollback_command"]
     assert not rerun["changed"] and not rerun["requests"]["PATCH"]
-    assert followed["rollout"]["phase"] == "complete" and versions(namespace) == (0, 3)
+    assert followed["rollout"]["phase"] == "complete" and pod_counts(namespace) == (0, 3)
     assert read()["spec"] | {"template": None} == before | {"template": None}

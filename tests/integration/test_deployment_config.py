@@ -15,7 +15,7 @@ from pathlib import Path
 
 import openshift
 import pytest
-from objects import eventually, owner, role, uids
+from objects import eventually, owner_uid, role_rules, uids
 from permitted_user import User, assert_each_permission_is_needed, summary
 from task_runner import TaskRunner
 from test_same_answer import assert_equal_answers
@@ -44,7 +44,7 @@ def project(namespace):
     """Provide a namespace (an OpenShift project) with the permissions for the migration."""
     openshift.install_crd(namespace)
     for name in ("baton-migration", "baton-openshift"):
-        namespace.allow(role(name), name)
+        namespace.allow(role_rules(name), name)
     return namespace
 
 
@@ -89,7 +89,7 @@ def migrate(namespace, **params):
 def is_migrated(namespace, simulator):
     """Return whether the migration leaves only a rolled out Deployment with one ReplicaSet."""
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
-    return (simulator.config() is None and namespace.rcs() == []
+    return (simulator.config() is None and namespace.rc_names() == []
             and namespace.wait_for_rollout() and len(namespace.replica_sets()) == 1
             and not revisions)
 
@@ -105,7 +105,7 @@ def is_restored(namespace, simulator, before, pods):
             and uids(namespace.pods()) == pods
             and config["metadata"].get("annotations")
             in (None, {}, before["metadata"].get("annotations"))
-            and {owner(pod) for pod in namespace.pods()}
+            and {owner_uid(pod) for pod in namespace.pods()}
             == {namespace.rc("foo-1")["metadata"]["uid"]}
             and "priorityClassName" not in namespace.rc("foo-1")["spec"]["template"]["spec"]
             and all(object_meta.HASH_LABEL not in pod["metadata"]["labels"]
@@ -365,13 +365,13 @@ def test_migration_waits_for_a_rollout_that_began_before_the_pause(project, simu
 
     lines = []
 
-    def say(line):
+    def on_line(line):
         lines.append(line)
         if line == "waiting until the rollout foo-2 has ended":
             simulator.blocks_rollouts = False
 
     with project.observer() as observer:
-        migrate(project, fault=start_rollout_before_the_first_write, say=say)
+        migrate(project, fault=start_rollout_before_the_first_write, on_line=on_line)
     assert "waiting until the rollout foo-2 has ended" in lines
     assert (is_migrated(project, simulator) and len(project.pods()) == 2
             and observer.new_pods == uids(project.pods()))
@@ -464,7 +464,7 @@ def test_fields_without_counterpart_are_reported_before_the_first_write(
                == simulator.config()["metadata"]["generation"], "the observed pause")
 
     planned, lines = project.check(**MIGRATE), []
-    result = migrate(project, say=lines.append)
+    result = migrate(project, on_line=lines.append)
 
     assert (planned["warnings"] == result["warnings"]
             == [line.removeprefix("warning: ") for line in lines[:7]])
@@ -567,7 +567,7 @@ def test_missing_kind_option_is_reported(project, simulator):
 @pytest.mark.full
 def test_missing_permission_is_named(namespace):
     openshift.install_crd(namespace)
-    namespace.allow(role("baton-migration"), "baton-migration")
+    namespace.allow(role_rules("baton-migration"), "baton-migration")
     read_only_rules = {"apiGroups": [openshift.GROUP], "resources": ["deploymentconfigs"],
                        "verbs": ["get", "list", "watch"]}
     namespace.allow([read_only_rules], "read-only")

@@ -25,7 +25,7 @@ import ansible_cli
 import binaries
 import pytest
 import yaml
-from objects import manifest, role
+from objects import manifest, role_rules
 
 ROOT = Path(__file__).parents[2]
 #: awx.md and many-clusters.md have separate tests, which need other programs or clusters.
@@ -162,7 +162,7 @@ def test_documented_command_succeeds(namespace, run_example, tmp_path, command):
         words += ["-e", f"namespace={namespace.name}"]
 
     if "migrate_to_deployment" in command:
-        namespace.allow(role("baton-migration"), "baton-migration")
+        namespace.allow(role_rules("baton-migration"), "baton-migration")
     output = run_example(*words, is_rollback="rolled_back" in command or "rollback" in command,
                          files=FILES.findall(command))
 

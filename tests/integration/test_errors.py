@@ -20,16 +20,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 def refused_task(namespace, **params) -> RolloutError:
     """Return the error of a task, and assert that the task has written nothing."""
-    before = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+    generations = {name: namespace.rc(name)["metadata"]["generation"]
+                   for name in namespace.rc_names()}
     annotations = {name: namespace.rc(name)["metadata"].get("annotations")
-                   for name in namespace.rcs()}
+                   for name in namespace.rc_names()}
     with pytest.raises(RolloutError) as error:
         namespace.roll(**params)
-    assert (before
-            == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()})
-    assert (annotations
-            == {name: namespace.rc(name)["metadata"].get("annotations")
-                for name in namespace.rcs()})
+    assert generations == {name: namespace.rc(name)["metadata"]["generation"]
+                           for name in namespace.rc_names()}
+    assert annotations == {name: namespace.rc(name)["metadata"].get("annotations")
+                           for name in namespace.rc_names()}
     return error.value
 
 
@@ -197,7 +197,7 @@ def test_update_of_the_successor_is_refused(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
-    (successor,) = set(namespace.rcs()) - {"foo"}
+    (successor,) = set(namespace.rc_names()) - {"foo"}
 
     error = refused_task(namespace, name=successor, image="myimage:v1")
 
@@ -275,4 +275,4 @@ def test_error_explains_unavailable_pods(namespace):
     assert "image=myimage:absent" in message and "state=rolled_back" in message
     assert [step["action"] for step in error.value.progress["steps"]][-1] == "scale"
     assert error.value.progress["rollout"]["phase"] == "progressing"
-    assert namespace.roll(state="rolled_back")["changed"] and namespace.rcs() == ["foo"]
+    assert namespace.roll(state="rolled_back")["changed"] and namespace.rc_names() == ["foo"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from objects import eventually, manifest, role, uids
+from objects import eventually, manifest, role_rules, uids
 from plays import run_ad_hoc
 
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update
@@ -45,7 +45,7 @@ def test_update_by_label_stops_after_the_second_failure(
     assert (options["concurrency"], options["max_failures"]) == (3, "1")
     options |= {"image": "myimage:v2-absent", "concurrency": 1, "failure_grace": "0"}
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
-        namespace.allow(role(name), name)
+        namespace.allow(role_rules(name), name)
     for number in range(4):
         body = manifest(1, "myimage:v1", f"foo-{number}")
         body["metadata"]["labels"]["app"] = "shop"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from objects import eventually, owner, role, uids
+from objects import eventually, owner_uid, role_rules, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
@@ -89,7 +89,7 @@ def test_blocked_deletion_is_reported_and_a_rerun_resumes(kind, case):
     lines = []
 
     with pytest.raises(RolloutError) as error:
-        kind.roll(say=lines.append, **SHORT_DEADLINE, **request,
+        kind.roll(on_line=lines.append, **SHORT_DEADLINE, **request,
                   **({"fault": add_finalizer_to_successors(kind)} if case == "handover" else {}))
 
     controllers = kind.all()
@@ -127,7 +127,7 @@ def test_pod_deleted_while_a_finalizer_blocks_the_deletion_of_the_successor_is_r
 
 @pytest.fixture
 def namespace_with_migration_role(namespace):
-    namespace.allow(role("baton-migration"), "baton-migration")
+    namespace.allow(role_rules("baton-migration"), "baton-migration")
     return namespace
 
 
@@ -162,17 +162,17 @@ def test_migration_completes_after_the_finalizer_of_a_deleted_controller_is_remo
     namespace_with_migration_role.make_primary(2)
     migrate = {"module": "migrate_to_deployment", "state": "migrated"}
 
-    def say(line):
+    def on_line(line):
         if "no more pods are created for it" in line:
             namespace_with_migration_role.patch("foo", WITH_FINALIZER)
             namespace_with_migration_role.remove("foo")
 
     with pytest.raises(RolloutError) as error:
-        namespace_with_migration_role.roll(say=say, **SHORT_DEADLINE, **migrate)
+        namespace_with_migration_role.roll(on_line=on_line, **SHORT_DEADLINE, **migrate)
     assert error.value.what == "the deletion of foo does not end"
     (replica_set,) = namespace_with_migration_role.replica_sets()
     assert "priorityClassName" not in replica_set["spec"]["template"]["spec"]
-    assert {owner(pod) for pod in namespace_with_migration_role.pods()} == {
+    assert {owner_uid(pod) for pod in namespace_with_migration_role.pods()} == {
         replica_set["metadata"]["uid"]
     }
 
@@ -182,5 +182,5 @@ def test_migration_completes_after_the_finalizer_of_a_deleted_controller_is_remo
     assert (
         uids(namespace_with_migration_role.pods()) == pods
         and namespace_with_migration_role.wait_for_rollout()
-        and not namespace_with_migration_role.rcs()
+        and not namespace_with_migration_role.rc_names()
     )

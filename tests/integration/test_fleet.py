@@ -12,7 +12,7 @@ import time
 
 import ansible_cli
 import pytest
-from objects import eventually, manifest, role
+from objects import eventually, manifest, role_rules
 from plays import ad_hoc_command, kill_processes, run_ad_hoc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
@@ -72,7 +72,7 @@ def test_controllers_are_updated_in_parallel_with_one_watch(namespace):
         )
     gateway.close()
 
-    assert set(images(namespace).values()) == {"myimage:v2"} and namespace.rcs() == NAMES
+    assert set(images(namespace).values()) == {"myimage:v2"} and namespace.rc_names() == NAMES
     assert len(observer.new_pods) == 2 * len(NAMES) and observer.restarts == 0
     assert observer.min_ready >= 2 * len(NAMES) and observer.max_pods <= 3 * len(NAMES)
     assert not set(observer.controllers_deleted) & set(NAMES)
@@ -110,7 +110,7 @@ def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kin
     namespace, ansible_environment
 ):
     """The ReplicaSets of the Deployment are excluded."""
-    namespace.allow(role("baton-stateful-sets"), "stateful-sets")
+    namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets")
     kinds = ["StatefulSet", "Deployment", "ReplicationController", "ReplicaSet"]
     for kind in kinds[:3]:
         body = manifest(2, "myimage:v1", "shop", labels={"tier": "backend"})
@@ -250,13 +250,13 @@ def test_rerun_of_a_killed_fleet_resumes_all_updates(namespace, ansible_environm
     process = ansible_cli.Popen(ad_hoc_command(namespace, **options), env=ansible_environment,
                                 stdout=subprocess.DEVNULL,
                                 stderr=subprocess.DEVNULL, start_new_session=True)
-    eventually(lambda: len(namespace.rcs()) >= 7, "three successors")
+    eventually(lambda: len(namespace.rc_names()) >= 7, "three successors")
     kill_processes(process)
 
     result, stderr = run_ad_hoc(namespace, ansible_environment, **options)
 
     assert result["changed"] and set(images(namespace, NAMES[:4]).values()) == {"myimage:v2-slow"}
-    assert (namespace.rcs() == [*NAMES[:4], "other"]
+    assert (namespace.rc_names() == [*NAMES[:4], "other"]
             and images(namespace, ["other"]) == {"other": "other:v1"})
     assert ([(outcome["name"], outcome["msg"])
              for outcome in result["results"] if outcome["skipped"]] == [
@@ -345,4 +345,4 @@ def test_rollback_by_labels_rolls_back_all_updates_in_progress(namespace, ansibl
 
     assert [outcome["skipped"] for outcome in result["results"]] == [False, False, True]
     assert (set(images(namespace, NAMES[:3]).values()) == {"myimage:v1"}
-            and namespace.rcs() == NAMES[:3])
+            and namespace.rc_names() == NAMES[:3])

@@ -90,7 +90,7 @@ def test_controller_that_claims_to_be_a_successor_does_not_block_an_update(names
                 object_meta.PARTNER_UID: uid})
 
     assert namespace.roll(image="myimage:v2")["rollout"]["phase"] == "complete"
-    assert sorted(namespace.rcs()) == ["foo", "payments"]
+    assert sorted(namespace.rc_names()) == ["foo", "payments"]
 
 
 @pytest.mark.full
@@ -105,7 +105,7 @@ def test_controller_that_claims_to_be_a_former_primary_is_not_deleted(namespace)
 
     namespace.roll(image="myimage:v2")
 
-    assert sorted(namespace.rcs()) == ["foo", "payments"]
+    assert sorted(namespace.rc_names()) == ["foo", "payments"]
 
 
 @pytest.mark.sample(1)
@@ -170,13 +170,13 @@ def test_successor_with_an_edited_template_is_refused(namespace, params):
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), **params)
-    (name,) = set(namespace.rcs()) - {"foo"}
+    (name,) = set(namespace.rc_names()) - {"foo"}
     namespace.patch(name, {"spec": {"template": {"metadata": {"annotations": {"edited": "yes"}}}}})
 
     with pytest.raises(RolloutError, match="another update is in progress"):
         namespace.roll(**params)
 
-    assert namespace.roll(state="rolled_back")["changed"] and namespace.rcs() == ["foo"]
+    assert namespace.roll(state="rolled_back")["changed"] and namespace.rc_names() == ["foo"]
 
 
 UNREADABLE = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}',

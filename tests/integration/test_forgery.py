@@ -25,7 +25,7 @@ import pytest
 from forged import EXPECTED, FIELDS, IDLE, KEYS, LABELS, PAYMENTS, RECIPES, UID, output_problems
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
-from objects import eventually, is_ready, manifest, role
+from objects import eventually, is_ready, manifest, role_rules
 from writes import Killed, intercept_writes, is_reparenting, is_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
@@ -116,7 +116,7 @@ class SharedNamespace:
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
-        namespace.allow(role("baton-migration"), "baton-migration")
+        namespace.allow(role_rules("baton-migration"), "baton-migration")
         namespace.create("secrets",
                          {"metadata": {"name": "db"}, "stringData": {"password": "secret"}})
         for kind in (RC, RS, DEPLOYMENT):
@@ -229,10 +229,10 @@ class SharedNamespace:
                 return write()
 
             intercept_writes(gateway, kill)
-        say = (messages if messages is not None else []).append
+        print_line = (messages if messages is not None else []).append
         try:
             return (driver.simulate(flow, request, gateway) if check
-                    else driver.run(flow, request, gateway, driver.Clock(), say))
+                    else driver.run(flow, request, gateway, driver.Clock(), print_line))
         finally:
             gateway.close()
 

@@ -12,7 +12,7 @@ import urllib.parse
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from objects import manifest, role
+from objects import manifest, role_rules
 from test_preflight_warnings import warnings_with
 from writes import Killed, kill_at_write
 
@@ -65,7 +65,7 @@ def managers_of(item):
     (DEPLOYMENT, {"image": "myimage:v2"}, {"deployments"}),
 ], ids=["update", "next_name", "migration", "ReplicaSet", "Deployment"])
 def test_each_write_has_the_field_manager_of_the_collection(namespace, kind, task, resources):
-    namespace.allow(role("baton-migration"), "baton-migration")
+    namespace.allow(role_rules("baton-migration"), "baton-migration")
     make(namespace, kind)
     namespace.call(
         "POST",
@@ -217,7 +217,7 @@ def test_flux_is_recognized_by_its_field_manager(namespace):
 
 @pytest.mark.full
 def test_migration_warns_that_a_gitops_controller_recreates_the_controller(namespace):
-    namespace.allow(role("baton-migration"), "baton-migration")
+    namespace.allow(role_rules("baton-migration"), "baton-migration")
     namespace.make_primary(1, annotations=ARGO)
 
     result = namespace.roll(module="migrate_to_deployment", state="migrated")

@@ -18,7 +18,7 @@ import embedded
 import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import ADMISSION_PLUGINS, OWNER_REFERENCES, Namespace
-from objects import eventually, is_ready, manifest, owner, role, uids
+from objects import eventually, is_ready, manifest, owner_uid, role_rules, uids
 from permitted_user import VERSIONS, User, assert_each_permission_is_needed, summary
 from writes import Killed, action_after_write, is_deletion, is_reparenting, kill_at_write
 
@@ -86,7 +86,8 @@ class Kind:
         """Delete a controller and wait for the garbage collector."""
         uid = self.get(name)["metadata"]["uid"]
         self.namespace.call("DELETE", self.path(name), {"propagationPolicy": policy})
-        eventually(lambda: self.get(name) is None and uid not in map(owner, self.namespace.pods()),
+        eventually(lambda: self.get(name) is None
+                   and uid not in map(owner_uid, self.namespace.pods()),
                    f"the deletion of {name}")
 
     def is_available(self, name="foo", replicas=REPLICAS):
@@ -103,7 +104,7 @@ class Kind:
 
     def pods(self, name="foo"):
         uid = self.get(name)["metadata"]["uid"]
-        return [pod for pod in self.namespace.pods() if owner(pod) == uid]
+        return [pod for pod in self.namespace.pods() if owner_uid(pod) == uid]
 
     def roll(self, **params):
         return self.namespace.roll(**{"kind": self.kind, **UPDATE, "progress_deadline": 20,
@@ -242,7 +243,7 @@ def relabel_pod_of(target, key):
     def relabel(kind):
         pod = kind.pods(kind.successor() if target == "successor" else target)[0]
         kind.namespace.patch(name_of(pod), {"metadata": {"labels": {key: "another"}}}, "pods")
-        eventually(lambda: owner(kind.namespace.get("pods", name_of(pod))) != owner(pod),
+        eventually(lambda: owner_uid(kind.namespace.get("pods", name_of(pod))) != owner_uid(pod),
                    "the release of the pod")
     return relabel
 
@@ -332,7 +333,7 @@ def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title)
         kind.roll()
 
     adopted_pods = uids(kind.pods("other")) if kind.get("other") else set()
-    other_pods = uids(pod for pod in namespace.pods() if not owner(pod)) | adopted_pods
+    other_pods = uids(pod for pod in namespace.pods() if not owner_uid(pod)) | adopted_pods
     if adopted_pods:
         kind.remove("other")
     for item in namespace.call("GET", namespace.path("pods"))["items"]:
@@ -469,7 +470,7 @@ def test_image_of_another_client_is_reported_in_a_warning_and_a_progress_line(na
                "value": "myimage:by-hand"}]
     namespace.call("PATCH", kind.path("foo"), change, "application/json-patch+json")
 
-    (warning,) = kind.roll(say=lines.append)["warnings"]
+    (warning,) = kind.roll(on_line=lines.append)["warnings"]
 
     assert ("another client applied another template to foo" in warning
             and "myimage:by-hand" in warning and "myimage:v2" in warning)
@@ -531,14 +532,14 @@ def test_template_is_opened_while_a_pod_is_unready(namespace, kind, matches):
             readiness.set(name_of(kind.pods()[0]), False)
             eventually(kind.lacks_available_pods, "an unavailable pod in the status of foo")
 
-        def say(line):
+        def on_line(line):
             if line == "restore foo: template":
                 item = kind.get()
                 assert item["spec"]["template"]["spec"].get("priorityClassName") != handover.CLOSED
                 was_opened.set()
                 readiness.unready.clear()
 
-        kind.roll(fault=action_after_write(1, make_unready, matches), say=say,
+        kind.roll(fault=action_after_write(1, make_unready, matches), on_line=on_line,
                   image="myimage:v2-unready")
 
     assert was_opened.is_set() or matches is is_deletion
@@ -594,7 +595,7 @@ def test_missing_owner_permission_is_an_error_before_the_first_write(
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_succeeds_with_owner_permission(strict_namespace, kind):
     controllers = Kind(strict_namespace, kind)
-    strict_namespace.allow(role("baton-owner-references"), "baton-owner-references")
+    strict_namespace.allow(role_rules("baton-owner-references"), "baton-owner-references")
     controllers.make()
 
     with strict_namespace.observer() as observer:
@@ -628,7 +629,7 @@ def test_each_permission_for_owner_references_is_needed(strict_namespace):
 @pytest.mark.full
 def test_migration_resumes_with_owner_permission(strict_namespace):
     """Without the Role, no pod is handed over or orphaned."""
-    strict_namespace.allow(role("baton-migration"), "baton-migration")
+    strict_namespace.allow(role_rules("baton-migration"), "baton-migration")
     strict_namespace.make_primary(REPLICAS)
     before = uids(strict_namespace.pods())
     migration = {"module": "migrate_to_deployment", "state": "migrated"}
@@ -636,10 +637,10 @@ def test_migration_resumes_with_owner_permission(strict_namespace):
     with strict_namespace.observer() as observer:
         with pytest.raises(RolloutError, match="not allowed to change the controller of pod"):
             strict_namespace.roll(**migration)
-        strict_namespace.allow(role("baton-owner-references"), "baton-owner-references")
+        strict_namespace.allow(role_rules("baton-owner-references"), "baton-owner-references")
         strict_namespace.roll(**migration)
 
-    assert strict_namespace.wait_for_rollout() and strict_namespace.rcs() == []
+    assert strict_namespace.wait_for_rollout() and strict_namespace.rc_names() == []
     assert (
         uids(strict_namespace.pods()) == before
         and not observer.new_pods

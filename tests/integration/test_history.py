@@ -53,7 +53,7 @@ def test_rollback_ignores_pod_options(namespace, pod_options):
 
     result = namespace.roll(**rollback_params(1), **pod_options)
 
-    assert namespace.rcs() == ["foo"] and images(namespace) == {"myimage:v1"}
+    assert namespace.rc_names() == ["foo"] and images(namespace) == {"myimage:v1"}
     assert result["msg"].startswith("foo is rolled back to myimage:v1")
 
 
@@ -139,7 +139,7 @@ def test_controller_of_next_name_inherits_the_history(namespace):
 
     namespace.roll(**rollback_params(1, name="bar"))
 
-    assert images(namespace) == {"myimage:v1"} and namespace.rcs() == ["bar"]
+    assert images(namespace) == {"myimage:v1"} and namespace.rc_names() == ["bar"]
     assert history(namespace, "bar") == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
 
 
@@ -177,7 +177,7 @@ def test_rollback_to_a_revision_resumes_after_a_kill_at_any_write(
             break
         finally:
             assert (images(namespace) == {"myimage:v1"}
-                    and namespace.rcs() == [name]), f"killed at write {number}"
+                    and namespace.rc_names() == [name]), f"killed at write {number}"
             assert (history(namespace, name)
                     == [(3, "myimage:v1"), (2, "myimage:v2")]), f"killed at write {number}"
             eventually(

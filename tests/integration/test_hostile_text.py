@@ -57,7 +57,7 @@ def test_command_of_an_error_uses_the_cluster_of_the_task_and_is_quoted(
     process = execute_in_shell(command, plain_environment, tmp_path)
     assert (process.returncode == 0
             and "is rolled back to myimage:v1" in process.stdout), process.stdout + process.stderr
-    assert namespace.rcs() == ["foo"]
+    assert namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.full
@@ -107,7 +107,7 @@ def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
                 for pod in namespace.pods()
                 if pod["spec"]["containers"][0]["image"] == "myimage:v2-slow"]
 
-    def say(line):
+    def on_line(line):
         lines.append(line)
         if line.startswith("scale foo-") and " 0 -> " in line:
             for pod in eventually(new_pods, "a new pod"):
@@ -117,7 +117,7 @@ def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
                 create_event(namespace, pod, "FailedMount", 'secret "' * 12_000, field="")
 
     result = namespace.roll(
-        say=say, template=template_of_slow_pods, failure_grace=1, progress_deadline=60
+        on_line=on_line, template=template_of_slow_pods, failure_grace=1, progress_deadline=60
     )
 
     assert result["rollout"]["phase"] == "complete" and time.monotonic() - began < 50

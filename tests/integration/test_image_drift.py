@@ -9,7 +9,7 @@ import dataclasses
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from objects import eventually, manifest, role
+from objects import eventually, manifest, role_rules
 from test_permissions import change_role, without
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
@@ -81,7 +81,7 @@ def make_controller(namespace, kind, replicas=4):
               "ReplicaSet": namespace.make_replica_set, "Deployment": namespace.make_deployment,
               "StatefulSet": namespace.make_stateful_set}
     if kind == "DaemonSet":
-        namespace.allow(role("baton-daemon-sets"), "daemon-sets")
+        namespace.allow(role_rules("baton-daemon-sets"), "daemon-sets")
         body = manifest(0)
         del body["spec"]["replicas"]
         namespace.create_any(kind, body)
@@ -108,7 +108,7 @@ def test_moved_tag_is_a_warning_with_the_pods_of_each_digest(namespace, kind):
     make_controller(namespace, kind)
     registry, lines = Registry(namespace, (A, B)), []
 
-    result = namespace.roll(fault=registry.arm, kind=kind, image="myimage:v2", say=lines.append)
+    result = namespace.roll(fault=registry.arm, kind=kind, image="myimage:v2", on_line=lines.append)
 
     assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
     (warning,) = drift_warnings(result["warnings"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from objects import eventually, manifest, uids, versions
+from objects import eventually, manifest, pod_counts, uids
 from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -76,7 +76,7 @@ def test_all_new_pods_beside_all_old_pods(namespace, kind, then, sizes):
     with namespace.observer() as observer:
         plan = namespace.check(kind=kind, **ALL)
         result = namespace.roll(kind=kind, **ALL)
-        assert versions(namespace) == (3, 3) and not observer.deleted_pods
+        assert pod_counts(namespace) == (3, 3) and not observer.deleted_pods
         rerun = namespace.roll(kind=kind, **ALL)
         assert old < uids(namespace.pods()) and len(observer.new_pods) == 3
         namespace.roll(kind=kind, **then)
@@ -86,7 +86,7 @@ def test_all_new_pods_beside_all_old_pods(namespace, kind, then, sizes):
     assert ([(step["action"], step["to"]) for step in plan["steps"]]
             == [(step["action"], step["to"]) for step in result["steps"]])
     assert not rerun["changed"] and not rerun["requests"]["PATCH"]
-    assert versions(namespace) == sizes and observer.min_ready >= 3
+    assert pod_counts(namespace) == sizes and observer.min_ready >= 3
     assert observer.max_pods == 6 and len(observer.new_pods) == 3
     assert settings(namespace, kind) == before
 
@@ -106,9 +106,9 @@ def test_no_old_pod_goes_if_the_task_is_killed_at_any_write(namespace, kind, aft
                 except Killed:
                     kills += 1
                     namespace.roll(kind=kind, **stage)
-                assert versions(namespace) == (3, new) and not observer.deleted_pods
+                assert pod_counts(namespace) == (3, new) and not observer.deleted_pods
             namespace.roll(kind=kind, **BACK)
-        assert versions(namespace) == (3, 0) and uids(namespace.pods()) == old
+        assert pod_counts(namespace) == (3, 0) and uids(namespace.pods()) == old
         assert settings(namespace, kind) == before
         if not kills:
             break
@@ -128,7 +128,7 @@ def test_quota_without_room_is_refused_before_the_first_change(namespace, kind):
         with pytest.raises(RolloutError, match="the ResourceQuota small does not admit all new"):
             namespace.roll(kind=kind, **options)
     assert controller_foo(namespace, kind)["metadata"] == before["metadata"]
-    assert versions(namespace) == (3, 0)
+    assert pod_counts(namespace) == (3, 0)
 
 
 @pytest.mark.full
@@ -156,11 +156,12 @@ def test_size_of_a_deployment_changed_at_the_pause(namespace):
     namespace.roll(kind="Deployment", **ALL)
     for size in (5, 2):
         namespace.patch_deployment({"spec": {"replicas": size}})
-        eventually(lambda size=size: versions(namespace) == (size, size), f"{size} of each version")
+        eventually(lambda size=size: pod_counts(namespace) == (size, size),
+                   f"{size} of each version")
         result = namespace.roll(kind="Deployment", **ALL)
-        assert result["rollout"]["phase"] == "paused" and versions(namespace) == (size, size)
+        assert result["rollout"]["phase"] == "paused" and pod_counts(namespace) == (size, size)
     namespace.roll(kind="Deployment", **FINISH)
-    assert versions(namespace) == (0, 2)
+    assert pod_counts(namespace) == (0, 2)
 
 
 @pytest.mark.full
@@ -171,7 +172,7 @@ def test_restart_of_the_old_pods_by_another_client_at_the_pause(namespace, kind)
     namespace.roll(kind=kind, **ALL)
     victim = next(pod for pod in namespace.pods() if pod["metadata"]["uid"] in old)
     namespace.remove(victim["metadata"]["name"], "pods")
-    eventually(lambda: versions(namespace) == (3, 3) and old - uids(namespace.pods()),
+    eventually(lambda: pod_counts(namespace) == (3, 3) and old - uids(namespace.pods()),
                "the replacement of the old pod")
     assert namespace.roll(kind=kind, **FINISH)["rollout"]["phase"] == "complete"
-    assert versions(namespace) == (0, 3)
+    assert pod_counts(namespace) == (0, 3)

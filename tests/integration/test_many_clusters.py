@@ -11,7 +11,7 @@ import json
 import embedded
 import pytest
 from namespace import ADMISSION_PLUGINS, Namespace
-from objects import versions
+from objects import pod_counts
 from plays import CheckServer, Playbooks
 
 REPLICAS = 2
@@ -87,7 +87,7 @@ def checked_clusters(check_server):
 
 
 def new_pods(clusters, names=CLUSTERS):
-    return {name: versions(clusters[name])[1] for name in names}
+    return {name: pod_counts(clusters[name])[1] for name in names}
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from objects import eventually, manifest, owner, role, uids
+from objects import eventually, manifest, owner_uid, role_rules, uids
 from writes import Killed, action_after_write, is_deletion, is_reparenting, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
@@ -23,7 +23,7 @@ ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
 @pytest.fixture
 def migratable(namespace):
     """Provide a namespace with the Role for migrations."""
-    namespace.allow(role("baton-migration"), "baton-migration")
+    namespace.allow(role_rules("baton-migration"), "baton-migration")
     return namespace
 
 
@@ -34,7 +34,7 @@ def migrate(namespace, **params):
 def is_migrated(namespace):
     """Return whether only a rolled out Deployment with one ReplicaSet exists."""
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
-    return (namespace.rcs() == [] and namespace.wait_for_rollout()
+    return (namespace.rc_names() == [] and namespace.wait_for_rollout()
             and len(namespace.replica_sets()) == 1 and not revisions)
 
 
@@ -79,7 +79,7 @@ def test_completed_migration_is_reverted_manually(migratable):
     controller = migratable.make_primary(3)
 
     assert uids(migratable.pods()) == before
-    assert {owner(pod) for pod in migratable.pods()} == {controller["metadata"]["uid"]}
+    assert {owner_uid(pod) for pod in migratable.pods()} == {controller["metadata"]["uid"]}
 
 
 @pytest.mark.full
@@ -212,7 +212,7 @@ def test_rollback_of_a_migration_restores_the_replication_controller(migratable,
         assert not observer.new_pods and not observer.deleted_pods
         assert uids(migratable.pods()) == pods
     assert migratable.rc()["spec"] == before["spec"]
-    assert {owner(pod) for pod in migratable.pods()} == {before["metadata"]["uid"]}
+    assert {owner_uid(pod) for pod in migratable.pods()} == {before["metadata"]["uid"]}
     assert not migratable.replica_sets() and not migratable.deployments()
     assert not migratable.call("GET", migratable.apps_path("controllerrevisions"))["items"]
     with pytest.raises(RolloutError, match="there is no migration in progress to roll back"):
@@ -268,7 +268,7 @@ def test_migration_resumes_after_changes_of_other_clients(migratable, title):
                 progress_deadline=20)
         eventually(lambda: is_migrated(migratable), "the completion of the migration", seconds=60)
 
-    owned = [pod for pod in migratable.pods() if owner(pod)]
+    owned = [pod for pod in migratable.pods() if owner_uid(pod)]
     assert (len(owned) == migratable.deployment()["spec"]["replicas"]
             and len(migratable.pods()) <= len(owned) + may_orphan)
     assert len(before & uids(owned)) >= 2 - max_deleted
@@ -309,7 +309,7 @@ def test_missing_permission_is_named(namespace):
     with pytest.raises(RolloutError, match="permission denied") as error:
         migrate(namespace)
     assert ('cannot get resource "controllerrevisions"' in error.value.why
-            and namespace.rcs() == ["foo"])
+            and namespace.rc_names() == ["foo"])
 
 
 def is_unchanged(namespace, before, name="foo"):
@@ -371,7 +371,7 @@ def test_existing_replica_set_of_another_client_gets_no_pods(migratable):
                              "foo-migration of its migration"):
         migrate(migratable)
     assert (migratable.rc()["spec"] == before["spec"]
-            and {owner(pod) for pod in migratable.pods()} == {before["metadata"]["uid"]})
+            and {owner_uid(pod) for pod in migratable.pods()} == {before["metadata"]["uid"]})
     assert ([item["spec"] for item in migratable.replica_sets()] == [replica_set["spec"]]
             and not migratable.deployments())
 

@@ -12,7 +12,7 @@ import ansible_cli
 import pytest
 import yaml
 from namespace import RBAC, Namespace
-from objects import PERMISSIONS, eventually, manifest, role
+from objects import PERMISSIONS, eventually, manifest, role_rules
 
 LABEL = "baton-test"
 
@@ -129,7 +129,7 @@ def test_namespaces_are_selected_by_label(
     if "StatefulSet" in kinds:
         for place in (namespace, second):
             place.call("PATCH", f"{RBAC}/namespaces/{place.name}/roles/baton",
-                       {"rules": role() + role("baton-stateful-sets")},
+                       {"rules": role_rules() + role_rules("baton-stateful-sets")},
                        "application/merge-patch+json")
             eventually(lambda place=place: is_allowed(namespace, {
                 "namespace": place.name, "group": "apps", "resource": "statefulsets",

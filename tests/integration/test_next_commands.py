@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 from next_commands import as_kubectl, parsed, validated
-from objects import eventually, manifest, role
+from objects import eventually, manifest, role_rules
 from plays import ad_hoc_command
 from writes import Killed, kill_at_write
 
@@ -128,7 +128,7 @@ def test_commands_of_a_pause_end_the_pause(namespace, terminal):
     assert ({"soak": "1s", "max_unavailable": "1"}.items() <= parsed(resume).items()
             and "pause_at" not in parsed(resume))
     terminal.succeeds(resume)
-    assert images(namespace) == ["v2", "v2"] and namespace.rcs() == ["foo"]
+    assert images(namespace) == ["v2", "v2"] and namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.full
@@ -184,15 +184,15 @@ def test_command_names_the_controller_to_update(namespace, terminal):
     """The task names the temporary successor, or the former primary."""
     namespace.make_primary(2)
     terminal.run(image="myimage:v2", pause_at="1")
-    (successor,) = set(namespace.rcs()) - {"foo"}
+    (successor,) = set(namespace.rc_names()) - {"foo"}
     (command,) = terminal.fails(name=successor, image="myimage:v2")
     terminal.succeeds(command)
-    assert namespace.rcs() == ["foo"] and images(namespace) == ["v2", "v2"]
+    assert namespace.rc_names() == ["foo"] and images(namespace) == ["v2", "v2"]
 
     terminal.run(image="myimage:v3", next_name="bar")
     (command,) = terminal.fails(image="myimage:v4", next_name="bar")
     terminal.succeeds(command)
-    assert namespace.rcs() == ["bar"] and images(namespace) == ["v4", "v4"]
+    assert namespace.rc_names() == ["bar"] and images(namespace) == ["v4", "v4"]
 
 
 @pytest.mark.full
@@ -223,7 +223,7 @@ def test_update_with_a_deleted_primary_is_completed(namespace, terminal):
 
     assert parsed(finish_from_update) == parsed(finish)
     terminal.succeeds(finish)
-    assert namespace.rcs() == ["foo"] and images(namespace) == ["v2", "v2"]
+    assert namespace.rc_names() == ["foo"] and images(namespace) == ["v2", "v2"]
 
 
 @pytest.mark.full
@@ -245,7 +245,7 @@ def test_uncertain_size_is_confirmed(namespace, terminal):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     namespace.remove("foo")
     namespace.wait_for_deletion("foo")
-    (successor,) = namespace.rcs()
+    (successor,) = namespace.rc_names()
     namespace.patch(successor,
                     {"metadata": {"annotations": {object_meta.ORIGINAL: "4"}},
                      "spec": {"replicas": 1}})
@@ -264,7 +264,7 @@ def test_command_waits_for_another_task(namespace, terminal, ansible_environment
     first = subprocess.Popen(ad_hoc_command(namespace, name="foo", image="myimage:v2-slow"),
                              env=ansible_environment,
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    eventually(lambda: len(namespace.rcs()) == 2, "the successor of the first task", 60)
+    eventually(lambda: len(namespace.rc_names()) == 2, "the successor of the first task", 60)
 
     explanation, wait = terminal.lines(image="myimage:v2-slow")
 
@@ -287,7 +287,7 @@ def test_fleet_is_repeated_and_rolled_back_as_a_whole(namespace, terminal):
     assert (parsed(rerun)["names"] == parsed(rollback)["names"] == "foo,bar"
             and parsed(rerun)["pause_at"] == "1")
     assert terminal.execute(rerun)["failed"]
-    assert not terminal.succeeds(rollback).get("failed") and namespace.rcs() == ["bar", "foo"]
+    assert not terminal.succeeds(rollback).get("failed") and namespace.rc_names() == ["bar", "foo"]
 
 
 @pytest.mark.full
@@ -319,7 +319,7 @@ def test_interrupted_kubectl_rolling_update_is_reverted(namespace, terminal):
     for command in terminal.fails(image="myimage:v2"):
         as_kubectl(namespace, command)
 
-    assert terminal.run(image="myimage:v2")["changed"] and namespace.rcs() == ["foo"]
+    assert terminal.run(image="myimage:v2")["changed"] and namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.full
@@ -371,7 +371,7 @@ def test_failing_pods_without_an_update_get_the_previous_template(namespace, ter
 def test_migration_with_unavailable_pods_completes_with_another_image(
         namespace, terminal):
     """The migration has deleted the ReplicationController, so it can no longer be rolled back."""
-    namespace.allow(role("baton-migration"), "baton-migration")
+    namespace.allow(role_rules("baton-migration"), "baton-migration")
     namespace.call("POST", f"/api/v1/namespaces/{namespace.name}/replicationcontrollers",
                    manifest(1, "myimage:v9-noconfig"))
     eventually(lambda: len(images(namespace)) == 1, "one pod")

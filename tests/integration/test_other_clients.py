@@ -15,7 +15,7 @@ import time
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from objects import eventually, manifest, owner, uids
+from objects import eventually, manifest, owner_uid, uids
 from writes import action_after_write, is_reparenting
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -94,7 +94,7 @@ def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
     began = time.monotonic()
     with namespace.observer(allow_orphan):
         try:
-            result = namespace.roll(say=action, fault=fault, image="myimage:v2",
+            result = namespace.roll(on_line=action, fault=fault, image="myimage:v2",
                                     progress_deadline=30)
         except RolloutError as error:
             result = error
@@ -105,7 +105,7 @@ def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
 
 def successor_of(namespace):
     """Return the name of the successor, unless terminating, or None."""
-    controllers = {name: namespace.rc(name) for name in namespace.rcs() if name != "foo"}
+    controllers = {name: namespace.rc(name) for name in namespace.rc_names() if name != "foo"}
     return next((name
                  for name, item in controllers.items() if item
                  and "deletionTimestamp" not in item["metadata"]), None)
@@ -113,14 +113,14 @@ def successor_of(namespace):
 
 def pods_of(namespace, name="foo"):
     uid = namespace.rc(name)["metadata"]["uid"]
-    return [pod for pod in namespace.pods() if owner(pod) == uid]
+    return [pod for pod in namespace.pods() if owner_uid(pod) == uid]
 
 
 def is_finished(namespace, replicas=REPLICAS):
     """Return whether the update is complete: foo is the only controller, and all its pods are
     new.
     """
-    if namespace.rcs() != ["foo"]:
+    if namespace.rc_names() != ["foo"]:
         return False
     item = namespace.rc()
     namespace.until_available("foo", item["spec"]["replicas"])
@@ -310,7 +310,7 @@ def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
     result = update_during(namespace, DELETED, lambda: delete_controller("foo")(namespace))
 
     assert (isinstance(result, RolloutError) and "no such ReplicationController" in result.what
-            and namespace.rcs() == [])
+            and namespace.rc_names() == [])
     namespace.wait_for_deletion("foo")
     namespace.make_primary(REPLICAS)
     assert_complete(namespace, namespace.roll(image="myimage:v2"))
@@ -393,12 +393,12 @@ def test_repeated_scaling_of_the_successor_is_an_error(namespace):
     """The other client acts like an autoscaler; the task fails after five repetitions of a step."""
     namespace.make_primary(REPLICAS)
 
-    def say(line):
+    def on_line(line):
         if line.startswith("scale foo-"):
             scale_controller(7, None)(namespace)
 
     with pytest.raises(RolloutError) as error:
-        namespace.roll(say=say, image="myimage:v2-slow", progress_deadline=30)
+        namespace.roll(on_line=on_line, image="myimage:v2-slow", progress_deadline=30)
 
     assert ("another client keeps undoing this step (scale foo-" in error.value.what
             and "5 times" in error.value.what)

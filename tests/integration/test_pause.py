@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from objects import versions
+from objects import pod_counts
 from writes import Killed, kill_at_write
 
 REPLICAS = 5
@@ -22,9 +22,9 @@ def test_update_pauses_at_20_and_60_percent_and_completes(namespace):
     namespace.make_primary(REPLICAS)
     with namespace.observer() as observer:
         results = [update_to_pause(namespace, "20%")]
-        assert versions(namespace) == (4, 1)
+        assert pod_counts(namespace) == (4, 1)
         results.append(update_to_pause(namespace, "60%"))
-        assert versions(namespace) == (2, 3)
+        assert pod_counts(namespace) == (2, 3)
         rerun = update_to_pause(namespace, "60%")
         results.append(namespace.roll(image="myimage:v2"))
 
@@ -35,7 +35,7 @@ def test_update_pauses_at_20_and_60_percent_and_completes(namespace):
                f"myimage:v1")
     assert (not rerun["changed"] and not rerun["requests"]["PATCH"]
             and "already paused" in rerun["msg"])
-    assert versions(namespace) == (0, 5) and len(observer.new_pods) == REPLICAS
+    assert pod_counts(namespace) == (0, 5) and len(observer.new_pods) == REPLICAS
     assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 2
 
 
@@ -47,7 +47,7 @@ def test_rollback_from_a_pause(namespace, pause_at):
 
     result = namespace.roll(state="rolled_back", max_surge="2")
 
-    assert result["changed"] and versions(namespace) == (5, 0) and namespace.rcs() == ["foo"]
+    assert result["changed"] and pod_counts(namespace) == (5, 0) and namespace.rc_names() == ["foo"]
     assert namespace.rc()["spec"] == primary["spec"]
 
 
@@ -70,7 +70,7 @@ def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
             result = namespace.roll(image="myimage:v2", **stage)
             assert result["rollout"]["phase"] == ("paused" if stage else "complete")
             namespace.roll(**{"state": "rolled_back"} if stage else {"image": "myimage:v1"})
-        assert (versions(namespace) == (3, 0) and namespace.rcs() == ["foo"]
+        assert (pod_counts(namespace) == (3, 0) and namespace.rc_names() == ["foo"]
                 and observer.min_ready >= 3)
     assert 3 < number < MAX_WRITES
 

@@ -286,7 +286,7 @@ def traffic_scenario(namespace, updated: t.Iterable[Kind] = features.UPDATED) ->
         namespace.create("services", {"metadata": {"name": name}, "spec": {
             "selector": {"app": name}, "ports": [{"port": 80}]}})
         for resource, route in (("httproutes", "HTTPRoute"), ("grpcroutes", "GRPCRoute")):
-            namespace.call("POST", gateway_api.routes(namespace, resource=resource), {
+            namespace.call("POST", gateway_api.route_path(namespace, resource=resource), {
                 "apiVersion": "gateway.networking.k8s.io/v1", "kind": route,
                 "metadata": {"name": name},
                 "spec": {"parentRefs": [{"name": "gateway"}],

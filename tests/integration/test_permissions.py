@@ -11,7 +11,7 @@ import re
 
 import pytest
 from namespace import RBAC
-from objects import eventually, role, uids
+from objects import eventually, role_rules, uids
 from writes import Killed, is_reparenting, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -26,8 +26,8 @@ def without(verb: str, resource: str) -> list:
               "verbs": [granted
                         for granted in rule["verbs"] if granted != verb
                         or resource not in rule["resources"]]}
-             for rule in role()]
-    assert rules != role()
+             for rule in role_rules()]
+    assert rules != role_rules()
     return [rule for rule in rules if rule["verbs"]]
 
 
@@ -59,8 +59,8 @@ def test_missing_permission_on_controllers_is_named(namespace, verb):
     assert "permission" in error.value.what
     assert "docs/reference/permissions.md" in error.value.next_command
     assert re.search(rf"\b{verb}\b", error.value.why) and CONTROLLERS in error.value.why
-    change_role(namespace, role(), verb, CONTROLLERS)
-    assert namespace.roll(image="myimage:v2")["changed"] and namespace.rcs() == ["foo"]
+    change_role(namespace, role_rules(), verb, CONTROLLERS)
+    assert namespace.roll(image="myimage:v2")["changed"] and namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.sample(1)
@@ -77,7 +77,7 @@ def test_missing_handover_permission_is_named_and_not_needed_for_next_name(
     assert (error.value.why == f"not allowed: {verb} on pods"
             and "docs/reference/permissions.md" in error.value.next_command)
     assert (namespace.roll(image="myimage:v2", next_name="bar")["changed"]
-            and namespace.rcs() == ["bar"])
+            and namespace.rc_names() == ["bar"])
 
 
 def test_error_without_permission_on_pods_contains_fewer_details(namespace):
@@ -103,13 +103,13 @@ def test_permission_revoked_during_the_handover_is_named(namespace, verb):
             namespace.roll(image="myimage:v2")
         with pytest.raises(RolloutError) as error_of_rollback:
             namespace.roll(state="rolled_back")
-        change_role(namespace, role(), verb, "pods")
+        change_role(namespace, role_rules(), verb, "pods")
         namespace.roll(image="myimage:v2")
 
     assert (f"{verb} on pods" in error.value.why
             or f'cannot {verb} resource "pods"' in error.value.why)
     assert f'cannot {verb} resource "pods"' in error_of_rollback.value.why
     assert "docs/reference/permissions.md" in error_of_rollback.value.next_command
-    assert (namespace.rcs() == ["foo"] and observer.new_pods == uids(namespace.pods())
+    assert (namespace.rc_names() == ["foo"] and observer.new_pods == uids(namespace.pods())
             and observer.min_ready >= 4)
     assert not set(object_meta.UPDATE_ANNOTATIONS) & set(namespace.rc()["metadata"]["annotations"])

@@ -64,7 +64,7 @@ def test_too_small_quota_is_a_warning_and_the_cause_of_the_failure(namespace):
 
     assert warnings_with(planned, "ResourceQuota small", "max_surge=0 max_unavailable=1")
     assert "exceeded quota: small" in error.value.why and error.value.causes[0]["kind"] == "quota"
-    assert result["changed"] and namespace.rcs() == ["foo"]
+    assert result["changed"] and namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.sample(1)
@@ -76,7 +76,7 @@ def test_budget_overrides_max_unavailable(namespace, spec):
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="4")
 
-    assert observer.min_ready >= 3 and namespace.rcs() == ["foo"]
+    assert observer.min_ready >= 3 and namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.full

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from objects import cannot_run, eventually
-from proc import alive, ancestors, descendants, with_environment
+from proc import ancestors, descendants, environments_with, is_alive
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
@@ -237,7 +237,7 @@ def module_of(namespace):
     """Return pid and progress file of the module's process or its parent shell; None before the
     start.
     """
-    processes = with_environment("BATON_TEST", namespace.name)
+    processes = environments_with("BATON_TEST", namespace.name)
     return next(((pid, Path(process["BATON_PROGRESS"]))
                  for pid, process in processes.items() if "BATON_PROGRESS" in process), None)
 
@@ -259,12 +259,13 @@ def test_remote_module_ends_when_ansible_is_killed(namespace, play, ssh, tmp_pat
         process.send_signal(signal.Signals[kill])
 
     eventually(lambda: not module_of(namespace), "the exit of the module", seconds=20)
-    eventually(lambda: not any(map(alive, local_pids)), "the exit of Ansible", seconds=20)
+    eventually(lambda: not any(map(is_alive, local_pids)), "the exit of Ansible", seconds=20)
     process.communicate()
-    generations = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+    generations = {name: namespace.rc(name)["metadata"]["generation"]
+                   for name in namespace.rc_names()}
     time.sleep(3)
-    assert (generations
-            == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()})
+    assert generations == {name: namespace.rc(name)["metadata"]["generation"]
+                           for name in namespace.rc_names()}
     assert len(generations) == 2
     assert not file.exists() and remaining_files(tmp_path) == []
 
@@ -290,7 +291,7 @@ def test_remote_module_ends_when_the_connection_is_lost(namespace, play, ssh):
     os.kill(session, signal.SIGSTOP)
     try:
         eventually(lambda: not module_of(namespace), "the exit of the module", seconds=120)
-        assert not file.exists() and len(namespace.rcs()) == 2
+        assert not file.exists() and len(namespace.rc_names()) == 2
     finally:
         os.kill(session, signal.SIGCONT)
         process.communicate()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from objects import manifest, role
+from objects import manifest, role_rules
 from plays import CheckServer, Playbooks
 
 ROOT = Path(__file__).parents[2]
@@ -68,10 +68,10 @@ def clusters(namespace, playbooks):
 def test_failed_region_stops_the_next_regions(playbooks, clusters):
     """A cluster in two groups belongs to the first region."""
     def run_regions(*options):
-        return playbooks.command("ansible-playbook", "-i", "clusters.yml",
-                                 "baton.kubernetes.regions", "-e",
-                                 "regions=canary,europe,rest image=myimage:v2", *options,
-                                 succeeds=False)
+        return playbooks.run_command("ansible-playbook", "-i", "clusters.yml",
+                                     "baton.kubernetes.regions", "-e",
+                                     "regions=canary,europe,rest image=myimage:v2", *options,
+                                     succeeds=False)
 
     output = run_regions()
     assert clusters() == {"a": "v2", "c": "v1", "d": "v1"}
@@ -97,7 +97,8 @@ def test_documented_custom_play_stops_the_next_regions(playbooks, clusters):
     playbooks.write("smoke.yml", [{"ansible.builtin.debug": {}}])
     playbooks.write("play.yml", [play | {"serial": [2, "100%"]}])
 
-    output = playbooks.command("ansible-playbook", "-i", "clusters.yml", "play.yml", succeeds=False)
+    output = playbooks.run_command("ansible-playbook", "-i", "clusters.yml", "play.yml",
+                                   succeeds=False)
 
     assert (clusters() == {"a": "v2", "c": "v1", "d": "v1"}
             and "c, d not started: 1 of 2 clusters in an earlier batch failed (b: failed)"
@@ -110,7 +111,7 @@ def kinds(namespace, playbooks):
     image of each of their pods.
     """
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
-        namespace.allow(role(name), name)
+        namespace.allow(role_rules(name), name)
     namespace.add_nodes(2)
     try:
         for kind in KINDS[:-1]:
@@ -136,9 +137,9 @@ def test_survey_defaults_are_valid_for_each_kind(namespace, playbooks, kinds):
         variables = defaults | {"controller_namespace": namespace.name} | answers
         for option in ("controller", "kind"):
             del variables[option]
-        playbooks.command("ansible-playbook", "-f", "5", "-i", "clusters.yml",
-                          f"baton.kubernetes.{playbook}", "-e",
-                          json.dumps(variables))
+        playbooks.run_command("ansible-playbook", "-f", "5", "-i", "clusters.yml",
+                              f"baton.kubernetes.{playbook}", "-e",
+                              json.dumps(variables))
 
     launch("regions", "image_bump", image="myimage:v2")
     assert kinds() == {(kind.lower(), "myimage:v2") for kind in KINDS}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from objects import eventually, manifest, owner, uids
+from objects import eventually, manifest, owner_uid, uids
 from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -142,11 +142,11 @@ def test_foo_deleted_during_the_update_is_created_again(namespace):
     namespace.call("DELETE", namespace.apps_path("replicasets", "foo"),
                    {"propagationPolicy": "Orphan"})
     eventually(lambda: len(names(namespace)) == 1, "the deletion of foo")
-    orphans = uids(pod for pod in namespace.pods() if not owner(pod))
+    orphans = uids(pod for pod in namespace.pods() if not owner_uid(pod))
 
     update(namespace, image="myimage:v2")
 
-    owned_pods = [pod for pod in namespace.pods() if owner(pod)]
+    owned_pods = [pod for pod in namespace.pods() if owner_uid(pod)]
     assert len(owned_pods) == REPLICAS and names(namespace) == ["foo"]
     assert ({pod["spec"]["containers"][0]["image"] for pod in owned_pods} == {"myimage:v2"}
             and not orphans & uids(owned_pods))

@@ -15,7 +15,7 @@ import time
 
 import pytest
 from namespace import Namespace
-from objects import eventually, is_ready, role, uids
+from objects import eventually, is_ready, role_rules, uids
 from writes import action_after_write, is_reparenting
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
@@ -76,7 +76,7 @@ class Outage:
         """Update foo to v2 with the outage."""
         fault = (action_after_write(REPLICAS // 2, self.begin, is_reparenting)
                  if self.moment == HANDING_OVER else None)
-        return namespace.roll(say=self, fault=fault, image="myimage:v2", **params)
+        return namespace.roll(on_line=self, fault=fault, image="myimage:v2", **params)
 
     def _restart(self):
         if self.is_short:
@@ -144,7 +144,8 @@ def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
                                                     namespace.command(image="myimage:v2")))
         assert (error.value.progress["steps"]
                 and error.value.progress["rollout"]["phase"] in ("progressing", "taking_over"))
-        eventually(lambda: namespace.is_allowed(role()), "the Roles in the cache of the API server")
+        eventually(lambda: namespace.is_allowed(role_rules()),
+                   "the Roles in the cache of the API server")
         namespace.roll(image="myimage:v2")
 
     assert observer.new_pods == uids(namespace.pods()) and len(observer.new_pods) == REPLICAS

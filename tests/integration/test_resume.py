@@ -29,7 +29,7 @@ def test_update_completes_after_a_killed_update_and_a_killed_rollback(namespace)
             namespace.roll(fault=kill_at_write(4, after=False), state="rolled_back")
         result = namespace.roll(image="myimage:v2")
 
-    assert result["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"]
+    assert result["rollout"]["phase"] == "complete" and namespace.rc_names() == ["foo"]
     assert observer.min_ready >= 4 and observer.max_pods <= 5
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
@@ -38,7 +38,7 @@ def confirm_size(namespace, size, **params):
     """Assert that the task is refused because only an annotation contains the size, and confirm the
     size with the command of the error.
     """
-    (name,) = namespace.rcs()
+    (name,) = namespace.rc_names()
     before = namespace.rc(name)["metadata"]["generation"]
     with pytest.raises(RolloutError) as error:
         namespace.roll(**params)
@@ -60,7 +60,7 @@ def test_foo_deleted_during_the_update_is_created_again(namespace):
     namespace.roll(image="myimage:v2")
 
     namespace.until_available("foo", 4)
-    assert namespace.rcs() == ["foo"] and namespace.rc()["metadata"]["labels"]["app"] == "foo"
+    assert namespace.rc_names() == ["foo"] and namespace.rc()["metadata"]["labels"]["app"] == "foo"
 
 
 def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
@@ -69,7 +69,7 @@ def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
     for params in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
             namespace.roll(fault=kill_at_write(9, after=True), image="myimage:v3")
-        (successor,) = set(namespace.rcs()) - {"foo"}
+        (successor,) = set(namespace.rc_names()) - {"foo"}
         namespace.remove(successor)
         namespace.wait_for_deletion(successor)
         assert namespace.rc()["spec"]["replicas"] < 3
@@ -77,7 +77,7 @@ def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
 
         namespace.roll(**params)
 
-        assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
+        assert namespace.rc_names() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
         namespace.until_available("foo", 4)
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
@@ -92,7 +92,7 @@ def test_rerun_of_a_killed_restart_replaces_each_pod_once(namespace):
             namespace.roll(fault=kill_at_write(8, after=True), state="restarted")
         namespace.roll(state="restarted")
 
-    assert len(observer.new_pods) == 3 and namespace.rcs() == ["foo"]
+    assert len(observer.new_pods) == 3 and namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.full
@@ -111,13 +111,13 @@ def test_update_completes_after_another_client_changed_the_sizes(namespace):
     namespace.make_primary(4)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(7, after=True), image="myimage:v2")
-    (successor,) = set(namespace.rcs()) - {"foo"}
+    (successor,) = set(namespace.rc_names()) - {"foo"}
     namespace.patch("foo", {"spec": {"replicas": 6}})
     namespace.patch(successor, {"spec": {"replicas": 7}})
 
     namespace.roll(image="myimage:v2")
 
-    assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
+    assert namespace.rc_names() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
 
 
 @pytest.mark.full
@@ -126,10 +126,10 @@ def test_annotations_removed_from_one_controller_are_restored(namespace):
     for controller in ("foo", "successor"):
         with pytest.raises(Killed):
             namespace.roll(fault=kill_at_write(7, after=True), image="myimage:v2")
-        name = controller if controller == "foo" else (set(namespace.rcs()) - {"foo"}).pop()
+        name = controller if controller == "foo" else (set(namespace.rc_names()) - {"foo"}).pop()
         namespace.patch(name, {"metadata": {"annotations": None}})
         namespace.roll(state="rolled_back")
-        assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
+        assert namespace.rc_names() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
 
 
 def test_pod_of_another_controller_with_the_labels_of_foo_is_unchanged(namespace):
@@ -161,4 +161,4 @@ def test_another_image_after_deletion_of_foo_is_refused(namespace):
         namespace.roll(image="myimage:v3")
 
     assert "another update is in progress: to myimage:v2" in error.value.what
-    assert namespace.roll(image="myimage:v2")["changed"] and namespace.rcs() == ["foo"]
+    assert namespace.roll(image="myimage:v2")["changed"] and namespace.rc_names() == ["foo"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from objects import eventually, versions
+from objects import eventually, pod_counts
 from plays import STAGES, CheckServer, Playbooks, kill_processes
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_se
     output = playbooks.image_bump()
 
     assert check_server.requests == [("10%", 9, 1), ("50%", 5, 5), ("100%", 0, 10)]
-    assert namespace.rcs() == ["foo"] and versions(namespace) == (0, 10)
+    assert namespace.rc_names() == ["foo"] and pod_counts(namespace) == (0, 10)
     data = playbooks.report_data
     assert (data["outcome"] == "updated"
             and data["message"] == "foo is updated to myimage:v2: 10 of 10 replicas available")
@@ -98,8 +98,8 @@ def test_failed_check_is_named_and_the_update_rolled_back(
     output = playbooks.image_bump(succeeds=False)
 
     assert check_server.requests[-1] == (stage, *pod_counts)
-    assert (namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
-            and versions(namespace) == (10, 0))
+    assert (namespace.rc_names() == ["foo"] and namespace.rc()["spec"] == before["spec"]
+            and pod_counts(namespace) == (10, 0))
     data = playbooks.report_data
     assert data["outcome"] == "rolled_back" and stages_of(data)[-1] == (stage, "failed", ["failed"])
     sentence = (
@@ -122,14 +122,14 @@ def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, c
         check_server.failing_stages = {"50%"}
         playbooks.image_bump(succeeds=False, on_failure="stop",
                              failure_tasks=["write_report_data.yml", "write_commands.yml"])
-        assert versions(namespace) == (1, 1) and playbooks.report_data["outcome"] == "stopped"
+        assert pod_counts(namespace) == (1, 1) and playbooks.report_data["outcome"] == "stopped"
         again, back = json.loads((playbooks.folder / "commands.json").read_text())
         assert f"or run `{back}` to roll back" in playbooks.report_data["message"]
 
         check_server.failing_stages = set()
-        playbooks.command(*shlex.split(back if step == "rollback" else again))
+        playbooks.run_command(*shlex.split(back if step == "rollback" else again))
 
-        assert versions(namespace) == {"rollback": (2, 0), "resume": (0, 2)}[step]
+        assert pod_counts(namespace) == {"rollback": (2, 0), "resume": (0, 2)}[step]
 
 
 @pytest.mark.full
@@ -150,15 +150,14 @@ def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_se
             seconds=120,
         )
         kill_processes(process)
-        assert check_server.requests[-1] == (stage, *pods) == (stage, *versions(namespace))
+        assert check_server.requests[-1] == (stage, *pods) == (stage, *pod_counts(namespace))
         assert new_uids <= (new_uids := new_pods(namespace))
 
     check_server.unanswered_stages = set()
     playbooks.image_bump(image="myimage:v2-slow")
 
-    assert (
-        namespace.rcs() == ["foo"] and new_pods(namespace) == new_uids and len(new_uids) == REPLICAS
-    )
+    assert namespace.rc_names() == ["foo"]
+    assert new_pods(namespace) == new_uids and len(new_uids) == REPLICAS
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
@@ -167,14 +166,14 @@ def test_rerun_resumes_after_a_kill_between_two_stages(namespace, playbooks, che
     namespace.make_primary(REPLICAS)
     process = playbooks.start("image_bump", image="myimage:v2-slow", stages=["10%", "100%"],
                               verify_tasks="smoke.yml")
-    eventually(lambda: 2 < versions(namespace)[1] < REPLICAS, "new pods of the second stage",
+    eventually(lambda: 2 < pod_counts(namespace)[1] < REPLICAS, "new pods of the second stage",
                seconds=120)
     kill_processes(process)
     new_uids = new_pods(namespace)
 
     playbooks.image_bump(image="myimage:v2-slow", stages=["10%", "100%"])
 
-    assert new_uids <= new_pods(namespace) and versions(namespace) == (0, 10)
+    assert new_uids <= new_pods(namespace) and pod_counts(namespace) == (0, 10)
 
 
 def new_pods(namespace):
@@ -188,10 +187,10 @@ def test_update_pauses_if_the_last_stage_is_less_than_all_pods(namespace, playbo
     namespace.make_primary(REPLICAS)
 
     playbooks.image_bump(stages="1, 3")
-    assert versions(namespace) == (7, 3) and playbooks.report_data["outcome"] == "paused"
+    assert pod_counts(namespace) == (7, 3) and playbooks.report_data["outcome"] == "paused"
     playbooks.image_bump(stages="")
 
-    assert (versions(namespace) == (0, 10)
+    assert (pod_counts(namespace) == (0, 10)
             and check_server.requests == [("1", 9, 1), ("3", 7, 3), ("100%", 0, 10)])
 
 
@@ -222,11 +221,11 @@ def test_former_variable_names_are_accepted(namespace, playbooks):
                playbooks.run("rollback", image="myimage:v1"),
                playbooks.run("status")]
     assert (not [output for output in outputs if "reserved name" in output]
-            and versions(namespace) == (1, 0))
+            and pod_counts(namespace) == (1, 0))
     playbooks.run("image_bump", image="myimage:v2", **former_names)
-    assert versions(namespace) == (0, 1)
+    assert pod_counts(namespace) == (0, 1)
     playbooks.run("rollback", image="myimage:v1", **former_names)
-    assert versions(namespace) == (1, 0) and '"name": "foo"' in playbooks.run(
+    assert pod_counts(namespace) == (1, 0) and '"name": "foo"' in playbooks.run(
         "status", **former_names
     )
 
@@ -259,7 +258,7 @@ def test_failed_hook_after_the_update_does_not_roll_back(namespace, playbooks):
         succeeds=False,
     )
 
-    assert versions(namespace) == (0, 2) and playbooks.report_data["outcome"] == "failed"
+    assert pod_counts(namespace) == (0, 2) and playbooks.report_data["outcome"] == "failed"
     assert ("2 of 2 replicas available, but then fail.yml has failed: Not today: the shop is closed"
             in playbooks.report_data["message"])
     assert "Then fail.yml has failed too" in error_of(output)
@@ -272,7 +271,7 @@ def test_crashing_pods_are_rolled_back(namespace, playbooks, check_server):
 
     playbooks.image_bump(image="myimage:v2-crash", failure_grace=1, succeeds=False)
 
-    assert (namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
+    assert (namespace.rc_names() == ["foo"] and namespace.rc()["spec"] == before["spec"]
             and check_server.requests == NO_REQUESTS)
     assert (playbooks.report_data["outcome"] == "rolled_back"
             and "CrashLoopBackOff" in playbooks.report_data["message"])
@@ -305,7 +304,7 @@ def test_update_of_another_client_in_progress_is_refused(namespace, playbooks, c
 
     playbooks.image_bump(succeeds=False)
 
-    assert versions(namespace) == (3, 1) and check_server.requests == NO_REQUESTS
+    assert pod_counts(namespace) == (3, 1) and check_server.requests == NO_REQUESTS
     assert (playbooks.report_data["outcome"] == "failed"
             and "another update is in progress" in playbooks.report_data["message"])
 
@@ -326,7 +325,7 @@ def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbo
     namespace.roll(image="myimage:v2", pause_at="1")
 
     output = playbooks.run("rollback", before_tasks=["fail.yml"], succeeds=False)
-    assert "the shop is closed" in error_of(output) and versions(namespace) == (1, 1)
+    assert "the shop is closed" in error_of(output) and pod_counts(namespace) == (1, 1)
 
     output = playbooks.run("rollback", image="myimage:v1")
     assert namespace.rc()["spec"] == before["spec"]
@@ -337,7 +336,7 @@ def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbo
             in playbooks.run("rollback", succeeds=False))
     # with the artifacts of the update, as in a workflow
     playbooks.run("rollback", image="myimage:v2", previous_images={"web": "myimage:v1"})
-    assert versions(namespace) == (2, 0)
+    assert pod_counts(namespace) == (2, 0)
     assert "changed=0" in playbooks.run("rollback", image="myimage:v1")
 
 
@@ -391,7 +390,7 @@ def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
 
     playbooks.run("rollback", image="myimage:v1")
 
-    assert (versions(namespace) == (4, 0)
+    assert (pod_counts(namespace) == (4, 0)
             and restored_pods <= {pod["metadata"]["uid"] for pod in namespace.pods()})
 
 
@@ -405,9 +404,9 @@ def test_example_of_the_readme_succeeds(namespace, playbooks, check_server, tmp_
     for name, text in re.findall(r"```yaml\n# (\S+)\n(.*?)```", readme, re.DOTALL):
         (tmp_path / name).write_text(text)
 
-    output = playbooks.command("ansible-playbook", "play.yml", "-e",
-                               f"{role}_namespace={namespace.name}",
-                               "-e", f"shop_url={check_server.url}")
+    output = playbooks.run_command("ansible-playbook", "play.yml", "-e",
+                                   f"{role}_namespace={namespace.name}",
+                                   "-e", f"shop_url={check_server.url}")
 
     assert ("failed=0" in output
             and {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image})
@@ -429,7 +428,7 @@ def test_task_file_outside_the_project_is_refused(namespace, playbooks, tmp_path
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
     playbooks.image_bump(image_bump_verify_tasks=str(tmp_path / "smoke.yml"), verify_tasks="")
-    assert versions(namespace) == (0, 2)
+    assert pod_counts(namespace) == (0, 2)
 
 
 @pytest.mark.full
@@ -489,10 +488,10 @@ def test_role_works_for_a_user_without_a_name(namespace, ansible_environment, op
         "report": "page.html",
     }
 
-    playbooks.command(*UNNAMED_USER, "ansible-playbook", "baton.kubernetes.image_bump", "-e",
-                      json.dumps(variables))
+    playbooks.run_command(*UNNAMED_USER, "ansible-playbook", "baton.kubernetes.image_bump", "-e",
+                          json.dumps(variables))
 
-    assert (versions(namespace) == (0, 4) and playbooks.report_data["outcome"] == "updated"
+    assert (pod_counts(namespace) == (0, 4) and playbooks.report_data["outcome"] == "updated"
             and playbooks.report_data["user"] == "12345")
     assert (open_folder / "page.html").stat().st_uid == 12345
 
@@ -506,7 +505,7 @@ def test_several_controllers_run_through_the_stages_together(namespace, playbook
     variables = {"controller": "", "names": names, "stages": ["50%", "100%"]}
 
     playbooks.image_bump(succeeds=False, **variables)
-    assert check_server.requests == [("50%", 4, 4), ("100%", 0, 8)] and versions(namespace) == (
+    assert check_server.requests == [("50%", 4, 4), ("100%", 0, 8)] and pod_counts(namespace) == (
         8,
         0,
     )
@@ -515,7 +514,7 @@ def test_several_controllers_run_through_the_stages_together(namespace, playbook
 
     check_server.failing_stages = set()
     playbooks.image_bump(**variables)
-    assert versions(namespace) == (0, 8) and namespace.rcs() == names
+    assert pod_counts(namespace) == (0, 8) and namespace.rc_names() == names
     assert [result["name"] for result in playbooks.report_data["results"]] == names * 3
 
 
@@ -528,7 +527,7 @@ def test_failure_rolls_back_each_controller_or_names_the_controller(
         namespace.make_primary(2, name=name)
 
     def delete():
-        for name in namespace.rcs():
+        for name in namespace.rc_names():
             if name.startswith("foo"):
                 namespace.remove(name)
                 namespace.wait_for_deletion(name)
@@ -543,7 +542,7 @@ def test_failure_rolls_back_each_controller_or_names_the_controller(
         timeout=600,
     )
 
-    assert (namespace.rcs() == ["fox", "fum"]
+    assert (namespace.rc_names() == ["fox", "fum"]
             and images(namespace) == {name: {"myimage:v1"} for name in names[1:]})
     assert (playbooks.report_data["outcome"] == "failed"
             and "\nRolled back: fox, fum.\n" in playbooks.report_data["message"])
@@ -585,7 +584,7 @@ def test_deployment_runs_through_the_stages(namespace, playbooks, check_server):
 
     for _run in range(2):
         playbooks.run("rollback", kind="Deployment", to_revision="previous")
-        assert namespace.wait_for_rollout() and versions(namespace) == (10, 0)
+        assert namespace.wait_for_rollout() and pod_counts(namespace) == (10, 0)
 
 
 @pytest.mark.long
@@ -595,7 +594,7 @@ def test_deployment_is_rolled_back_after_a_failed_check(namespace, playbooks, ch
 
     playbooks.image_bump(succeeds=False, kind="Deployment")
 
-    assert check_server.requests[-1] == ("50%", 5, 5) and versions(namespace) == (10, 0)
+    assert check_server.requests[-1] == ("50%", 5, 5) and pod_counts(namespace) == (10, 0)
     after = namespace.deployment()["spec"]
     assert {key: value for key, value in after.items() if key != "paused"} == before["spec"]
     assert playbooks.report_data["message"].endswith(

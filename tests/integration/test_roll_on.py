@@ -10,7 +10,7 @@ import json
 import subprocess
 
 import pytest
-from objects import eventually, manifest, role, uids
+from objects import eventually, manifest, role_rules, uids
 from plays import ad_hoc_command, run_ad_hoc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -31,7 +31,7 @@ def encoded(text):
 
 def configure(namespace, kind, name="foo"):
     """Create the ConfigMap, the Secret and a controller whose pods read both; grant the Role."""
-    namespace.allow(role("baton-roll-on"), "roll-on")
+    namespace.allow(role_rules("baton-roll-on"), "roll-on")
     namespace.create("configmaps", {"metadata": {"name": "shop"}, "data": {"color": "red"}})
     namespace.create("secrets", {"metadata": {"name": "shop-db"},
                                  "data": {"password": encoded(PASSWORD)}})
@@ -46,7 +46,7 @@ def make_controller(namespace, kind, name="foo"):
         "secretKeyRef": {"name": "shop-db", "key": "password"}}}]
     extra_spec = {"serviceName": name} if kind == "StatefulSet" else {}
     if kind in ("StatefulSet", "DaemonSet"):
-        namespace.allow(role(f"baton-{'stateful' if extra_spec else 'daemon'}-sets"),
+        namespace.allow(role_rules(f"baton-{'stateful' if extra_spec else 'daemon'}-sets"),
                         f"sets-{name}")
     if kind == "DaemonSet":
         del body["spec"]["replicas"]

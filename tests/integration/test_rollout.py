@@ -29,7 +29,7 @@ def test_update_creates_each_pod_once_and_the_rerun_writes_nothing(namespace, re
     assert result["changed"] and result["rollout"]["phase"] == "complete"
     after = namespace.rc()
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    assert "foo" not in observer.controllers_deleted and namespace.rcs() == ["foo"]
+    assert "foo" not in observer.controllers_deleted and namespace.rc_names() == ["foo"]
     assert len(observer.new_pods) == replicas
     assert observer.new_pods == uids(namespace.pods())
     assert observer.restarts == 0
@@ -64,7 +64,7 @@ def test_repeated_updates_between_two_versions(namespace):
     namespace.make_primary(3)
     for image in ("myimage:v2", "myimage:v1", "myimage:v2"):
         assert namespace.roll(image=image)["changed"]
-        assert namespace.rcs() == ["foo"]
+        assert namespace.rc_names() == ["foo"]
         assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(
             namespace.rc()["metadata"]["annotations"])
@@ -79,7 +79,7 @@ def test_custom_deployment_label_key_is_used(namespace):
 
     spec = namespace.rc()["spec"]
     assert spec["selector"].keys() == {"app", "example.com/set"}
-    assert namespace.rcs() == ["foo"] and len(namespace.pods()) == 3
+    assert namespace.rc_names() == ["foo"] and len(namespace.pods()) == 3
 
 
 @pytest.mark.full
@@ -97,7 +97,7 @@ def test_update_to_a_template_whose_hash_is_the_label_of_foo_succeeds(namespace)
 
     assert result["steps"][1]["name"].startswith(f"foo-{label}-")
     assert observer.min_ready >= 3 and len(observer.new_pods) == 3
-    assert observer.new_pods == uids(namespace.pods()) and namespace.rcs() == ["foo"]
+    assert observer.new_pods == uids(namespace.pods()) and namespace.rc_names() == ["foo"]
 
 
 def test_next_name_makes_the_successor_permanent(namespace):
@@ -106,7 +106,7 @@ def test_next_name_makes_the_successor_permanent(namespace):
     with namespace.observer() as observer:
         result = namespace.roll(image="myimage:v2", next_name="bar")
 
-    assert namespace.rcs() == ["bar"] and len(observer.new_pods) == 3
+    assert namespace.rc_names() == ["bar"] and len(observer.new_pods) == 3
     assert result["msg"].startswith("bar replaces foo and is updated to myimage:v2")
     annotations = namespace.rc("bar")["metadata"]["annotations"]
     assert set(annotations) == {object_meta.LAST_ROLLOUT}
@@ -124,7 +124,7 @@ def test_definition_in_a_file_replaces_the_controller(namespace, tmp_path):
 
     result = namespace.roll(src=str(file))
 
-    assert namespace.rcs() == ["foo-v2"] and result["rollout"]["phase"] == "complete"
+    assert namespace.rc_names() == ["foo-v2"] and result["rollout"]["phase"] == "complete"
     spec = namespace.rc("foo-v2")["spec"]
     assert (spec["replicas"] == 3
             and spec["selector"].items() >= {"app": "foo", "version": "2"}.items())
@@ -139,7 +139,7 @@ def test_definition_without_a_name_gets_a_generated_name(namespace):
 
     assert namespace.roll(definition=definition)["changed"]
 
-    assert namespace.rcs() == ["foo"]
+    assert namespace.rc_names() == ["foo"]
     assert not namespace.roll(definition=definition)["changed"]
 
 
@@ -149,7 +149,7 @@ def test_partial_template_is_merged_by_the_server(namespace):
 
     result = namespace.roll(template=change)
 
-    assert result["changed"] and namespace.rcs() == ["foo"]
+    assert result["changed"] and namespace.rc_names() == ["foo"]
     container = namespace.rc()["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == "myimage:v1" and container["env"] == [{"name": "A", "value": "b"}]
     assert not namespace.roll(template=change)["changed"]
@@ -163,7 +163,7 @@ def test_restart_replaces_all_pods_once(namespace):
     assert namespace.roll(state="restarted")["changed"]
 
     after = uids(namespace.pods())
-    assert len(after) == 3 and not before & after and namespace.rcs() == ["foo"]
+    assert len(after) == 3 and not before & after and namespace.rc_names() == ["foo"]
     assert namespace.roll(state="restarted")["changed"] and not after & uids(namespace.pods())
 
 
@@ -176,7 +176,7 @@ def test_controller_with_zero_replicas_is_updated(namespace):
     spec = namespace.rc()["spec"]
     assert (spec["replicas"] == 0
             and spec["template"]["spec"]["containers"][0]["image"] == "myimage:v2")
-    assert namespace.rcs() == ["foo"] and not namespace.roll(image="myimage:v2")["changed"]
+    assert namespace.rc_names() == ["foo"] and not namespace.roll(image="myimage:v2")["changed"]
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from objects import eventually, manifest, role
+from objects import eventually, manifest, role_rules
 from plays import ad_hoc_command
 from task_runner import TaskRunner, as_done
 
@@ -33,7 +33,7 @@ def answers(namespace, monkeypatch, capsys):
 
 def make(namespace, flow, *names):
     if flow == "migration":
-        namespace.allow(role("baton-migration"), "baton-migration")
+        namespace.allow(role_rules("baton-migration"), "baton-migration")
     for name in names:
         {"ReplicaSet": namespace.make_replica_set,
          "Deployment": namespace.make_deployment}.get(flow, namespace.make_primary)(
@@ -63,7 +63,7 @@ def make_odd(namespace, flow):
 
 def versions(namespace):
     """Return uid and generation of all controllers."""
-    items = ([namespace.rc(name) for name in namespace.rcs()] + namespace.deployments()
+    items = ([namespace.rc(name) for name in namespace.rc_names()] + namespace.deployments()
              + namespace.replica_sets())
     # a controller may be deleted after the list
     return {(item["metadata"]["uid"], item["metadata"]["generation"]) for item in items if item}

@@ -47,13 +47,13 @@ def update_to_slow_pods(namespace, seconds, **params):
     """Update to pods that become ready after a delay, and return the progress lines."""
     lines = []
 
-    def say(line):
+    def on_line(line):
         lines.append(line)
         if line.startswith("scale foo-") and " 0 -> " in line:
             for pod in eventually(lambda: new_pods(namespace), "a new pod"):
                 warn_once(namespace, pod)
 
-    result = namespace.roll(say=say, template=slow_template(seconds), failure_grace=1,
+    result = namespace.roll(on_line=on_line, template=slow_template(seconds), failure_grace=1,
                             **params)
     assert result["rollout"]["phase"] == "complete"
     return lines
@@ -110,13 +110,13 @@ def test_slow_update_completes_after_scaling_down(namespace, kind):
     make(6)
     is_smaller = threading.Event()
 
-    def say(line):
+    def on_line(line):
         if not is_smaller.is_set() and len(new_pods(namespace)) >= 4:
             is_smaller.set()
             patch({"spec": {"replicas": 3}})
 
     result = namespace.roll(kind=kind, template=slow_template(3), progress_deadline=DEADLINE,
-                            say=say)
+                            on_line=on_line)
 
     assert is_smaller.is_set() and result["rollout"]["phase"] == "complete"
 

@@ -126,28 +126,33 @@ INCIDENTS = {
 }
 
 
-def act_in_soak(namespace, act):
-    """Return a function say() that causes an incident shortly after the first line of a soak."""
-    lines, acts = [], []
+class ActionInSoak:
+    """Acts on a new pod shortly after the first line of a soak, and records the progress lines."""
 
-    def say(line):
-        lines.append(line)
-        if "watching" in line and not acts:
-            acts.append(threading.Timer(0.3, lambda: act(namespace, new_pods(namespace)[0])))
-            acts[0].start()
+    def __init__(self, namespace, act):
+        self.lines = []
+        self._timer = threading.Timer(0.3, lambda: act(namespace, new_pods(namespace)[0]))
+        self._has_begun = False
 
-    say.lines = lines
-    say.end = lambda: [timer.join() for timer in acts]
-    return say
+    def __call__(self, line):
+        self.lines.append(line)
+        if "watching" in line and not self._has_begun:
+            self._has_begun = True
+            self._timer.start()
+
+    def join(self):
+        """Wait for the end of the action, if it has begun."""
+        if self._has_begun:
+            self._timer.join()
 
 
 def fail_soak(namespace, roll, act, **params):
     """Return the error of a soak with an incident."""
-    say = act_in_soak(namespace, act)
+    action = ActionInSoak(namespace, act)
     with pytest.raises(RolloutFailed) as failed:
-        roll(soak=LONG, say=say, **params)
-    say.end()
-    assert any(line.startswith("annotate foo: watching") for line in say.lines)
+        roll(soak=LONG, on_line=action, **params)
+    action.join()
+    assert any(line.startswith("annotate foo: watching") for line in action.lines)
     return failed.value
 
 
@@ -194,10 +199,10 @@ def test_healthy_version_passes_at_a_pause_and_at_the_end(namespace, make, kind)
     roll, lines = make(kind), []
 
     planned = namespace.check(kind=kind, image="myimage:v2", pause_at="1", soak="1s")
-    paused = roll(pause_at="1", soak="1s", say=lines.append)
+    paused = roll(pause_at="1", soak="1s", on_line=lines.append)
     rerun = roll(pause_at="1", soak="1s")
     assert versions(namespace) == ["v1", "v2"]
-    ended = roll(soak="1", say=lines.append)
+    ended = roll(soak="1", on_line=lines.append)
 
     line = "watching 1 new pod for 1 s"
     assert ([step["to"] for step in planned["steps"]].count(line)
@@ -210,12 +215,12 @@ def test_healthy_version_passes_at_a_pause_and_at_the_end(namespace, make, kind)
 
 
 def kill_in_soak(roll, **params):
-    def say(line):
+    def on_line(line):
         if line.startswith("watching: "):
             raise Killed
 
     with pytest.raises(Killed):
-        roll(say=say, **params)
+        roll(on_line=on_line, **params)
 
 
 def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
@@ -223,7 +228,7 @@ def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
     kill_in_soak(roll, soak="4", pause_at="1")
     time.sleep(3)
 
-    result = roll(soak="4", pause_at="1", say=lines.append)
+    result = roll(soak="4", pause_at="1", on_line=lines.append)
 
     assert result["rollout"]["phase"] == "paused"
     assert any(re.search(r"for 4 s, of which [2-4] s before this task, according to", line)
@@ -240,7 +245,7 @@ def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
     pod = new_pods(namespace)[0]
     restart_container(namespace, pod, now)
 
-    result = roll(soak="2", say=lines.append)
+    result = roll(soak="2", on_line=lines.append)
 
     assert result["rollout"]["phase"] == "complete"
     assert any(line.startswith("watched: ") and "before this task" not in line
@@ -250,26 +255,26 @@ def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
 @pytest.mark.full
 def test_another_update_in_a_soak_is_reported_and_unchanged(namespace, make):
     roll = make("Deployment")
-    image = {
+    patch = {
         "spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}}
-    say = act_in_soak(namespace, lambda namespace, pod: namespace.patch_deployment(image))
+    action = ActionInSoak(namespace, lambda namespace, pod: namespace.patch_deployment(patch))
 
     with pytest.raises(RolloutError, match="another update is in progress: to myimage:v3"):
-        roll(soak=LONG, say=say)
+        roll(soak=LONG, on_line=action)
 
 
 @pytest.mark.full
 def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
     """The task restores foo from the successor, as without a soak."""
     roll = make("ReplicationController")
-    say = act_in_soak(namespace, lambda namespace, pod: namespace.remove("foo"))
+    action = ActionInSoak(namespace, lambda namespace, pod: namespace.remove("foo"))
 
-    result = roll(soak=LONG, say=say)
+    result = roll(soak=LONG, on_line=action)
 
-    say.end()
+    action.join()
     (warning,) = [text for text in result["warnings"] if "while its new pods were watched" in text]
     assert (warning.startswith(f"another client deleted ReplicationController {namespace.name}/foo")
-            and f"warning: {warning}" in say.lines)
+            and f"warning: {warning}" in action.lines)
     assert namespace.rc()["spec"]["replicas"] == SIZE and versions(namespace) == ["v2"] * SIZE
 
 
@@ -277,11 +282,11 @@ def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
 def test_event_with_the_reason_of_an_old_pods_event_is_no_incident(namespace, make):
     roll = make("Deployment")
     create_warning_event(namespace, namespace.pods()[0])
-    say = act_in_soak(namespace, create_warning_event)
+    action = ActionInSoak(namespace, create_warning_event)
 
-    result = roll(soak="3", say=say)
+    result = roll(soak="3", on_line=action)
 
-    say.end()
+    action.join()
     assert result["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
 
 
@@ -314,7 +319,7 @@ def test_pods_of_a_daemon_set_are_listed_once_in_a_soak(namespace, make, monkeyp
     lines = []
 
     result = roll(pause_at="1", soak="8", image_drift="ignore",  # which lists the pods as well
-                  say=lambda line: lines.append((time.monotonic(), line)))
+                  on_line=lambda line: lines.append((time.monotonic(), line)))
 
     began = next(now for now, line in lines if "watching 1 new pod" in line)
     assert result["rollout"]["phase"] == "paused" and sum(now > began for now in listed) <= 3

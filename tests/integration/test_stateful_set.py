@@ -14,7 +14,7 @@ import time
 import embedded
 import pytest
 from namespace import ADMISSION_PLUGINS, Namespace
-from objects import as_kind, eventually, is_ready, manifest, role, uids
+from objects import as_kind, eventually, is_ready, manifest, role_rules, uids
 from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
@@ -195,7 +195,7 @@ def test_failed_update_is_rolled_back_automatically(namespace, policy):
 
 def make_broken(namespace, policy="OrderedReady"):
     """Create foo with an image that does not exist."""
-    namespace.allow(role("baton-stateful-sets"), "stateful-sets-foo")
+    namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets-foo")
     namespace.create_any("StatefulSet", manifest(3, "myimage:v1-absent"), serviceName="foo",
                          podManagementPolicy=policy)
     count = 1 if policy == "OrderedReady" else 3
@@ -497,7 +497,7 @@ def test_missing_permission_for_a_rollback_is_an_error_before_the_first_write(na
 def test_preflight_warnings_are_shown(namespace):
     namespace.make_stateful_set(2, updateStrategy={"type": "OnDelete"})
     lines = []
-    update(namespace, say=lines.append)
+    update(namespace, on_line=lines.append)
     assert any("updateStrategy of StatefulSet foo is OnDelete" in line for line in lines)
     assert any("No container of StatefulSet foo has a readinessProbe" in line for line in lines)
 

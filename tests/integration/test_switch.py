@@ -14,7 +14,7 @@ import time
 import pytest
 import test_traffic_split
 import writes
-from objects import role
+from objects import role_rules
 from test_traffic_split import Edge, endpoints, killed_runs, service
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -67,7 +67,7 @@ class Front(Edge):
 
 
 def create(namespace, kind="Deployment", replicas=2):
-    namespace.allow(role("baton-traffic-service"), "traffic-service")
+    namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set,
      "ReplicaSet": namespace.make_replica_set,
      "ReplicationController": namespace.make_primary}[kind](replicas)

@@ -94,7 +94,7 @@ def test_terminating_pods_count_in_a_rollback(namespace):
         namespace.roll(image="myimage:v2", pause_at="50%", **policy)
         rollback = namespace.roll(state="rolled_back", **policy)
 
-    assert (rollback["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"]
+    assert (rollback["rollout"]["phase"] == "complete" and namespace.rc_names() == ["foo"]
             and len(uids(namespace.pods())) == 4)
     assert observer.max_pods_in_total == 5 and observer.min_ready >= 4
 
@@ -106,7 +106,7 @@ def test_error_for_a_blocked_termination_names_the_finalizer_and_the_command(nam
     with pytest.raises(RolloutFailed) as failed:
         namespace.roll(image="myimage:v2", pod_replacement_policy="TerminationComplete",
                        progress_deadline=2, failure_grace=0,
-                       say=lines.append)
+                       on_line=lines.append)
 
     (pod,) = terminating_pods(namespace)
     name, error = pod["metadata"]["name"], failed.value

@@ -45,8 +45,8 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
     try:
         with namespace.observer() as observer:
             namespace.roll(image="myimage:v2", max_surge="25%",
-                           say=lambda line: times.setdefault(line.partition(":")[0],
-                                                             time.monotonic()))
+                           on_line=lambda line: times.setdefault(line.partition(":")[0],
+                                                                 time.monotonic()))
             ended = time.monotonic()
     finally:
         for process in busy_processes:

@@ -21,7 +21,7 @@ import pytest
 import writes
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from kubernetes.client.exceptions import ApiException
-from objects import eventually, role
+from objects import eventually, role_rules
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import (
@@ -48,7 +48,7 @@ class Edge:
 
     def create(self, *rules, annotations=None):
         backend = {"name": "foo", "port": 80, "weight": 3}
-        self.namespace.call("POST", gateway_api.routes(self.namespace), {
+        self.namespace.call("POST", gateway_api.route_path(self.namespace), {
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
             "metadata": {"name": "edge", "annotations": annotations or {}},
             "spec": {"parentRefs": [{"name": "gateway"}],
@@ -56,7 +56,7 @@ class Edge:
 
     @property
     def path(self):
-        return gateway_api.routes(self.namespace, "edge", self.resource)
+        return gateway_api.route_path(self.namespace, "edge", self.resource)
 
     def get(self):
         return self.namespace.call("GET", self.path)
@@ -134,7 +134,7 @@ def service(namespace, name="foo"):
 def create(namespace, kind="Deployment", replicas=3):
     """Create a controller, its Service and its route."""
     gateway_api.install(namespace)
-    namespace.allow(role("baton-traffic"), "traffic")
+    namespace.allow(role_rules("baton-traffic"), "traffic")
     if kind == "DaemonSet":
         namespace.add_nodes(replicas)
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set,
@@ -414,7 +414,7 @@ def test_change_of_the_rules_by_another_client_during_the_task_is_reported(names
 def test_grpc_route_is_split_by_headers(namespace):
     edge = begin(namespace)
     edge.resource = "grpcroutes"
-    namespace.call("POST", gateway_api.routes(namespace, resource=edge.resource), {
+    namespace.call("POST", gateway_api.route_path(namespace, resource=edge.resource), {
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GRPCRoute",
         "metadata": {"name": "edge"},
         "spec": {"rules": [{"backendRefs": [{"name": "foo", "port": 80}]}]}})
@@ -541,7 +541,7 @@ def create_gateway(namespace, **condition):
 
 def test_warnings_and_causes_of_a_split(namespace):
     edge = begin(namespace)
-    namespace.allow(role("baton-traffic-warnings"), "traffic-warnings")
+    namespace.allow(role_rules("baton-traffic-warnings"), "traffic-warnings")
     namespace.call("POST", f"/apis/networking.k8s.io/v1/namespaces/{namespace.name}/ingresses", {
         "metadata": {"name": "web"}, "spec": {"defaultBackend": {
             "service": {"name": "foo", "port": {"number": 80}}}}})
@@ -569,7 +569,7 @@ def test_tls_policy_that_lacks_the_services_of_the_split_is_refused(namespace):
     """The patch of the error adds the Services."""
     edge = begin(namespace)
     gateway_api.serve_other_kinds(namespace)
-    namespace.allow(role("baton-traffic-warnings"), "traffic-warnings")
+    namespace.allow(role_rules("baton-traffic-warnings"), "traffic-warnings")
     path = (f"/apis/gateway.networking.k8s.io/v1alpha3/namespaces/{namespace.name}"
             "/backendtlspolicies")
     policy = {"apiVersion": "gateway.networking.k8s.io/v1alpha3", "kind": "BackendTLSPolicy",

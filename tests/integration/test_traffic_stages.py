@@ -11,7 +11,7 @@ from pathlib import Path
 import gateway_api
 import pytest
 import yaml
-from objects import eventually, role, versions
+from objects import eventually, pod_counts, role_rules
 from plays import CheckServer, Playbooks, kill_processes
 from test_switch import Front
 from test_traffic_split import Edge, is_plain, service
@@ -28,7 +28,7 @@ class Shop:
         self.namespace, self.playbooks, self.server = namespace, playbooks, server
         gateway_api.install(namespace)
         for name in ("baton-traffic", "baton-stateful-sets"):
-            namespace.allow(role(name), name)
+            namespace.allow(role_rules(name), name)
         service(namespace)
         #: The weights of each rule, and the numbers of old and new pods, at each check.
         self.checks = []
@@ -44,7 +44,7 @@ class Shop:
 
     def record(self):
         weights = [[weight for _name, weight in rule] for rule in self.edge.weights()]
-        self.checks.append((weights, *versions(self.namespace)))
+        self.checks.append((weights, *pod_counts(self.namespace)))
 
     def release(self, **variables):
         surge = "" if self.edge.kind == "StatefulSet" else "100%"
@@ -74,15 +74,15 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
     shop.create("Deployment")
     shop.playbooks.write("play.yml", documented_play(namespace))
 
-    output = shop.playbooks.command("ansible-playbook", "play.yml")
+    output = shop.playbooks.run_command("ansible-playbook", "play.yml")
 
     testers = [1]
     assert shop.checks == [
         ([testers, [100, 0]], 9, 1), ([testers, [99, 1]], 9, 1), ([testers, [90, 10]], 8, 2),
         ([[3]], 5, 5), ([[3]], 0, 10)]
-    assert is_plain(shop.edge) and versions(namespace) == (0, 10)
+    assert is_plain(shop.edge) and pod_counts(namespace) == (0, 10)
     version = shop.edge.get()["metadata"]["resourceVersion"]
-    assert " changed=0 " in shop.playbooks.command("ansible-playbook", "play.yml")
+    assert " changed=0 " in shop.playbooks.run_command("ansible-playbook", "play.yml")
     assert shop.edge.get()["metadata"]["resourceVersion"] == version
     titles = ["Hold the requests for foo before the update to 10%", "Update foo to 10%",
               "Send 0% of the requests for foo to the new pods",
@@ -107,11 +107,11 @@ def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
     shop.playbooks.write("play.yml", [play])
 
     with namespace.observer() as observer:
-        output = shop.playbooks.command("ansible-playbook", "play.yml")
+        output = shop.playbooks.run_command("ansible-playbook", "play.yml")
 
     testers = [1]
     assert shop.checks == [([testers, [100, 0]], 3, 3), *[([testers, [0, 100]], 3, 3)] * 2]
-    assert is_plain(shop.edge) and versions(namespace) == (0, 3)
+    assert is_plain(shop.edge) and pod_counts(namespace) == (0, 3)
     assert observer.min_ready >= 3 and observer.max_pods == 6
     titles = ["Hold the requests for foo before the update to 100%", "Update foo to 100%",
               "Send 100% of the requests for foo to the new pods",
@@ -137,7 +137,7 @@ def test_failed_check_after_a_switch_returns_to_the_old_pods(shop, namespace, ki
     shop.release(succeeds=False, stages=["100%/0%", "100%/100%"], keep_old=True, max_surge="")
 
     assert [weights for weights, *_pods in shop.checks] == [[[100]], [[0, 100]]]
-    assert is_plain(shop.edge) and versions(namespace) == (3, 0)
+    assert is_plain(shop.edge) and pod_counts(namespace) == (3, 0)
     assert before == {pod["metadata"]["uid"] for pod in namespace.pods()}, "old pods were replaced"
     assert shop.playbooks.report_data["outcome"] == "rolled_back"
 
@@ -151,7 +151,7 @@ def run_documented_task(shop, namespace, task, **names):
     shop.playbooks.write("play.yml", [{
         "hosts": "localhost", "connection": "local", "gather_facts": False,
         "tasks": [{**task, module: options}]}])
-    shop.playbooks.command("ansible-playbook", "play.yml")
+    shop.playbooks.run_command("ansible-playbook", "play.yml")
 
 
 @pytest.mark.full
@@ -162,7 +162,7 @@ def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
     for task in tasks:
         run_documented_task(shop, namespace, task, route="edge")
         weights = [[weight for _name, weight in rule] for rule in shop.edge.weights()]
-        states.append((weights, *versions(namespace)))
+        states.append((weights, *pod_counts(namespace)))
 
     assert states == [([[100]], 3, 0), ([[100]], 3, 3), ([[1], [100, 0]], 3, 3),
                       ([[0, 100]], 3, 3), ([[3]], 0, 3)]
@@ -173,7 +173,7 @@ def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
 @pytest.mark.parametrize("fails", [False, True], ids=["finish", "rollback"])
 def test_blue_green_by_a_service_alone(shop, namespace, fails):
     """The tasks of the documentation, and the role with the same effect."""
-    namespace.allow(role("baton-traffic-service"), "traffic-service")
+    namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
     shop.create("Deployment", 3)
     shop.edge = Front(namespace)
     tasks = yaml_blocks("blue-green.md")[-1]
@@ -205,7 +205,7 @@ def test_update_that_cannot_begin_leaves_the_route_as_it_was(shop, namespace):
 
     assert "Hold the requests for foo before the update to 25%" in output
     assert "Restore the route of foo" in output
-    assert is_plain(shop.edge) and versions(namespace) == (4, 0)
+    assert is_plain(shop.edge) and pod_counts(namespace) == (4, 0)
     assert shop.playbooks.report_data["outcome"] == "failed"
 
 
@@ -217,7 +217,7 @@ def test_failed_check_at_a_share_restores_the_route(shop, namespace, kind):
 
     shop.release(succeeds=False, stages=["25%/1%", "50%/10%", "100%"])
 
-    assert shop.checks[-1][0] == [[90, 10]] and versions(namespace) == (4, 0)
+    assert shop.checks[-1][0] == [[90, 10]] and pod_counts(namespace) == (4, 0)
     assert is_plain(shop.edge)
     data = shop.playbooks.report_data
     assert data["outcome"] == "rolled_back"
@@ -241,7 +241,7 @@ def test_killed_release_resumes_at_its_share(shop, namespace):
     shop.release(stages=stages)
 
     assert [weights for weights, *_pods in shop.checks[before:]] == [[[60, 40]]] * 2 + [[[3]]]
-    assert is_plain(shop.edge) and versions(namespace) == (0, 4)
+    assert is_plain(shop.edge) and pod_counts(namespace) == (0, 4)
 
 
 @pytest.mark.full
@@ -253,7 +253,7 @@ def test_update_paused_at_a_share_is_completed_by_another_run(shop, namespace):
     assert shop.playbooks.report_data["outcome"] == "paused" and len(shop.edge.services()) == 2
     shop.playbooks.image_bump(stages="100%", kind="Deployment")
 
-    assert is_plain(shop.edge) and versions(namespace) == (0, 4)
+    assert is_plain(shop.edge) and pod_counts(namespace) == (0, 4)
 
 
 @pytest.mark.full
@@ -269,5 +269,5 @@ def test_release_without_a_usable_route_changes_nothing(shop, namespace, variabl
     output = shop.release(succeeds=False, stages="25%/1%,100%", **variables)
 
     assert message in " ".join(output.split())
-    assert versions(namespace) == (4, 0) and is_plain(shop.edge)
+    assert pod_counts(namespace) == (4, 0) and is_plain(shop.edge)
     assert before == {pod["metadata"]["uid"] for pod in namespace.pods()}

@@ -52,7 +52,7 @@ def test_two_clients_without_a_lease_respect_floor_and_ceiling(namespace, first,
             complete_and_restore(namespace)
         assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and observer.restarts == 0
-        assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
+        assert namespace.rc_names() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(
             namespace.rc()["metadata"]["annotations"])
 
@@ -140,7 +140,7 @@ def test_second_client_fails_and_names_the_lease_holder(namespace, times):
             complete_and_restore(namespace)
         assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and leases(namespace) == {}
-        assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
+        assert namespace.rc_names() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
 
 
 def test_second_client_waits_for_the_lease(namespace):
@@ -181,14 +181,15 @@ def test_lost_lease_stops_the_task_before_its_next_write(namespace):
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
         namespace.call("PUT", f"{path}/{overwritten_lease['metadata']['name']}", overwritten_lease)
         time.sleep(2.5)
-        before = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+        before = {name: namespace.rc(name)["metadata"]["generation"]
+                  for name in namespace.rc_names()}
         first.send_signal(signal.SIGCONT)
         failure = result(first)["failure"]
 
     assert (f"another@machine, process 1 has written the Lease {NAME}, which this task renewed"
             in failure["what"])
     assert "image=myimage:v2" in failure["next_command"]
-    assert ({name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+    assert ({name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rc_names()}
             == before)
     assert lease(namespace)["spec"]["holderIdentity"] == "another@machine, process 1"
 

@@ -17,7 +17,7 @@ from typing import Any
 from corpus import Manifest
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
-from objects import eventually, role
+from objects import eventually, role_rules
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -52,7 +52,7 @@ class Broken(Exception):
 def prepare(namespace: Namespace) -> None:
     """Create the objects to which the templates refer, and grant the permissions of the tasks."""
     for role_name in ("baton-stateful-sets", "baton-daemon-sets"):
-        namespace.allow(role(role_name), role_name)
+        namespace.allow(role_rules(role_name), role_name)
     objects = [("/apis/scheduling.k8s.io/v1/priorityclasses", name, {"value": value})
                for name, value in PRIORITY_CLASSES.items()]
     objects += [("/apis/node.k8s.io/v1/runtimeclasses", name, {"handler": "sandbox"})

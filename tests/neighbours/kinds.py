@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from namespace import Namespace
-from objects import Json, eventually, is_ready, manifest, role
+from objects import Json, eventually, is_ready, manifest, role_rules
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 #: Without a probe, updates of some kinds have a warning.
@@ -18,7 +18,7 @@ SCALABLE = ("ReplicationController", "Deployment", "StatefulSet")
 def make(namespace: Namespace, kind: str, replicas: int = 3, **spec: object) -> None:
     """Grant the permissions for all kinds, create foo, and wait until its pods are ready."""
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
-        namespace.allow(role(name), name)
+        namespace.allow(role_rules(name), name)
     body = manifest(replicas)
     body["spec"]["template"]["spec"] |= spec
     body["spec"]["template"]["spec"]["containers"][0]["readinessProbe"] = PROBE

@@ -10,7 +10,7 @@ import functools
 import argo
 import programs
 import pytest
-from objects import eventually, manifest, role
+from objects import eventually, manifest, role_rules
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
@@ -28,7 +28,7 @@ def plugin():
 def rollout(namespace, tmp_path):
     """Provide the Rollout web, not created, with a running controller."""
     argo.install_definitions(namespace)
-    namespace.allow(role("baton-argo-rollouts"), "baton-argo-rollouts")
+    namespace.allow(role_rules("baton-argo-rollouts"), "baton-argo-rollouts")
     program = programs.provide("rollouts-controller")
     with argo.controller(program, namespace.admin_kubeconfig, tmp_path):
         yield argo.Rollout(namespace)
@@ -82,7 +82,7 @@ def test_deployment_is_updated_without_the_permission_and_the_rollout_updates_it
     eventually(lambda: namespace.deployment()["spec"]["replicas"] == 0, "an empty Deployment")
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/rolebindings"
     namespace.call("DELETE", f"{path}/baton-argo-rollouts")
-    rules = role("baton-argo-rollouts")
+    rules = role_rules("baton-argo-rollouts")
     eventually(lambda: not namespace.is_allowed(rules), "the end of the permission")
 
     result = namespace.roll(kind="Deployment", image="myimage:v2")

@@ -40,10 +40,10 @@ def test_descheduler_during_an_update_and_a_pause(namespace, kind):
 
     with namespace.observer() as observer, Evictor(namespace) as evictor:
         paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=3, min_ready_seconds=1,
-                                say=lines.append)
+                                on_line=lines.append)
         time.sleep(3)
         result = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1,
-                                say=lines.append)
+                                on_line=lines.append)
     rerun = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
     print(kind, f"evicted {len(evictor.evicted)}, refused {evictor.refused}",
           f"min_ready {observer.min_ready}, max_pods {observer.max_pods}", result["warnings"],
@@ -95,11 +95,11 @@ def test_drain_of_nodes_during_a_pause_and_an_update(namespace, kind):
             drain(kubectl, namespace.admin_kubeconfig, nodes[1])))
         lines = []
 
-        def say(line):
+        def on_line(line):
             lines.append(line)
             if not thread.ident:
                 thread.start()
-        result = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1, say=say)
+        result = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1, on_line=on_line)
         thread.join(60)
     eventually(lambda: len(ready(namespace)) == SIZE, "the replaced pods")
     rerun = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
@@ -117,7 +117,7 @@ def test_eviction_in_a_soak_restarts_the_soak(namespace, kind):
     make(namespace, kind)
     lines = []
 
-    def say(line):
+    def on_line(line):
         lines.append(line)
         if line.startswith("watching: ") and sum("watching: " in text for text in lines) == 2:
             new = [pod for pod in ready(namespace)
@@ -125,7 +125,7 @@ def test_eviction_in_a_soak_restarts_the_soak(namespace, kind):
             assert evict(namespace, new[0])
     began = time.monotonic()
     result = namespace.roll(kind=kind, image="myimage:v2", soak=4, on_failure="rollback",
-                            pause_at=1, say=say)
+                            pause_at=1, on_line=on_line)
     print(kind, *lines, sep="\n")
 
     assert result["rollout"]["phase"] == "paused" and time.monotonic() - began > 6

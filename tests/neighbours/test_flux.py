@@ -13,7 +13,7 @@ import subprocess
 import binaries
 import flux
 import pytest
-from objects import eventually, role
+from objects import eventually, role_rules
 from three_kinds import DEPLOYMENT, NAMES, RC, STATEFUL_SET, Controllers, manifest_of
 from writes import action_after_write, is_reparenting, is_write
 
@@ -41,7 +41,7 @@ def kubectl(cluster):
 @pytest.fixture
 def kustomization(namespace, flux_program, tmp_path):
     """Provide a Kustomization that has applied three controllers of version 1."""
-    namespace.allow(role("baton-stateful-sets"), "stateful-sets")
+    namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets")
     flux.install_definitions(namespace)
     with (flux.Artifacts() as artifacts,
           flux.controller(flux_program, namespace, tmp_path)):
@@ -136,7 +136,7 @@ def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
     controllers.assert_paused()
     controllers.roll_all(image="myimage:v2")
     kustomization.reconcile()
-    assert controllers.images() == ["v2"] * 3 and controllers.namespace.rcs() == ["cart"]
+    assert controllers.images() == ["v2"] * 3 and controllers.namespace.rc_names() == ["cart"]
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
     kustomization.wait_until_applied(kustomization.publish([*V2, settings]))
     assert controllers.notes() == "aaa" and controllers.namespace.get("configmaps", "settings")
@@ -176,7 +176,7 @@ def test_suspended_controllers_are_updated(kustomization, controllers, is_commit
         controllers.roll(kind, image="myimage:v2", suspend_gitops=True,
                          fault=reconcile() if is_committed else None)
     before = controllers.pod_uids()
-    assert controllers.images() == ["v2"] * 3 and controllers.namespace.rcs() == ["cart"]
+    assert controllers.images() == ["v2"] * 3 and controllers.namespace.rc_names() == ["cart"]
     kustomization.reconcile()
 
     if is_committed:
@@ -218,7 +218,7 @@ def test_task_removes_the_exclusion_that_kubectl_restores(kustomization, control
 def test_migration_with_a_suspended_kustomization(kustomization, controllers, kubectl):
     """Flux would create the ReplicationController again, whatever its annotations are."""
     namespace = controllers.namespace
-    namespace.allow(role("baton-migration"), "migration")
+    namespace.allow(role_rules("baton-migration"), "migration")
     task = {"module": "migrate_to_deployment", "state": "migrated", "name": NAMES[RC]}
     (warning,) = (text for text in namespace.check(**task)["warnings"] if text.startswith("Flux"))
     command = re.search(r"before the update: (kubectl .*)", warning)[1]
@@ -228,21 +228,22 @@ def test_migration_with_a_suspended_kustomization(kustomization, controllers, ku
     namespace.roll(**task)
     kustomization.reconcile()
 
-    assert namespace.rcs() == []
+    assert namespace.rc_names() == []
     migrated = [manifest_of(DEPLOYMENT, "myimage:v1"), manifest_of(STATEFUL_SET, "myimage:v1")]
     revision = kustomization.publish(migrated)
     kustomization.patch({"spec": {"suspend": False}})
     kustomization.wait_until_applied(revision)
-    assert namespace.rcs() == []
+    assert namespace.rc_names() == []
     assert namespace.deployment(NAMES[RC])["spec"]["replicas"] == 4
 
 
 def test_migration_without_suspending_the_kustomization(kustomization, controllers):
     """Negative control: Flux creates the ReplicationController again."""
     namespace = controllers.namespace
-    namespace.allow(role("baton-migration"), "migration")
+    namespace.allow(role_rules("baton-migration"), "migration")
     namespace.roll(module="migrate_to_deployment", state="migrated", name=NAMES[RC])
 
     kustomization.reconcile()
 
-    eventually(lambda: namespace.rcs() == ["cart"], "the ReplicationController of the manifest")
+    eventually(lambda: namespace.rc_names() == ["cart"],
+               "the ReplicationController of the manifest")

@@ -13,7 +13,7 @@ import subprocess
 import programs
 import pytest
 from helm_release import Release
-from objects import role
+from objects import role_rules
 from three_kinds import DEPLOYMENT, NAMES, RC, STATEFUL_SET
 
 #: Helm 4 applies a release on the server, unless it was installed with this option, or by Helm 3.
@@ -25,7 +25,7 @@ IMAGE = '.spec.template.spec.containers[name="web"].image'
 @pytest.fixture
 def release(namespace, helm_program, tmp_path):
     """Provide a release that is not installed yet."""
-    namespace.allow(role("baton-stateful-sets"), "stateful-sets")
+    namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets")
     return Release(helm_program, namespace, tmp_path)
 
 

@@ -81,7 +81,7 @@ class Outage:
         self.lines, self.thread = [], None
         self.has_begun = threading.Event()
 
-    def say(self, line):
+    def on_line(self, line):
         """Receive a progress line; wait until the outage has begun."""
         self.lines.append(line)
         if self.thread is None and line.startswith(self.word):
@@ -110,7 +110,7 @@ def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
                         "create" if kind in KINDS[:2] else "update")
         began = time.monotonic()
         with namespace.observer() as observer:
-            result = namespace.roll(kind=kind, image="myimage:v2", say=outage.say)
+            result = namespace.roll(kind=kind, image="myimage:v2", on_line=outage.on_line)
         print(kind, is_timeout, f"{time.monotonic() - began:.0f} s", *outage.lines, sep="\n")
 
     assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}

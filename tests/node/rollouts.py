@@ -24,7 +24,7 @@ import pytest
 import real_node
 from embedded import Cluster
 from namespace import Namespace
-from objects import eventually, is_ready, manifest, role, uids
+from objects import eventually, is_ready, manifest, role_rules, uids
 from traffic import SETTLE
 from writes import Killed, is_reparenting, kill_at_write
 
@@ -115,7 +115,7 @@ class Shop:
     def open(self, image: str = V1) -> str:
         """Create foo and its Service, wait until all pods serve, and return the URL."""
         if self.kind.role:
-            self.namespace.allow(role(self.kind.role), self.kind.role)
+            self.namespace.allow(role_rules(self.kind.role), self.kind.role)
         self.namespace.call("POST", self.path, self.manifest(image))
         service = self.namespace.create(
             "services",
@@ -143,7 +143,7 @@ class Shop:
 
     def roll(self, **task: t.Any) -> Json:
         """Run a task to its end."""
-        return self.namespace.roll(say=self.lines.append, **self.kind.options, **task)
+        return self.namespace.roll(on_line=self.lines.append, **self.kind.options, **task)
 
     def roll_until(self, is_reached: t.Callable[[], bool], what: str, **task: t.Any) -> None:
         """Run the module with the command ansible, and kill it when the condition is true."""
@@ -250,7 +250,7 @@ def restart(shop: Shop) -> None:
 
 def migrate(shop: Shop) -> None:
     """Migrate to a Deployment."""
-    shop.namespace.allow(role("baton-migration"), "baton-migration")
+    shop.namespace.allow(role_rules("baton-migration"), "baton-migration")
     shop.roll(module="migrate_to_deployment", state="migrated")
 
 

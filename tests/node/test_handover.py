@@ -36,7 +36,7 @@ def test_kubelet_restarts_a_killed_container_during_the_handover(shop):
     result = shop.roll(image=V2)
 
     shop.wait_for_pods_of(V2)
-    assert result["rollout"]["phase"] == "complete" and shop.namespace.rcs() == ["foo"]
+    assert result["rollout"]["phase"] == "complete" and shop.namespace.rc_names() == ["foo"]
     assert uids(shop.namespace.pods()) == before
     restarts = {
         pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"]
@@ -53,5 +53,5 @@ def test_deleted_pod_is_replaced_after_the_handover(shop):
     result = shop.roll(image=V2)
 
     shop.wait_for_pods_of(V2)
-    assert result["rollout"]["phase"] == "complete" and shop.namespace.rcs() == ["foo"]
+    assert result["rollout"]["phase"] == "complete" and shop.namespace.rc_names() == ["foo"]
     assert before - uids(shop.namespace.pods()) == {victim["metadata"]["uid"]}

@@ -197,7 +197,7 @@ def fail_rollout(row: Row, kubeconfig: str) -> Outcome:
         with pytest.raises(RolloutFailed) as raised:
             namespace.roll(
                 template=row.template(),
-                say=lines.append,
+                on_line=lines.append,
                 failure_grace=GRACE,
                 progress_deadline=DEADLINE,
             )

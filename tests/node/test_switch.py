@@ -14,7 +14,7 @@ import types
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from objects import role
+from objects import role_rules
 from rollouts import DEPLOYMENT, DRAIN, RC, START, V2, Shop
 from traffic import Traffic, reasons, versions
 
@@ -49,7 +49,7 @@ def switch(shop, monkeypatch, **options):
     pytest.param(RC, id="ReplicationController", marks=pytest.mark.long)])
 def test_new_connections_follow_the_selector(kind, cluster, namespace, monkeypatch):
     shop = Shop(cluster, namespace, kind, CONTAINER)
-    namespace.allow(role("baton-traffic-service"), "traffic-service")
+    namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
     changes = []
     with Traffic(shop.open(), RATES) as traffic:
         switch(shop, monkeypatch, weight="0%")

@@ -20,7 +20,7 @@ from pathlib import Path
 import gateway_api
 import yaml
 from namespace import Namespace
-from objects import eventually, manifest, role
+from objects import eventually, manifest, role_rules
 from plays import CheckServer, Playbooks
 from proc import descendants
 
@@ -143,7 +143,7 @@ class Release:
         self.namespace = Namespace(self.kubeconfig, f"release-{self.seed}")
         self.stack.callback(self.namespace.delete)
         for name in ("baton-stateful-sets", "baton-daemon-sets"):
-            self.namespace.allow(role(name), name)
+            self.namespace.allow(role_rules(name), name)
         if self.kind == "DaemonSet":
             self.namespace.add_nodes(self.replicas)
             self.stack.callback(self.namespace.remove_nodes)
@@ -207,12 +207,12 @@ class Release:
     def _make_route(self) -> None:
         """Create the Service of the controller, and the route edge."""
         gateway_api.install(self.namespace)
-        self.namespace.allow(role("baton-traffic"), "baton-traffic")
+        self.namespace.allow(role_rules("baton-traffic"), "baton-traffic")
         (name,) = self.names["localhost"]
         self.namespace.create("services", {"metadata": {"name": name}, "spec": {
             "selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]}})
         self.rule: Json = {"backendRefs": [{"name": name, "port": 80, "weight": 3}]}
-        self.namespace.call("POST", gateway_api.routes(self.namespace), {
+        self.namespace.call("POST", gateway_api.route_path(self.namespace), {
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
             "metadata": {"name": "edge"},
             "spec": {"parentRefs": [{"name": "gateway"}], "rules": [self.rule]}})
@@ -258,7 +258,7 @@ class Release:
 
     def _edit_route(self) -> None:
         """Set a timeout in each rule of the route, like a user who applies another manifest."""
-        path = gateway_api.routes(self.namespace, "edge")
+        path = gateway_api.route_path(self.namespace, "edge")
         self.rule["timeouts"] = {"request": f"{self.random.randint(5, 50)}s"}
         rules = self.namespace.call("GET", path)["spec"]["rules"]
         self.namespace.call("PATCH", path, {"spec": {"rules": [
@@ -380,7 +380,7 @@ class Release:
 
     def _assert_restored(self) -> None:
         """Assert that the route has the rule of before, with the edits, and no split remains."""
-        route = self.namespace.call("GET", gateway_api.routes(self.namespace, "edge"))
+        route = self.namespace.call("GET", gateway_api.route_path(self.namespace, "edge"))
         services = self.namespace.call("GET", self.namespace.path("services"))["items"]
         (rule,) = route["spec"]["rules"]
         assert [(backend["name"], backend["weight"]) for backend in rule["backendRefs"]] == [

@@ -13,7 +13,7 @@ import re
 import features
 import pytest
 import yaml
-from objects import PERMISSIONS, permissions, role
+from objects import PERMISSIONS, permissions, role_rules
 
 FEATURES = features.features()
 ROLES = ("baton", "baton-stateful-sets", "baton-daemon-sets", "baton-migration", "baton-openshift",
@@ -36,7 +36,7 @@ def test_no_other_file_exists():
 
 
 def test_the_files_have_the_permissions_of_the_page_and_no_others():
-    page = {permission for name in ROLES for permission in permissions(role(name))}
+    page = {permission for name in ROLES for permission in permissions(role_rules(name))}
     files = {permission for feature in FEATURES
              for permission in permissions(feature.documents[0]["rules"])}
 

@@ -15,7 +15,7 @@ import forked
 import measured
 import pytest
 from edge import EdgeGateway
-from gateway_api import routes
+from gateway_api import route_path
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import role_rules
@@ -50,7 +50,7 @@ def namespace(cluster, request):
     namespace.allow(role_rules("baton-traffic"), "baton-traffic")
     yield namespace
     with contextlib.suppress(ApiException):
-        namespace.call("DELETE", routes(namespace))
+        namespace.call("DELETE", route_path(namespace))
     namespace.delete()
 
 

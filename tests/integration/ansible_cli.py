@@ -3,12 +3,13 @@
 
 """Start Ansible's programs by a fork of a process that has imported them.
 
-Most of the processor time of a short `ansible` command is the import of Ansible, Jinja2 and the
-kubernetes package. `Popen` and `run` correspond to those of subprocess. The process is Ansible in
-a process of its own, with the same arguments, environment, files and signals as the program; only
-its parent is the server, and all processes of a server share the seed of Python's hashes.
+A short `ansible` command spends most of its processor time on the import of Ansible, Jinja2 and the
+kubernetes package. `Popen` and `run` correspond to those of subprocess. Each command runs in a
+separate process, with the arguments, environment, files and signals of the program. There are two
+differences: its parent is the server, and all processes of a server share the seed of Python's
+hashes.
 
-Other programs, and those of other Python environments (`make test-versions`), start as usual.
+Other programs, and programs of other Python environments (`make test-versions`), start as usual.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Popen(subprocess.Popen):
 
     _connection: socket.socket | None = None
 
-    # The arguments of the method in CPython 3.11 to 3.14; six pipe ends are among the last ones.
+    # The arguments of the method in CPython 3.11 to 3.14. arguments[3:9] are the six ends of pipes.
     def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env,
                        *arguments):
         environment = os.environ if env is None else env
@@ -131,18 +132,18 @@ def run(command, *, capture_output=False, timeout=None, check=False, **options):
 
 
 def _is_served(args, environment: t.Mapping[str, str]) -> bool:
-    """Return whether a command is one of the programs next to this Python."""
+    """Return whether a command is in MODULES and installed in the folder of this Python."""
     if isinstance(args, str) or args[0] not in MODULES:
         return False
-    found = shutil.which(args[0], path=environment.get("PATH", ""))
-    return bool(found) and Path(found).parent == Path(sys.executable).parent
+    program = shutil.which(args[0], path=environment.get("PATH", ""))
+    return bool(program) and Path(program).parent == Path(sys.executable).parent
 
 
 @functools.cache
 def _server() -> str:
     """Return the path of the server's socket; the first call starts the server.
 
-    The server ends with this process, which closes the pipe.
+    The server ends when this process ends, because its end of the pipe is closed then.
     """
     folder = tempfile.mkdtemp(prefix="baton-ansible-")
     reading, _writing = os.pipe()
@@ -167,13 +168,13 @@ def serve(folder: str) -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(os.path.join(folder, SOCKET))
     listener.listen()
-    reading, writing = socket.socketpair()
-    for end in (reading, writing):
+    wakeup_receiver, wakeup_sender = socket.socketpair()
+    for end in (wakeup_receiver, wakeup_sender):
         end.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_arguments: None)
-    signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    signal.set_wakeup_fd(wakeup_sender.fileno(), warn_on_full_buffer=False)
     selector = selectors.DefaultSelector()
-    for source in (sys.stdin, listener, reading):
+    for source in (sys.stdin, listener, wakeup_receiver):
         selector.register(source, selectors.EVENT_READ)
     connections: dict[int, socket.socket] = {}
     print("ready", flush=True)
@@ -182,13 +183,14 @@ def serve(folder: str) -> None:
         if sys.stdin in sources:
             shutil.rmtree(folder, ignore_errors=True)
             return
-        if reading in sources:
+        if wakeup_receiver in sources:
             with contextlib.suppress(BlockingIOError):
-                reading.recv(4096)
+                wakeup_receiver.recv(4096)
             report_ended(connections)
         if listener in sources:
             connection, _address = listener.accept()
-            pid = start(connection, (listener, reading, writing, *connections.values()), selector)
+            open_sockets = (listener, wakeup_receiver, wakeup_sender, *connections.values())
+            pid = start(connection, open_sockets, selector)
             connections[pid] = connection
 
 
@@ -223,17 +225,17 @@ def start(connection: socket.socket, open_sockets: t.Iterable[socket.socket],
     selector.close()
     for open_socket in (connection, *open_sockets):
         open_socket.close()
-    become(json.loads(text), streams)
+    run_program(json.loads(text), streams)
     raise SystemExit(0)
 
 
-def become(request: dict[str, t.Any], streams: t.Sequence[int]) -> None:
-    """Run the program of a request in this process, which ends with it."""
+def run_program(request: dict[str, t.Any], streams: t.Sequence[int]) -> None:
+    """Run the program of a request in this process, and exit with its exit code."""
     os.setsid()
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
-    # Python's own objects have the buffering of the server's streams.
+    # Python has chosen the buffering of these objects for the server's streams.
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, closefd=False)
     os.chdir(request["folder"])

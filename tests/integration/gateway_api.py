@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Serve Gateway API in a cluster: its CustomResourceDefinitions, from the Go module proxy."""
+"""Serve the kinds of Gateway API, with CustomResourceDefinitions from the Go module proxy."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ RESOURCES = ("gatewayclasses", "gateways", "httproutes", "grpcroutes")
 @functools.cache
 def module_folder() -> Path:
     """Return the folder of the module in Go's module cache; the first call downloads the module."""
-    done = subprocess.run([str(go_toolchain.find_go()), "mod", "download", "-json", MODULE],
-                          capture_output=True, text=True, check=True, timeout=300)
-    return Path(json.loads(done.stdout)["Dir"])
+    process = subprocess.run([str(go_toolchain.find_go()), "mod", "download", "-json", MODULE],
+                             capture_output=True, text=True, check=True, timeout=300)
+    return Path(json.loads(process.stdout)["Dir"])
 
 
 def install(namespace: Namespace) -> None:
@@ -65,14 +65,14 @@ def serve_other_kinds(namespace: Namespace) -> None:
 
 
 def served_version(resource: related.Resource) -> str:
-    """Return the version of a resource after serve_other_kinds()."""
+    """Return the API version in which a resource is served after serve_other_kinds()."""
     is_real = resource.resource in RESOURCES or resource.group == "networking.k8s.io"
     return "v1" if is_real else "v1alpha3"
 
 
 @contextlib.contextmanager
 def without_shares_of_mirrors(namespace: Namespace) -> t.Iterator[None]:
-    """Serve an HTTPRoute without the fields percent and fraction, as before v1.3, in the block."""
+    """Serve HTTPRoute with the schema before v1.3, without percent and fraction, in the block."""
     path = f"{DEFINITIONS}/httproutes.gateway.networking.k8s.io"
     replacement = {"path": "/spec/versions", "op": "replace"}
     versions = namespace.call("GET", path)["spec"]["versions"]
@@ -92,7 +92,7 @@ def without_shares_of_mirrors(namespace: Namespace) -> t.Iterator[None]:
 
 
 def _remove_shares(schema: t.Any) -> None:
-    """Remove the fields for the share of a mirror, and the rule about both, from a schema."""
+    """Remove the fields for the share of a mirror and their validation rule from a schema."""
     for child in schema.values() if isinstance(schema, dict) else ():
         for item in child if isinstance(child, list) else [child]:
             _remove_shares(item)

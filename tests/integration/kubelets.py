@@ -3,8 +3,8 @@
 
 """A fake kubelet that serves container logs, for fake nodes.
 
-The API server reads a log from the kubelet at the address and port in the status of the node,
-which here are those of an HTTP server of the tests. Only the logs are simulated: permissions,
+The API server reads a log from the kubelet at the address and port in the status of the node. These
+tests write the address and port of an HTTP server there. Only the logs are simulated: permissions,
 checks and errors of the API server are real. The fake kubelet implements the query parameters
 limitBytes and sinceSeconds. tests/node uses a real kubelet.
 """
@@ -43,10 +43,10 @@ def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
     """Return the lines that a container has logged until now, with their times."""
     began = datetime.datetime.fromisoformat(
         pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
-    errors = ERROR_PERCENTAGES[pod["spec"]["containers"][0]["image"]]
+    error_percentage = ERROR_PERCENTAGES[pod["spec"]["containers"][0]["image"]]
     count = int((time.time() - began) * RATE)
     return [(began + number / RATE,
-             ERROR if number * errors % 100 < errors else b"answered a request")
+             ERROR if number * error_percentage % 100 < error_percentage else b"answered a request")
             for number in range(count)]
 
 
@@ -122,7 +122,7 @@ def _timestamp(at: float) -> str:
 
 @contextlib.contextmanager
 def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet]:
-    """Create nodes of the namespace, and run their kubelet during the block."""
+    """Create nodes for the namespace, and run their fake kubelet during the block."""
     with serving(Kubelet(namespace, folder)) as kubelet:
         namespace.add_nodes(nodes, **kubelet.status)
         try:
@@ -133,12 +133,12 @@ def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet
 
 def run_analysis(namespace: Namespace, *metrics: Json, **options: t.Any) -> Json:
     """Run the module rollout_analysis, and return its result, even if the analysis fails."""
-    specs = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
+    option_defaults = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
     metric_defaults = {name: spec.get("default")
                        for name, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}
     warn = options.pop("warn", pytest.fail)
     params = {
-        **specs,
+        **option_defaults,
         "name": "foo",
         "namespace": namespace.name,
         "kubeconfig": namespace.kubeconfig,
@@ -147,10 +147,10 @@ def run_analysis(namespace: Namespace, *metrics: Json, **options: t.Any) -> Json
         "prometheus_url": None,
         **options,
     }
-    handlers = {number: signal.getsignal(number)
-                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    handlers_of_pytest = {number: signal.getsignal(number)
+                          for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
         return t.cast(Json, task.result_or_error(task.analysis, params, warn))
     finally:
-        for number, handler in handlers.items():
+        for number, handler in handlers_of_pytest.items():
             signal.signal(number, handler)

@@ -28,7 +28,7 @@ from pathlib import Path
 from objects import eventually
 from workspace import cache, locked
 
-#: Window of an analysis, with several scrapes.
+#: Window of an analysis, long enough for several scrapes.
 WINDOW = "1s"
 #: Requests per second of each pod.
 RATE = 100
@@ -84,11 +84,11 @@ def _unpack(name: str, folder: Path) -> None:
         command = ["apt-get", "-o", "APT::Sandbox::User=root", "download", name]
         subprocess.run(command, cwd=download, check=False, capture_output=True, timeout=300)
         for package in Path(download).glob("*.deb"):
-            draft = folder.with_name(f"{name}.new")
-            shutil.rmtree(draft, ignore_errors=True)
-            subprocess.run(["dpkg", "-x", package, draft], check=True, capture_output=True)
+            new_folder = folder.with_name(f"{name}.new")
+            shutil.rmtree(new_folder, ignore_errors=True)
+            subprocess.run(["dpkg", "-x", package, new_folder], check=True, capture_output=True)
             shutil.rmtree(folder, ignore_errors=True)
-            draft.rename(folder)
+            new_folder.rename(folder)
 
 
 class Pods(http.server.ThreadingHTTPServer):
@@ -103,19 +103,19 @@ class Pods(http.server.ThreadingHTTPServer):
 
     def export(self, namespace: str, pods: t.Iterable[dict[str, t.Any]]) -> None:
         """Export the metrics of these pods; the counters of unchanged pods continue."""
-        names = {(namespace,
-                  pod["metadata"]["name"]): VERSIONS[pod["spec"]["containers"][0]["image"]]
-                 for pod in pods}
+        versions = {(namespace,
+                     pod["metadata"]["name"]): VERSIONS[pod["spec"]["containers"][0]["image"]]
+                    for pod in pods}
         other_namespaces = {
             key: value for key, value in self.exported.items() if key[0] != namespace
         }
         now = time.monotonic()
         # The new pod of a StatefulSet has the name of the old pod, but its counters restart at 0.
         unchanged = {
-            key: value for key, value in self.exported.items() if value[0] == names.get(key)
+            key: value for key, value in self.exported.items() if value[0] == versions.get(key)
         }
         self.exported = other_namespaces | {
-            key: unchanged.get(key, (version, now)) for key, version in names.items()
+            key: unchanged.get(key, (version, now)) for key, version in versions.items()
         }
 
     @contextlib.contextmanager

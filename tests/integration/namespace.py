@@ -82,7 +82,7 @@ class Namespace:
             with contextlib.suppress(ApiException):  # the test may have deleted the namespace
                 self.core.delete_namespace(self.name)
         else:
-            for path in self._active_paths():
+            for path in self._paths_to_delete():
                 with contextlib.suppress(ApiException):  # the test may have forbidden the deletion
                     self.call("DELETE", path, {"propagationPolicy": "Background"})
         self.client.close()
@@ -111,8 +111,8 @@ class Namespace:
         review = self.call("POST", path, {"spec": {"namespace": self.name}}, headers=headers)
         return permissions(rules) <= permissions(review["status"]["resourceRules"])
 
-    def _active_paths(self) -> list[str]:
-        """Return the paths of autoscalers, controllers and pods, in this order."""
+    def _paths_to_delete(self) -> list[str]:
+        """Return the paths of autoscalers, controllers and pods, in the order of their deletion."""
         autoscalers = f"/apis/autoscaling/v2/namespaces/{self.name}/horizontalpodautoscalers"
         controllers = [self.apps_path(kind)
                        for kind in ("deployments", "replicasets", "statefulsets", "daemonsets")]
@@ -238,7 +238,7 @@ class Namespace:
 
         eventually(is_deleted, f"the deletion of {name}")
 
-    # Deployments
+    # Deployments and ReplicaSets
 
     def deployment(self, name: str = "foo") -> Json | None:
         return self.get_app("deployments", name)
@@ -343,11 +343,12 @@ class Namespace:
         return t.cast(Json, self.get_app("daemonsets", name))
 
     def add_nodes(self, count: int, **status: t.Any) -> list[str]:
-        """Create fake nodes whose taint admits only pods of this namespace, and return their names.
+        """Create fake nodes with a taint that only pods of this namespace tolerate, and return the
+        names of the nodes.
 
         The caller removes the nodes.
         """
-        size = {"cpu": "100", "memory": "1Ti", "pods": "100"}
+        capacity = {"cpu": "100", "memory": "1Ti", "pods": "100"}
         names = [f"{self.name}-{number}" for number in range(count)]
         for name in names:
             self.call("POST", "/api/v1/nodes", {
@@ -355,7 +356,7 @@ class Namespace:
                              "labels": {"kubernetes.io/hostname": name, "test": self.name,
                                         "number": name.rpartition("-")[2]}},
                 "spec": {"taints": [{"key": "test", "value": self.name, "effect": "NoSchedule"}]},
-                "status": {"capacity": size, "allocatable": size, **status}})
+                "status": {"capacity": capacity, "allocatable": capacity, **status}})
         return names
 
     def remove_nodes(self, names: t.Iterable[str] = ()) -> None:
@@ -407,10 +408,11 @@ class Namespace:
     def roll(self, fault: t.Callable[[KubernetesGateway], None] | None = None,
              on_line: t.Callable[[str], None] = lambda line: None,
              **params: t.Any) -> Json:
-        """Run a task of the module in this process; the result contains the number of requests by
-        verb.
+        """Run a task of the module in this process, and return its result and, as "requests", the
+        number of its requests by verb.
 
         fault: changes the gateway before the task, for example to kill the client at a write.
+        on_line: is called with each progress line.
         """
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
@@ -425,7 +427,7 @@ class Namespace:
         return {**result, "requests": gateway.requests}
 
     def command(self, **params: t.Any) -> str:
-        """Return the ad-hoc command of the task."""
+        """Return the ad-hoc command of a task with these options."""
         return parse_request({"name": "foo", "namespace": self.name, **params}).command()
 
     def check(self, **params: t.Any) -> Json:
@@ -442,7 +444,7 @@ class Namespace:
                                  self.name)
 
     def observer(self, allow_orphan: t.Callable[[Json], bool] = lambda pod: False) -> Observer:
-        """Return an observer that fails the test after its block if a pod had no controller.
+        """Return an observer whose block fails the test at its end if a pod had no controller.
 
         allow_orphan: returns whether the test itself has orphaned the pod.
         """
@@ -451,26 +453,26 @@ class Namespace:
     def end_state(self) -> Json:
         """Return the controllers and pods without uids, times and revisions.
 
-        Two runs with the same result have equal end states.
+        The end states of two runs with the same result are equal.
         """
         controllers = {}
-        independent = [item for item in self.replica_sets()
-                       if not item["metadata"].get("ownerReferences")]
-        independent += [item for kind in ("statefulsets", "daemonsets")
-                        for item in self.call("GET", self.apps_path(kind))["items"]]
+        without_owner = [item for item in self.replica_sets()
+                         if not item["metadata"].get("ownerReferences")]
+        without_owner += [item for kind in ("statefulsets", "daemonsets")
+                          for item in self.call("GET", self.apps_path(kind))["items"]]
         for item in ([t.cast(Json, self.rc(name)) for name in self.rc_names()] + self.deployments()
-                     + independent):
+                     + without_owner):
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
-            # these numbers increase with each change of the template, also by a rollback
+            # these numbers increase with each change of the template, even with a rollback
             for key in (object_meta.REVISION, "deprecated.daemonset.template.generation"):
                 annotations.pop(key, None)
-            last = json.loads(annotations.pop(object_meta.LAST_ROLLOUT, "{}"))
+            record = json.loads(annotations.pop(object_meta.LAST_ROLLOUT, "{}"))
             for key in ("time", "revision"):
-                last.pop(key, None)
+                record.pop(key, None)
             controllers[name] = {"spec": item["spec"], "labels": item["metadata"]["labels"],
                                  "annotations": annotations,
-                                 "last": last}
+                                 "record": record}
         pods = sorted(
             (pod["metadata"]["ownerReferences"][0]["name"], pod["spec"]["containers"][0]["image"],
              sorted((key, value)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List the test that executes each command of an error, and check that each command is valid."""
+"""List the tests that execute the commands of errors, and check that each command is valid."""
 
 from __future__ import annotations
 
@@ -166,8 +166,8 @@ SITES: dict[str, str] = {
     "run/deadlines.py::next_commands":
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back",
 }
-#: First words of commands. A line with such words must be one of the error's commands, so that a
-#: result has each command as data.
+#: First words of commands. A line of an error that contains them must be one of the error's
+#: commands, which a result contains as a list.
 FIRST_WORDS = ("ansible localhost", "kubectl -n", "oc -n", "kubectl --context", "kubectl argo")
 #: Verbs of each program, which follow the flags for the connection and the namespace.
 VERBS = {

@@ -21,7 +21,7 @@ PERMISSIONS = Path(__file__).parents[2] / "docs" / "reference" / "permissions.md
 
 
 def role_rules(name: str = "baton") -> list[Json]:
-    """Return the rules of a Role in docs/reference/permissions.md."""
+    """Return the rules of the Role with this name in docs/reference/permissions.md."""
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     documents = [document for block in blocks for document in yaml.safe_load_all(block)]
     (document,) = (document
@@ -84,14 +84,14 @@ def uids(pods: t.Iterable[Json]) -> set[str]:
 
 
 def pod_counts(namespace: t.Any) -> tuple[int, int]:
-    """Return the number of pods with myimage:v1, and the number of other pods."""
+    """Return the number of old pods, which run myimage:v1, and the number of other pods."""
     images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
     return images.count("myimage:v1"), len(images) - images.count("myimage:v1")
 
 
 def eventually(condition: t.Callable[[], t.Any], what: str = "condition",
                seconds: float = 120) -> t.Any:
-    """Wait for a true value, and return the value; fail with the description after the timeout."""
+    """Return the first true value of the condition; fail with the text `what` after the timeout."""
     end = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < end, f"{what}: not within {seconds:g} s"

@@ -30,17 +30,19 @@ class Observer:
     namespace: Namespace
     #: Returns whether the test itself has orphaned the pod.
     allow_orphan: t.Callable[[Json], bool] = lambda pod: False
-    #: Names of pods that had no controller although neither terminating nor orphaned by the test.
+    #: Names of pods that had no controller, without terminating pods and pods of `allow_orphan`.
     orphans: set[str] = dataclasses.field(default_factory=set)
-    #: Names of all observed pods by uid.
+    #: Names of all pods observed before and during the block, by uid.
     names_by_uid: dict[str, str] = dataclasses.field(default_factory=dict)
     #: Uids of terminating and deleted pods.
     deleted_pods: set[str] = dataclasses.field(default_factory=set)
     #: 0 if no container has restarted; otherwise the sum of the restart counts in all events.
     restarts: int = 0
+    #: Minimum number of ready pods.
     min_ready: int = 10**9
-    #: Maximum number of pods, without and with terminating pods.
+    #: Maximum number of pods that are not terminating.
     max_pods: int = 0
+    #: Maximum number of pods, including terminating pods.
     max_pods_in_total: int = 0
     #: Names of the controllers that were deleted during the block.
     controllers_deleted: list[str] = dataclasses.field(default_factory=list)
@@ -111,7 +113,7 @@ class Observer:
                       or getattr(error, "status", None) in (401, 403)):
                     self.errors.append(error)  # the test reports the error at the end of the block
                     return
-                self._stop.wait(0.1)  # the API server is restarting
+                self._stop.wait(0.1)  # the API server may be restarting
 
     def _relist(self, resource: str, receive: t.Callable[[str, Json], None]) -> str | None:
         """List the objects, process the list as watch events, and return the resource version.

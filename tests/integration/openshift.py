@@ -47,12 +47,12 @@ def install_crd(namespace: Namespace) -> None:
             "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]}}
     with contextlib.suppress(ApiException):  # already exists
         namespace.call("POST", DEFINITION.rpartition("/")[0], body)
-    eventually(lambda: status_of(namespace, collection(namespace)) == 200,
+    eventually(lambda: status_of(namespace, config_path(namespace)) == 200,
                "the API of DeploymentConfigs")
     # The garbage collector discovers new kinds every 30 s. Until then, it ignores the dependents
     # of a deleted DeploymentConfig.
-    path = collection(namespace, "probe")
-    namespace.call("POST", collection(namespace), {
+    path = config_path(namespace, "probe")
+    namespace.call("POST", config_path(namespace), {
         "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig", "metadata": {"name": "probe"},
         "spec": {}})
     namespace.call("DELETE", path, {"propagationPolicy": "Orphan"})
@@ -63,7 +63,7 @@ def install_crd(namespace: Namespace) -> None:
 def uninstall_crd(namespace: Namespace) -> None:
     with contextlib.suppress(ApiException):
         namespace.call("DELETE", DEFINITION)
-    eventually(lambda: status_of(namespace, collection(namespace)) == 404,
+    eventually(lambda: status_of(namespace, config_path(namespace)) == 404,
                "the removal of the API of DeploymentConfigs")
 
 
@@ -75,13 +75,14 @@ def status_of(namespace: Namespace, path: str) -> int:
     return 200
 
 
-def collection(namespace: Namespace, name: str = "") -> str:
+def config_path(namespace: Namespace, name: str = "") -> str:
+    """Return the API path of a DeploymentConfig, or of all if the name is empty."""
     return (f"/apis/{GROUP}/v1/namespaces/{namespace.name}/deploymentconfigs"
             + (f"/{name}" if name else ""))
 
 
 class OpenShift:
-    """The simulated controllers of a namespace, and helpers of tests for DeploymentConfigs."""
+    """The simulated controllers of a namespace, and helpers for tests of DeploymentConfigs."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
@@ -101,7 +102,7 @@ class OpenShift:
         self._thread.join()
         assert exception[0] or not self._errors, self._errors
 
-    # Helpers of tests
+    # Helpers for tests
 
     def make(self, replicas: int = 2, name: str = "foo", metadata: Json | None = None,
              **spec: t.Any) -> Json:
@@ -115,28 +116,28 @@ class OpenShift:
     def create(self, replicas: int = 2, name: str = "foo", metadata: Json | None = None,
                **spec: t.Any) -> Json:
         body = manifest(replicas, name=name)
-        defaults = {"triggers": [{"type": "ConfigChange"}], "strategy": {"type": "Rolling"},
-                    "test": False,
-                    "revisionHistoryLimit": 10, **body["spec"], **spec}
-        return self.namespace.call("POST", collection(self.namespace), {
+        full_spec = {"triggers": [{"type": "ConfigChange"}], "strategy": {"type": "Rolling"},
+                     "test": False,
+                     "revisionHistoryLimit": 10, **body["spec"], **spec}
+        return self.namespace.call("POST", config_path(self.namespace), {
             "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig",
             "metadata": {"name": name, "labels": {"app": name}, **(metadata or {})},
-            "spec": defaults})
+            "spec": full_spec})
 
     def config(self, name: str = "foo") -> Json | None:
         try:
-            return self.namespace.call("GET", collection(self.namespace, name))
+            return self.namespace.call("GET", config_path(self.namespace, name))
         except ApiException as error:
             if error.status == 404:
                 return None
             raise
 
     def patch(self, body: Json, name: str = "foo", subresource: str = "") -> Json:
-        return self.namespace.call("PATCH", collection(self.namespace, name) + subresource, body,
+        return self.namespace.call("PATCH", config_path(self.namespace, name) + subresource, body,
                                    "application/merge-patch+json")
 
     def remove(self, name: str = "foo", policy: str = "Background") -> None:
-        self.namespace.call("DELETE", collection(self.namespace, name),
+        self.namespace.call("DELETE", config_path(self.namespace, name),
                             {"propagationPolicy": policy})
 
     def change_image(self, image: str, name: str = "foo") -> None:
@@ -160,7 +161,7 @@ class OpenShift:
     def _work(self) -> None:
         while not self._stop.wait(0.05):
             try:
-                for config in self.namespace.call("GET", collection(self.namespace))["items"]:
+                for config in self.namespace.call("GET", config_path(self.namespace))["items"]:
                     self._handle(config)
             except ApiException as error:
                 # 404, 409, 422: another client has changed an object, so retry
@@ -177,21 +178,21 @@ class OpenShift:
         if "deletionTimestamp" in config["metadata"] or config["spec"].get("paused"):
             self._update_status(config, owned)
             return
-        number = config.get("status", {}).get("latestVersion", 0)
+        latest_version = config.get("status", {}).get("latestVersion", 0)
         newest = owned[0] if owned else None
-        exists = newest is not None and _number(newest) == number
-        if ((newest and _number(newest) > number)
-                or self._is_triggered(config, newest if exists else None, number)):
-            self._update_status(config, owned, latestVersion=number + 1)
-        elif exists and _phase(t.cast(Json, newest)) in ("Complete", "Failed"):
+        has_latest = newest is not None and _number(newest) == latest_version
+        if ((newest and _number(newest) > latest_version)
+                or self._is_triggered(config, newest if has_latest else None, latest_version)):
+            self._update_status(config, owned, latestVersion=latest_version + 1)
+        elif has_latest and _phase(t.cast(Json, newest)) in ("Complete", "Failed"):
             active = next((rc for rc in owned if _phase(rc) == "Complete"), None)
             for rc in owned:
                 size = (config["spec"]["replicas"] if rc is active
                         and not config["spec"].get("test") else 0)
                 self._scale(rc, size)
             self._update_status(config, owned)
-        elif not exists and number:
-            self._make(config, number)
+        elif not has_latest and latest_version:
+            self._create_rollout(config, latest_version)
 
     def _claimed(self, config: Json) -> list[Json]:
         """Adopt orphans with the label of the DeploymentConfig, and return its
@@ -231,20 +232,20 @@ class OpenShift:
         stored_config = json.loads(newest["metadata"]["annotations"][ENCODED])
         return stored_config["spec"]["template"] != config["spec"]["template"]
 
-    def _make(self, config: Json, number: int) -> None:
+    def _create_rollout(self, config: Json, number: int) -> None:
         """Create the ReplicationController of a rollout, like MakeDeployment of
         openshift/library-go.
         """
         name, spec = config["metadata"]["name"], config["spec"]
-        rollout = f"{name}-{number}"
-        labels = {"deploymentconfig": name, "deployment": rollout}
+        rc_name = f"{name}-{number}"
+        labels = {"deploymentconfig": name, "deployment": rc_name}
         template = json.loads(json.dumps(spec["template"]))
         template["metadata"].setdefault("labels", {}).update(labels)
         template["metadata"].setdefault("annotations", {}).update(
-            {"openshift.io/deployment.name": rollout, CONFIG: name, VERSION: str(number)})
+            {"openshift.io/deployment.name": rc_name, CONFIG: name, VERSION: str(number)})
         annotations = {CONFIG: name, ENCODED: json.dumps(config), PHASE: "New",
                        VERSION: str(number)}
-        metadata = {"name": rollout, "annotations": annotations,
+        metadata = {"name": rc_name, "annotations": annotations,
                     "labels": {**config["metadata"].get("labels", {}), CONFIG: name},
                     "ownerReferences": [_reference(config)]}
         self.namespace.create("replicationcontrollers", {"metadata": metadata, "spec": {
@@ -291,7 +292,7 @@ class OpenShift:
                   "observedGeneration": config["metadata"]["generation"], **changes}
         if status != config.get("status"):
             self.namespace.call("PUT",
-                                collection(self.namespace, config["metadata"]["name"]) + "/status",
+                                config_path(self.namespace, config["metadata"]["name"]) + "/status",
                                 {**config, "status": status})
 
 

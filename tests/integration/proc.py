@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find processes of a test by parent, or by an environment variable."""
+"""Find the processes of a test by their parents, or by an environment variable."""
 
 from __future__ import annotations
 

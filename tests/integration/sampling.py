@@ -3,7 +3,7 @@
 
 """Choose the points of a parametrized test for `make test`; `make test-all` runs all of them.
 
-`@pytest.mark.sample` selects few points that together contain each value of each parameter: each
+`@pytest.mark.sample` selects a few points that together contain each value of each parameter: each
 action, each moment and each kind of controller, but not each combination. `@pytest.mark.sample(2)`
 selects two points. Both prefer values that earlier tests of the file have rarely used, so that
 tests with the same parameter cover different values. All other points get the marker `full`.
@@ -24,12 +24,13 @@ Value = tuple[str, str]
 T = t.TypeVar("T")
 
 
-def sample(points: t.Sequence[t.AbstractSet[Value]], most: int | None,
+def sample(points: t.Sequence[t.AbstractSet[Value]], max_points: int | None,
            used: collections.Counter[Value]) -> set[int]:
     """Return the indices of the chosen points, and count their values in `used`."""
     missing = set().union(*points)
     chosen: set[int] = set()
-    while len(chosen) < len(points) and (missing if most is None else len(chosen) < most):
+    while (len(chosen) < len(points)
+           and (missing if max_points is None else len(chosen) < max_points)):
         *_rank, index = min((-len(point & missing), sum(map(used.__getitem__, point)), index)
                             for index, point in enumerate(points) if index not in chosen)
         chosen.add(index)
@@ -48,8 +49,8 @@ def mark(items: t.Iterable[pytest.Item]) -> None:
             tests[str(item.path), item.originalname].append(item)
     for (path, _name), points in tests.items():
         if marker := points[0].get_closest_marker("sample"):
-            most, *_more = *marker.args, None
-            chosen = sample([_values(item) for item in points], most, used[path])
+            max_points, *_more = *marker.args, None
+            chosen = sample([_values(item) for item in points], max_points, used[path])
             for index, item in enumerate(points):
                 if index not in chosen:
                     item.add_marker("full")
@@ -59,7 +60,7 @@ def _values(item: pytest.Function) -> set[Value]:
     return {(name, repr(value)) for name, value in item.callspec.params.items()}
 
 
-def shard(items: t.Sequence[T], number_of: str) -> list[T]:
+def shard(items: t.Sequence[T], position: str) -> list[T]:
     """Return the items that one of several machines runs; "2/3" is the second of three machines."""
-    number, of = map(int, number_of.split("/"))
-    return list(items[number - 1::of])
+    index, count = map(int, position.split("/"))
+    return list(items[index - 1::count])

@@ -10,11 +10,12 @@ import time
 import typing as t
 from urllib.parse import urlsplit
 
+#: Default delay of each request.
 SECONDS = 0.3
 
 
 class Request(t.NamedTuple):
-    """A request other than a watch, with the times of the request and the answer."""
+    """A request other than a watch, with the times at which it was sent and answered."""
 
     method_and_path: str
     began: float
@@ -30,7 +31,7 @@ class SlowConnection:
     def __init__(self, seconds: float = SECONDS) -> None:
         self.requests: list[Request] = []
         self._seconds, self._lock = seconds, threading.Lock()
-        self._thread = threading.current_thread()
+        self._main_thread = threading.current_thread()
 
     def delay(self, pool: t.Any) -> None:
         """Delay the requests of a connection pool."""
@@ -41,7 +42,7 @@ class SlowConnection:
             time.sleep(self._seconds)
             answer = send(method, url, **options)
             if "watch=" not in url:
-                is_awaited = threading.current_thread() is self._thread or "/pods/" in url
+                is_awaited = threading.current_thread() is self._main_thread or "/pods/" in url
                 with self._lock:
                     self.requests.append(Request(f"{method} {urlsplit(url).path}", began,
                                                  time.monotonic(), is_awaited))
@@ -55,8 +56,8 @@ class SlowConnection:
 
     @property
     def sequential_requests(self) -> list[str]:
-        """Return the requests that the steps wait for one after another; of parallel requests, only
-        the first.
+        """Return the requests that the steps await one after another; of parallel requests, only
+        the one that is answered first.
         """
         sequence: list[str] = []
         answered_at = 0.0

@@ -19,7 +19,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import ADMISSION_PLUGINS, OWNER_REFERENCES, Namespace
 from objects import eventually, is_ready, manifest, owner_uid, role_rules, uids
-from permitted_user import VERSIONS, User, assert_each_permission_is_needed, summary
+from permitted_user import IMAGES, User, assert_each_permission_is_needed, summary
 from writes import Killed, action_after_write, is_deletion, is_reparenting, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
@@ -167,7 +167,7 @@ def test_controllers_with_a_shared_label_retain_their_pods(
 
 
 class HandoverWrites:
-    """Filter for the writes of the handover. The first of them changes the template of foo."""
+    """Filter for the writes of the handover, the first of which changes the template of foo."""
 
     def __init__(self):
         self.has_begun = False
@@ -182,7 +182,7 @@ class HandoverWrites:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
-    """At the end, foo owns exactly the pods of the successor."""
+    """At the end, foo owns exactly the pods that the successor had at the kill."""
     kind.make()
     for number in range(1, MAX_WRITES):
         image = f"myimage:v{number + 1}"
@@ -202,7 +202,8 @@ def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
         assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1, moment
         assert "foo" not in observer.controllers_deleted, moment
         kind.assert_updated(image=image)
-    assert number == 4 + REPLICAS + 1  # rename, close, a patch for each pod, delete, open
+    # the writes are: rename, close, a patch for each pod, delete, open; the last task is not killed
+    assert number == 4 + REPLICAS + 1
 
 
 @pytest.mark.sample(1)
@@ -286,7 +287,7 @@ def delete_controller(name, policy):
     return lambda kind: kind.remove(name or kind.successor(), policy)
 
 
-LABEL = object_meta.DEPLOYMENT_LABEL
+DEPLOYMENT_LABEL = object_meta.DEPLOYMENT_LABEL
 #: Actions of another client, and the number of available pods that each action removes.
 ACTIONS = {
     "delete the pod of foo": (delete_pods_of("foo"), 1),
@@ -295,7 +296,7 @@ ACTIONS = {
     "relabel the pod of foo": (relabel_pod_of("foo", "app"), 0),
     "relabel a pod of the successor": (relabel_pod_of("successor", "app"), 0),
     "change the deployment label of a pod of the successor":
-        (relabel_pod_of("successor", LABEL), 0),
+        (relabel_pod_of("successor", DEPLOYMENT_LABEL), 0),
     "change the owner of a pod of the successor": (adopt_pod, 0),
     "terminate the pod of foo": (terminate_pod_of("foo"), 1),
     "terminate a pod of the successor": (terminate_pod_of("successor"), 1),
@@ -327,9 +328,7 @@ def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title)
     with namespace.observer(is_orphaned_by(title)) as observer:
         kind.kill_in_handover()
         action(kind)
-        surviving = {uid
-                     for uid, pod in ((pod["metadata"]["uid"], pod) for pod in namespace.pods())
-                     if is_ready(pod)}
+        surviving = uids(filter(is_ready, namespace.pods()))
         kind.roll()
 
     adopted_pods = uids(kind.pods("other")) if kind.get("other") else set()
@@ -341,7 +340,7 @@ def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title)
             namespace.patch(name_of(item), {"metadata": {"finalizers": None}}, "pods")
     kind.assert_updated(5 if title == "scale up foo" else REPLICAS)
     assert observer.min_ready >= REPLICAS - lost_pods
-    assert surviving - other_pods <= uids(kind.pods()), "the task has deleted a pod"
+    assert surviving - other_pods <= uids(kind.pods()), "the task has deleted a surviving pod"
 
 
 @pytest.mark.full
@@ -409,15 +408,16 @@ WRITES = {
     5: "reparent all pods",
     6: "delete",
 }
-SAMPLE = (3, 6)
+#: Writes whose tests are not in the tier `long`.
+SAMPLED_WRITES = (3, 6)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("is_alive", [False, pytest.param(True, marks=pytest.mark.long)],
                          ids=["client killed", "client running"])
 @pytest.mark.parametrize("number",
-                         [pytest.param(number, marks=() if number in SAMPLE else pytest.mark.long,
-                                       id=f"after {title}")
+                         [pytest.param(number, id=f"after {title}",
+                                       marks=() if number in SAMPLED_WRITES else pytest.mark.long)
                           for number, title in WRITES.items()])
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
 def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply, number, is_alive):
@@ -452,7 +452,7 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply,
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
 def test_old_manifest_applied_before_the_last_write_loses_no_pod(
         namespace, kind, apply):
-    """The client has not observed the change when it sends its last write."""
+    """The task sends its last write before it observes the change of the other client."""
     kind.make()
     with namespace.observer() as observer:
         kind.roll(fault=action_after_write(6, lambda: apply(kind), HandoverWrites()))
@@ -482,7 +482,7 @@ def test_image_of_another_client_is_reported_in_a_warning_and_a_progress_line(na
 
 
 class Readiness:
-    """Sets the condition Ready of all running pods, false for the pods in `unready`."""
+    """Sets the condition Ready of all running pods: False for the pods in `unready`, else True."""
 
     def __init__(self, namespace):
         self.namespace, self.unready, self._stop = namespace, set(), threading.Event()
@@ -618,7 +618,7 @@ def test_each_permission_for_owner_references_is_needed(strict_namespace):
     eventually(lambda: len(strict_namespace.pods()) == 2, "the pods")
 
     def use(user):
-        image = next(VERSIONS)
+        image = next(IMAGES)
         return [summary(user.run(name=name, kind=kind, image=image))
                 for kind, name in (("ReplicationController", "foo"), ("ReplicaSet", "bar"))]
 

@@ -3,8 +3,8 @@
 
 """Test each file of docs/reference/permissions with a ServiceAccount that has no other permission.
 
-With the file, the feature works. Without any one of the file's permissions, the feature is refused,
-or the result differs: there is a warning, or a part of the feature is missing.
+With the file, the feature works. If any one permission of the file is missing, the feature is
+refused, or the result differs: there is a warning, or a part of the feature is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import RBAC
 from objects import Json, eventually, manifest
-from permitted_user import FEATURES, VERSIONS, User, assert_each_permission_is_needed, summary
+from permitted_user import FEATURES, IMAGES, User, assert_each_permission_is_needed, summary
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven import history
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
@@ -33,9 +33,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related i
     Resource,
 )
 
-#: Features of `make test`; `make test-all` uses all.
+#: Features that `make test` tests; `make test-all` tests all.
 SAMPLE = ("update-deployment", "soak", "info")
-#: Features with a test of their own.
+#: Features that other tests cover.
 ELSEWHERE = {
     "owner-references": "test_handover.py, in a cluster with the admission plugin",
     "migrate-deploymentconfig": "test_deployment_config.py, with the API of DeploymentConfigs",
@@ -44,7 +44,7 @@ ELSEWHERE = {
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
 
-# Scenarios: each prepares a namespace, and returns a function that uses the feature
+# Scenarios: each prepares a namespace, and returns a function by which a user uses the feature
 
 
 Use = t.Callable[[User], t.Any]
@@ -86,7 +86,7 @@ def rollback_scenario(kind: str) -> t.Callable[[t.Any], Use]:
         make(namespace, kind)
 
         def use(user: User) -> t.Any:
-            began = user.update(kind, image=f"{next(VERSIONS)}-unready", wait=False)
+            began = user.update(kind, image=f"{next(IMAGES)}-unready", wait=False)
             return summary(began), summary(user.run(name="foo", kind=kind, state="rolled_back"))
         return use
     return prepare
@@ -96,7 +96,7 @@ def canary_scenario(namespace) -> Use:
     make(namespace, "DaemonSet")
 
     def use(user: User) -> t.Any:
-        image = next(VERSIONS)
+        image = next(IMAGES)
         return [summary(user.update("DaemonSet", image=image, **options))
                 for options in ({"pause_at": "1"}, {})]
     return use
@@ -108,7 +108,7 @@ def fleet_scenario(namespace) -> Use:
     for kind in kinds:
         make(namespace, kind, kind.lower())
     return lambda user: summary(user.run(label_selectors=["fleet=all"], kind=kinds,
-                                         image=next(VERSIONS)))
+                                         image=next(IMAGES)))
 
 
 def history_scenario(namespace) -> Use:
@@ -319,9 +319,9 @@ def traffic_service_scenario(namespace) -> Use:
     return use
 
 
-#: The spec of an object of each kind that names the Service deployment; a BackendTLSPolicy would
-#: end the split with an error, and names the Service replicaset.
-NAMING = {
+#: Spec, by kind, of an object that names the Service `deployment`. A BackendTLSPolicy for this
+#: Service would fail the split, so the policy names the Service `replicaset`.
+SPECS_NAMING_A_SERVICE = {
     "HTTPRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
     "GRPCRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
     "Ingress": {"defaultBackend": {"service": {"name": "deployment", "port": {"number": 80}}}},
@@ -337,7 +337,7 @@ def traffic_warnings_scenario(namespace) -> Use:
     gateway_api.serve_other_kinds(namespace)
     traffic_scenario(namespace, [Kind.DEPLOYMENT, Kind.REPLICA_SET])
     for resource in RESOURCES:
-        eventually(lambda resource=resource: create_naming(namespace, resource),
+        eventually(lambda resource=resource: create_object_naming_a_service(namespace, resource),
                    f"the kind {resource.kind}")
     namespace.call("POST", f"{gateway_api.GROUP}/namespaces/{namespace.name}/gateways", {
         "apiVersion": f"{GATEWAY_API}/v1", "kind": "Gateway", "metadata": {"name": "gateway"},
@@ -350,13 +350,13 @@ def traffic_warnings_scenario(namespace) -> Use:
     return use
 
 
-def create_naming(namespace, resource: Resource) -> bool:
+def create_object_naming_a_service(namespace, resource: Resource) -> bool:
     """Create an object that names the Service; return False if the kind is not served yet."""
     version = f"{resource.group}/{gateway_api.served_version(resource)}"
     return create_if_served(
         namespace, f"/apis/{version}/namespaces/{namespace.name}/{resource.resource}",
         {"apiVersion": version, "kind": resource.kind, "metadata": {"name": "other"},
-         "spec": NAMING[resource.kind]})
+         "spec": SPECS_NAMING_A_SERVICE[resource.kind]})
 
 
 def create_if_served(namespace, path: str, body: Json) -> bool:
@@ -395,7 +395,7 @@ SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
 }
 
 
-def log(_pod: Json, _container: str) -> list[tuple[float, bytes]]:
+def one_line_log(_pod: Json, _container: str) -> list[tuple[float, bytes]]:
     return [(time.time(), b"a line")]
 
 
@@ -414,7 +414,7 @@ def test_each_permission_of_a_file_is_needed(namespace, user, tmp_path, name):
         user.apply(file)
     with contextlib.ExitStack() as stack:
         if name in ("causes", "analysis"):
-            stack.enter_context(kubelets.up(namespace, tmp_path)).lines = log
+            stack.enter_context(kubelets.up(namespace, tmp_path)).lines = one_line_log
         assert_each_permission_is_needed(user, name, prepare(namespace))
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Faults at a write of the client under test: a kill, or an action of another client."""
+"""Faults of the client under test at one of its writes: a kill, or an action of another client."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 def policy(namespace, kind, operations, spec, probe, resource="replicationcontrollers"):
     """Apply an admission policy to the controllers or pods of the namespace during the block.
 
-    The probe returns whether the policy is in effect, by a dry run.
+    probe: finds out by a dry run whether the policy is in effect.
     """
     name, path = namespace.name, f"{ADMISSION}/{kind}admissionpolicies"
     rules = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource],
@@ -139,8 +139,8 @@ def delete_probe(namespace):
     namespace.call("DELETE", namespace.path("replicationcontrollers", "foo") + "?dryRun=All")
 
 
-ANNOTATION = "/metadata/annotations", {object_meta.PARTNER: "x"}
-IMAGE = "/spec/template/spec/containers/0/image"
+ANNOTATION_PATH_AND_VALUE = "/metadata/annotations", {object_meta.PARTNER: "x"}
+IMAGE_PATH = "/spec/template/spec/containers/0/image"
 #: Denied operations, the policy's expression, a dry run that the policy denies, and the failed step
 #: in the error.
 DENIED = {
@@ -148,7 +148,7 @@ DENIED = {
         ["UPDATE"],
         f"!has(object.metadata.annotations) || !('{object_meta.PARTNER}' in "
         f"object.metadata.annotations)",
-        patch_probe(*ANNOTATION),
+        patch_probe(*ANNOTATION_PATH_AND_VALUE),
         "the change of its annotations",
     ),
     "creation of the successor": (
@@ -166,7 +166,7 @@ DENIED = {
     "first step of the handover": (
         ["UPDATE"],
         "object.spec.template == oldObject.spec.template",
-        patch_probe(IMAGE, "x:1"),
+        patch_probe(IMAGE_PATH, "x:1"),
         "the change of its template",
     ),
     "deletion of the successor": (
@@ -215,10 +215,10 @@ def test_denied_step_is_reported_and_the_rerun_completes(namespace, step, reason
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
-@pytest.mark.parametrize("is_handover", [False, True],
+@pytest.mark.parametrize("in_handover", [False, True],
                          ids=["before the update", "during the handover"])
 def test_denied_reparenting_is_reported_and_the_rerun_completes(
-    namespace, reason, is_handover
+    namespace, reason, in_handover
 ):
     """The error names the pod, the policy and the message of the policy. The task checks the
     permission before its first write.
@@ -237,7 +237,7 @@ def test_denied_reparenting_is_reported_and_the_rerun_completes(
         return False
 
     with namespace.observer() as observer:
-        if is_handover:
+        if in_handover:
             with pytest.raises(Killed):
                 namespace.roll(fault=kill_at_write(1, True, is_reparenting), image="myimage:v2")
         before = namespace.rc()["metadata"]["generation"]
@@ -256,7 +256,7 @@ def test_denied_reparenting_is_reported_and_the_rerun_completes(
             and f" ({status})" in error.value.what)
     assert (f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why
             and "not on a Saturday" in error.value.why)
-    assert ("; nothing was changed" in error.value.what) is not is_handover
+    assert ("; nothing was changed" in error.value.what) is not in_handover
     assert (namespace.rc_names() == ["foo"] and observer.new_pods == uids(namespace.pods())
             and len(observer.new_pods) == 2)
     assert observer.min_ready >= 2 and observer.max_pods <= 3

@@ -33,15 +33,15 @@ PASSWORD_HASH = "$2b$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK"  
 
 
 @pytest.fixture(scope="session")
-def binary():
+def prometheus_binary():
     return (monitoring.program()
             or cannot_run("prometheus is missing, and its Debian package cannot be downloaded"))
 
 
 @pytest.fixture(scope="session")
-def prometheus(binary):
+def prometheus(prometheus_binary):
     """Provide a Prometheus that scrapes the metrics of the exported pods."""
-    with monitoring.up(binary) as server:
+    with monitoring.up(prometheus_binary) as server:
         yield server
 
 
@@ -246,14 +246,16 @@ def test_missing_controller_is_an_error(namespace, run_analysis):
     assert result["failure"]["what"] == "there is no such ReplicationController"
 
 
-def test_prometheus_with_tls_and_a_password(namespace, export_pods, run_analysis, binary, tmp_path):
+def test_prometheus_with_tls_and_a_password(
+        namespace, export_pods, run_analysis, prometheus_binary, tmp_path):
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
                     "-subj", "/CN=prometheus",
                     "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
                    check=True, capture_output=True)
     namespace.make_primary(1)
-    with monitoring.up(binary, str(certificate), str(key), "me", PASSWORD_HASH) as server:
+    with monitoring.up(prometheus_binary, str(certificate), str(key), "me",
+                       PASSWORD_HASH) as server:
         address = server.url.partition("://")[2]
         trusted = {"prometheus_ca_cert": str(certificate), "prometheus_url": server.url}
         metric = query('count(up{pod=~"$pods"}) or vector(1)')
@@ -341,7 +343,7 @@ def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
     assert data["message"].startswith("The check rollout_analysis has failed at stage 25% of foo: ")
     error = output.partition("Fail with the reason")[2]
     assert "the analysis has failed: success_rate: 0.9" in error
-    ((stage),) = data["stages"]
+    (stage,) = data["stages"]
     assert ([check["outcome"] for check in stage["checks"]] == ["failed"]
             and "is less than" in stage["checks"][0]["message"])
     assert ([measurement["outcome"]

@@ -20,12 +20,13 @@ import yaml
 from kubelets import ERROR, SECRET, run_analysis
 from objects import eventually, manifest, pod_counts, role_rules
 from plays import CheckServer, Playbooks
-from test_permissions import change_role, without
+from test_permissions import change_role, rules_without
 
 pytestmark = pytest.mark.fake_nodes("logs of a fake kubelet")
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
-BY_MINUTE, BY_LINE = {"max_increase": 30}, {"per": "line", "max": 0.05, "name": "share"}
+#: Metrics of error lines: per minute and pod, which is the default, or as a share of all lines.
+PER_MINUTE, PER_LINE = {"max_increase": 30}, {"per": "line", "max": 0.05, "name": "share"}
 WINDOW = "30s"
 
 
@@ -56,7 +57,7 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     time.sleep(max(3, created_at + 13 - time.monotonic()))
 
     for _run in range(3):
-        good = run_analysis(namespace, BY_MINUTE, BY_LINE, window=WINDOW, count=2)
+        good = run_analysis(namespace, PER_MINUTE, PER_LINE, window=WINDOW, count=2)
         assert good["outcome"] == "passed" and len(good["measurements"]) == 4, good["msg"]
     assert len(good["new_pods"]) == len(good["old_pods"]) == 2
     by_minute, share = good["measurements"][:2]
@@ -66,7 +67,7 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     namespace.roll(state="rolled_back")
     namespace.roll(image="myimage:v3", pause_at=2)
     time.sleep(3)
-    bad = run_analysis(namespace, BY_MINUTE, BY_LINE, window=WINDOW, count=3)
+    bad = run_analysis(namespace, PER_MINUTE, PER_LINE, window=WINDOW, count=3)
     assert (bad["failed"]
             and [metric["outcome"] for metric in bad["metrics"]] == ["failed", "failed"])
     by_minute, share = bad["measurements"]
@@ -91,7 +92,7 @@ def test_analysis_of_other_kinds(namespace, kubelet, kind):
 
     namespace.roll(kind=kind, image="myimage:v3", pause_at=1)
     time.sleep(3)
-    bad = run_analysis(namespace, BY_MINUTE, window=WINDOW)
+    bad = run_analysis(namespace, PER_MINUTE, window=WINDOW)
 
     assert bad["outcome"] == "failed" and len(bad["new_pods"]) == 1 and len(bad["old_pods"]) == 3
 
@@ -118,14 +119,14 @@ def test_logs_with_unusual_content(namespace, kubelet):
 
     for title, (lines, share, count) in UNUSUAL_LOGS.items():
         kubelet.lines = lambda pod, container, lines=lines: log_of_last_seconds(lines)
-        (measurement,) = run_analysis(namespace, BY_LINE | {"max": 1})["measurements"]
+        (measurement,) = run_analysis(namespace, PER_LINE | {"max": 1})["measurements"]
         assert (measurement["new"], measurement["samples"]) == (share, count), title
         assert measurement["outcome"] == ("inconclusive" if share is None else "passed"), title
-    result = run_analysis(namespace, BY_LINE | {"on_empty": "pass"}, on_inconclusive="pass")
+    result = run_analysis(namespace, PER_LINE | {"on_empty": "pass"}, on_inconclusive="pass")
     assert (result["outcome"] == "passed"
             and result["measurements"][0]["reason"] == "no lines in the logs for the new pods")
     kubelet.lines = lambda pod, container: None
-    failure = run_analysis(namespace, BY_LINE)["failure"]
+    failure = run_analysis(namespace, PER_LINE)["failure"]
     assert failure["what"].endswith("share: no lines in the logs for the new pods")
 
 
@@ -139,7 +140,7 @@ def test_log_is_read_up_to_the_limit(namespace, kubelet):
     )
     warnings = []
 
-    (measurement,) = run_analysis(namespace, BY_MINUTE | {"max": 0},
+    (measurement,) = run_analysis(namespace, PER_MINUTE | {"max": 0},
                                   warn=warnings.append)["measurements"]
 
     assert (measurement["new"] == pytest.approx(6000, rel=0.05)
@@ -156,7 +157,7 @@ def test_analysis_reads_only_the_selected_containers(namespace, kubelet):
     setup = [{"name": "setup", "image": "setup:v1"}]
     namespace.roll(template={"spec": {"containers": containers, "initContainers": setup}})
 
-    results = [run_analysis(namespace, BY_LINE | {"max": 1, **selection}) for selection in (
+    results = [run_analysis(namespace, PER_LINE | {"max": 1, **selection}) for selection in (
         {}, {"containers": ["web"]}, {"containers": ["proxy"]}, {"containers": ["wbe"]})]
 
     assert [result["measurements"][0]["new"] for result in results] == [0.5, 0, 1, None]
@@ -169,7 +170,7 @@ def test_unreachable_kubelet_is_inconclusive(namespace):
     """The fake nodes of the cluster have no kubelet."""
     namespace.make_primary(2)
 
-    result = run_analysis(namespace, BY_LINE)
+    result = run_analysis(namespace, PER_LINE)
 
     assert result["outcome"] == "inconclusive", result["msg"]
     assert re.search(r"the log of pod foo-[\w-]+, container web, cannot be read: .+", result["msg"])
@@ -181,7 +182,7 @@ def test_slow_regular_expression_times_out(namespace, kubelet):
     kubelet.lines = lambda pod, container: log_of_last_seconds([b"a" * 100])
 
     began = time.monotonic()
-    result = run_analysis(namespace, BY_LINE | {"pattern": "(a+)+$x"})
+    result = run_analysis(namespace, PER_LINE | {"pattern": "(a+)+$x"})
 
     assert ("the pattern takes more than 10 s for 1 lines" in result["msg"]
             and time.monotonic() - began < 20)
@@ -189,10 +190,10 @@ def test_slow_regular_expression_times_out(namespace, kubelet):
 
 def test_missing_permission_is_an_error_before_the_first_wait(namespace):
     namespace.make_primary(1)
-    change_role(namespace, without("get", "pods/log"), "get", "pods/log")
+    change_role(namespace, rules_without("get", "pods/log"), "get", "pods/log")
 
     began = time.monotonic()
-    result = run_analysis(namespace, BY_LINE, initial_delay=60)
+    result = run_analysis(namespace, PER_LINE, initial_delay=60)
 
     assert (result["failure"]["why"] == "not allowed: get on pods/log"
             and time.monotonic() - began < 20)
@@ -239,7 +240,7 @@ def test_role_rolls_back_when_new_pods_log_errors(namespace, kubelet, playbooks)
                   "image_bump_namespace": namespace.name,
                   "image_bump_stages": ["50%", "100%"], "image_bump_report": "rollout.html",
                   "image_bump_analysis": [{"initial_delay": 3, "window": WINDOW,
-                                           "metrics": [{"type": "error_lines", **BY_MINUTE}]}]}
+                                           "metrics": [{"type": "error_lines", **PER_MINUTE}]}]}
 
     def run(image, succeeds):
         playbooks.write("play.yml",

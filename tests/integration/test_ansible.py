@@ -336,12 +336,12 @@ def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_envi
 
 @pytest.mark.sample(1)
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-@pytest.mark.parametrize("kill, interpreter", [
+@pytest.mark.parametrize("signal_title, interpreter", [
     ("SIGKILL of the process group", ""), ("SIGINT", ""), ("SIGTERM", ""),
     ("SIGKILL of the process group, with the module in a new process",
      f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")])
 def test_update_stops_when_ansible_is_killed(
-    namespace, ansible_environment, tmp_path, kill, interpreter
+    namespace, ansible_environment, tmp_path, signal_title, interpreter
 ):
     """Workers of Ansible have separate sessions and survive; the action plugin stops the update."""
     namespace.make_primary(3)
@@ -349,10 +349,10 @@ def test_update_stops_when_ansible_is_killed(
                     *(["-e", interpreter] if interpreter else []))
     wait_for_new_pods(namespace)
     workers = descendants(process.pid)
-    if kill.startswith("SIGKILL"):
+    if signal_title.startswith("SIGKILL"):
         os.killpg(process.pid, signal.SIGKILL)
     else:
-        process.send_signal(signal.Signals[kill])
+        process.send_signal(signal.Signals[signal_title])
     eventually(lambda: not any(is_alive(pid) for pid in workers), "the exit of all processes",
                seconds=15)
     process.communicate()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test approvals: the playbook image_bump waits for a person or the deadline (approve_within)."""
+"""Test approvals: the playbook image_bump waits for a person until a deadline (approve_within)."""
 
 from __future__ import annotations
 
@@ -124,6 +124,7 @@ def test_missing_approval_fails_the_update_at_the_deadline(
                                     succeeds=False).split())
 
     assert pod_counts(namespace) == sizes and f'"outcome": "{outcome}"' in output
+    # the rest of the sentence is the deadline, in the year 20..
     assert ("The check approval has failed at stage 50% of foo: Nobody approved the update by 20"
             in output)
 
@@ -133,7 +134,7 @@ def test_rerun_retains_the_approval_deadline(namespace, playbooks):
     namespace.make_primary(2)
     began = time.monotonic()
     run = BackgroundRun(playbooks, approve_within=25)
-    first = run.wait_for_output("Wait for approval")
+    first_output = run.wait_for_output("Wait for approval")
     run.kill()
     time.sleep(max(0.0, 15 - (time.monotonic() - began)))
 
@@ -142,7 +143,7 @@ def test_rerun_retains_the_approval_deadline(namespace, playbooks):
 
     assert pod_counts(namespace) == (2, 0)
     deadline = re.compile(r"waits for approval until (\S+Z)")
-    assert deadline.findall(first) == deadline.findall(output) != []
+    assert deadline.findall(first_output) == deadline.findall(output) != []
 
 
 def test_invalid_duration_is_refused_before_the_first_write(namespace, playbooks):
@@ -168,7 +169,5 @@ def test_release_continues_after_approval_of_all_controllers(
     for name in ("a", "b"):
         namespace.roll(name=name, image="myimage:v2")
 
-    assert '"outcome": "updated"' in run.wait_for_exit(succeeds=True) and pod_counts(namespace) == (
-        0,
-        4,
-    )
+    assert '"outcome": "updated"' in run.wait_for_exit(succeeds=True)
+    assert pod_counts(namespace) == (0, 4)

@@ -29,13 +29,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 #: CPU usage of all pods together, and CPU request of each pod, in millicores.
-LOAD, REQUEST = 200, 100
-RESOURCES = {"requests": {"cpu": f"{REQUEST}m"}}
+LOAD, CPU_REQUEST = 200, 100
+RESOURCES = {"requests": {"cpu": f"{CPU_REQUEST}m"}}
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 TARGET = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"}
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
 UTILIZATION = {"type": "Utilization", "averageUtilization": 50}
-SERVICE = "v1beta1.metrics.k8s.io"
+API_SERVICE = "v1beta1.metrics.k8s.io"
 
 
 class Metrics(http.server.BaseHTTPRequestHandler):
@@ -98,7 +98,7 @@ def metrics(namespace, cluster, monkeypatch):
         "type": "ExternalName", "externalName": "localhost",
         "ports": [{"port": server.server_port}]}})
     services = "/apis/apiregistration.k8s.io/v1/apiservices"
-    namespace.call("POST", services, {"metadata": {"name": SERVICE}, "spec": {
+    namespace.call("POST", services, {"metadata": {"name": API_SERVICE}, "spec": {
         "group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100,
         "versionPriority": 100,
         "insecureSkipTLSVerify": True,
@@ -108,12 +108,12 @@ def metrics(namespace, cluster, monkeypatch):
     try:
         yield Metrics
     finally:
-        namespace.call("DELETE", f"{services}/{SERVICE}")
+        namespace.call("DELETE", f"{services}/{API_SERVICE}")
         server.shutdown()
 
 
 @pytest.fixture
-def original(namespace, metrics):
+def original_hpa(namespace, metrics):
     """Create foo and an active autoscaler, and provide the autoscaler's spec and annotations."""
     primary = manifest(REPLICAS)
     primary["spec"]["template"]["spec"]["containers"][0]["resources"] = RESOURCES
@@ -157,12 +157,12 @@ def rescales(namespace):
 
 
 def update(namespace, **params):
-    """Update foo so slowly that an active autoscaler would act between two steps."""
+    """Update foo so slowly that an autoscaler that is not frozen acts between two steps."""
     return namespace.roll(**{"image": "myimage:v2", "min_ready_seconds": 2, **params})
 
 
 @pytest.mark.full
-def test_autoscaler_that_is_not_frozen_changes_sizes_during_the_update(namespace, original):
+def test_autoscaler_that_is_not_frozen_changes_sizes_during_the_update(namespace, original_hpa):
     """Negative control: without this effect, the following tests could not fail."""
     try:
         update(namespace, autoscaler="ignore")
@@ -172,11 +172,11 @@ def test_autoscaler_that_is_not_frozen_changes_sizes_during_the_update(namespace
     assert rescales(namespace)
 
 
-def test_autoscaler_is_frozen_during_the_update_and_restored_after_it(namespace, original):
+def test_autoscaler_is_frozen_during_the_update_and_restored_after_it(namespace, original_hpa):
     with namespace.observer() as observer:
         result = update(namespace)
 
-    assert not rescales(namespace) and spec_and_annotations(namespace) == original
+    assert not rescales(namespace) and spec_and_annotations(namespace) == original_hpa
     assert (observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
             and len(observer.new_pods) == REPLICAS)
     steps = [(step["action"], step["name"])
@@ -187,45 +187,44 @@ def test_autoscaler_is_frozen_during_the_update_and_restored_after_it(namespace,
 
 @pytest.mark.full
 def test_killed_task_leaves_the_autoscaler_frozen_until_the_rerun_or_rollback_ends(
-        namespace, original):
-    for task in (dict(image="myimage:v2"), dict(state="rolled_back")):
+        namespace, original_hpa):
+    for task in (dict(image="myimage:v3"), dict(state="rolled_back")):
         with pytest.raises(Killed):
             update(namespace, fault=kill_at_write(9, after=True), image="myimage:v3")
-        assert spec_and_annotations(namespace) != original
-        if "image" in task:
-            task["image"] = "myimage:v3"
+        assert spec_and_annotations(namespace) != original_hpa
         update(namespace, **task)
-        assert spec_and_annotations(namespace) == original and not rescales(namespace)
-        update(namespace, image="myimage:v1", min_ready_seconds=0) if "image" in task else None
+        assert spec_and_annotations(namespace) == original_hpa and not rescales(namespace)
+        if "image" in task:
+            update(namespace, image="myimage:v1", min_ready_seconds=0)
 
 
 @pytest.mark.full
-def test_autoscaler_is_restored_after_a_failure(namespace, original):
+def test_autoscaler_is_restored_after_a_failure(namespace, original_hpa):
     with pytest.raises(RolloutError):
         update(namespace, image="myimage:absent", failure_grace=1)
-    assert spec_and_annotations(namespace) == original
+    assert spec_and_annotations(namespace) == original_hpa
 
     with pytest.raises(RolloutError) as error:
         update(namespace, image="myimage:absent", failure_grace=1, on_failure="rollback")
 
     assert "foo is rolled back to myimage:v1" in error.value.what
-    assert spec_and_annotations(namespace) == original and namespace.rc_names() == ["foo"]
+    assert spec_and_annotations(namespace) == original_hpa and namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.full
-def test_autoscaler_stays_frozen_at_a_pause(namespace, original):
+def test_autoscaler_stays_frozen_at_a_pause(namespace, original_hpa):
     update(namespace, pause_at="50%")
     assert get_autoscaler(namespace)["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
 
     update(namespace)
 
-    assert spec_and_annotations(namespace) == original and not rescales(namespace)
+    assert spec_and_annotations(namespace) == original_hpa and not rescales(namespace)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("then", [{}, {"state": "rolled_back"}], ids=["update", "rollback"])
-def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(namespace, original, then,
-                                                                     monkeypatch):
+@pytest.mark.parametrize("next_options", [{}, {"state": "rolled_back"}], ids=["update", "rollback"])
+def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(
+        namespace, original_hpa, next_options, monkeypatch):
     """A load of twice the capacity would scale foo, and does so after the task."""
     update(namespace, pause_at="100%", keep_old=True, min_ready_seconds=0)
     assert pod_counts(namespace) == (REPLICAS, REPLICAS)
@@ -234,14 +233,14 @@ def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(namespace, 
     assert not rescales(namespace) and pod_counts(namespace) == (REPLICAS, REPLICAS)
     assert get_autoscaler(namespace)["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
 
-    update(namespace, min_ready_seconds=0, **then)
+    update(namespace, min_ready_seconds=0, **next_options)
 
-    assert spec_and_annotations(namespace) == original
+    assert spec_and_annotations(namespace) == original_hpa
     eventually(lambda: rescales(namespace), "a new size after the task")
 
 
 @pytest.mark.full
-def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, original):
+def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, original_hpa):
     before = namespace.rc()["metadata"]["resourceVersion"]
 
     with pytest.raises(RolloutError, match="would fight the update"):
@@ -250,21 +249,21 @@ def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, orig
     assert namespace.rc()["metadata"]["resourceVersion"] == before
 
 
-def test_check_mode_plans_the_freeze_and_changes_nothing(namespace, original):
+def test_check_mode_plans_the_freeze_and_changes_nothing(namespace, original_hpa):
     steps = namespace.check(image="myimage:v2")["steps"]
 
     assert ([step["action"] for step in steps if step["kind"] == "HorizontalPodAutoscaler"]
             == ["freeze", "restore"])
-    assert spec_and_annotations(namespace) == original
+    assert spec_and_annotations(namespace) == original_hpa
 
 
 def test_update_without_permission_on_autoscalers_leaves_the_autoscaler_unchanged(
-    namespace, original
+    namespace, original_hpa
 ):
     """The autoscaler may change sizes during the update, as documented."""
-    group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/baton"
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/baton"
     rules = [rule for rule in role_rules() if rule["apiGroups"] != ["autoscaling"]]
-    namespace.call("PATCH", group, {"rules": rules}, "application/merge-patch+json")
+    namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
 
     def is_refused():
         try:
@@ -283,7 +282,7 @@ def test_update_without_permission_on_autoscalers_leaves_the_autoscaler_unchange
 
 @pytest.mark.full
 @pytest.mark.since("1.30", "ValidatingAdmissionPolicy is not available")
-def test_autoscaler_is_restored_after_a_denied_step(namespace, original):
+def test_autoscaler_is_restored_after_a_denied_step(namespace, original_hpa):
     """The task may never be rerun, so the error must not leave the autoscaler frozen."""
     def is_denied():
         try:
@@ -300,9 +299,9 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, original):
           pytest.raises(RolloutError, match="was refused")):
         update(namespace)
 
-    assert spec_and_annotations(namespace) == original
+    assert spec_and_annotations(namespace) == original_hpa
     update(namespace)
-    assert spec_and_annotations(namespace) == original and namespace.rc_names() == ["foo"]
+    assert spec_and_annotations(namespace) == original_hpa and namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.sample(1)
@@ -367,8 +366,8 @@ def is_of_size(namespace, size, pods):
 @pytest.mark.full
 def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
         namespace, deployment, metrics):
-    """The sum of both versions is the size that the autoscaler requests, and old and new pods
-    retain their shares.
+    """Old and new pods together are as many as the autoscaler requests, and both retain their
+    shares.
     """
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
     assert pod_counts(namespace) == (3, 1)
@@ -392,8 +391,9 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
 @pytest.mark.full
 def test_active_autoscaler_scales_a_deployment_with_all_old_pods_to_the_maximum(
         namespace, deployment, metrics):
-    """The metrics of all pods suggest a size, which the Deployment then has twice, once for each
-    version: with a usage of each pod above half of the target, the size grows without a load.
+    """The autoscaler computes one size from the metrics of all pods, and the Deployment then has
+    that many pods of each version. If each pod uses more than half of the target even without a
+    load, the size grows to the maximum.
     """
     metrics.load, metrics.idle = 0, 30
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")

@@ -24,8 +24,8 @@ from objects import eventually
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "examples"
 #: Inventory of AWX for jobs without managed hosts.
-LOCALHOST = ("localhost ansible_connection=local ansible_python_interpreter=\"{{ "
-             "ansible_playbook_python }}\"\n")
+LOCALHOST_INVENTORY = ("localhost ansible_connection=local ansible_python_interpreter=\"{{ "
+                       "ansible_playbook_python }}\"\n")
 
 
 class Jobs:
@@ -39,12 +39,12 @@ class Jobs:
             "K8S_AUTH_VERIFY_SSL": "True",
             "K8S_AUTH_SSL_CA_CERT": str(cluster.certificate_authority)}
 
-    def data_dir(self, variables, files=None):
+    def create_data_dir(self, variables, files=None):
         self.count += 1
         folder = self.folder / f"job-{self.count}"
         shutil.copytree(PROJECT, folder / "project")
         playbooks = {f"project/{name}": json.dumps(plays) for name, plays in (files or {}).items()}
-        for name, content in (*playbooks.items(), ("inventory/hosts", LOCALHOST),
+        for name, content in (*playbooks.items(), ("inventory/hosts", LOCALHOST_INVENTORY),
                               ("env/envvars", json.dumps(self.environment)),
                               ("env/extravars",
                                json.dumps({"controller_namespace": self.namespace.name,
@@ -55,7 +55,7 @@ class Jobs:
 
     def launch(self, playbook, canceled=lambda: False, files=None, **variables):
         """Run a job until it ends or is canceled, and return the runner."""
-        runner = ansible_runner.run(private_data_dir=str(self.data_dir(variables, files)),
+        runner = ansible_runner.run(private_data_dir=str(self.create_data_dir(variables, files)),
                                     playbook=playbook, quiet=True,
                                     cancel_callback=canceled)
         print(runner.status, runner.stdout.read())
@@ -81,7 +81,7 @@ class ContainerJob:
             "--ambient-caps", "+dac_read_search")
 
     def __init__(self, jobs, playbook, **variables):
-        self.folder = jobs.data_dir({"awx_job_id": jobs.count + 1, **variables})
+        self.folder = jobs.create_data_dir({"awx_job_id": jobs.count + 1, **variables})
         home = self.folder / "home"
         for path in (self.folder, *self.folder.rglob("*")):
             os.chown(path, 12345, 0)

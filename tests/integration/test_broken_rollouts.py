@@ -3,7 +3,7 @@
 
 """Test that a failed rollout reports its cause in time, for each kind of cause.
 
-A recorder with separate watches records when the API shows the cause. To write
+A recorder with separate watches records when the API shows the cause. This command writes
 docs/reference/failures.md:
 
     WRITE_FAILURES=1 .venv/bin/pytest tests/integration/test_broken_rollouts.py
@@ -37,7 +37,7 @@ Json = dict[str, t.Any]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "failures.md"
 HEADING = "## Measured"
 
-#: Maximum seconds from the cause to its progress line; and from the end of failure_grace or
+#: Maximum seconds from the visible cause to its progress line, and from the end of failure_grace or
 #: progress_deadline to the error.
 SHOW_LIMIT, FAIL_LIMIT = 2.0, 3.0
 GRACE, DEADLINE = 2.0, 5.0
@@ -66,7 +66,7 @@ class Row:
     spec: Json = dataclasses.field(default_factory=dict)
     metadata: Json = dataclasses.field(default_factory=dict)
     #: Additional fields of the old template.
-    old: Json = dataclasses.field(default_factory=dict)
+    old_template: Json = dataclasses.field(default_factory=dict)
     replicas: int = 2
     #: Objects to create before the rollout, by path. NAMESPACE is replaced by the namespace.
     objects: dict[str, Json] = dataclasses.field(default_factory=dict)
@@ -88,14 +88,15 @@ class Row:
     @property
     def needs_fake_nodes(self) -> bool:
         """Return whether the row depends on fake nodes or on words in the image tag."""
-        return self.tag != "v2" or "fake" in json.dumps([self.spec, self.old, self.objects])
+        return self.tag != "v2" or "fake" in json.dumps(
+            [self.spec, self.old_template, self.objects])
 
     def primary(self) -> Json:
         """Return the manifest of the controller with the old template."""
         item = manifest(self.replicas)
         template = item["spec"]["template"]
-        template["metadata"].update(self.old.get("metadata", {}))
-        template["spec"].update(self.old.get("spec", {}))
+        template["metadata"].update(self.old_template.get("metadata", {}))
+        template["spec"].update(self.old_template.get("spec", {}))
         return item
 
     def template(self) -> Json:
@@ -124,6 +125,7 @@ def template_with_host_port(port: int) -> Json:
                      "containers": [container]}}
 
 
+#: The positional arguments are cause, kind, visible, is_fatal, reported, tag and container.
 ROWS = [
     Row(
         "image missing",
@@ -278,7 +280,7 @@ ROWS = [
         ("didn't have free ports",),
         False,
         "free ports",
-        old=template_with_host_port(8080),
+        old_template=template_with_host_port(8080),
         replicas=1,
     ),
     Row(
@@ -508,7 +510,7 @@ ROWS = [
         ("didn't have free ports", "deletionGracePeriodSeconds.: 0"),
         False,
         "finalizers keep it",
-        old={**template_with_host_port(8081), "metadata": {"finalizers": FINALIZERS}},
+        old_template={**template_with_host_port(8081), "metadata": {"finalizers": FINALIZERS}},
         replicas=1,
         options={"max_surge": "0", "max_unavailable": "1"},
         other_kinds=("unschedulable",),
@@ -639,11 +641,11 @@ class LatencyMeter:
 def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
     """Run the rollout of a row in a new namespace."""
     namespace = Namespace(kubeconfig, row.cause)
-    row, objects = in_namespace(row, namespace.name), in_namespace(row, namespace.name).objects
+    row = replace_namespace(row, namespace.name)
     try:
         namespace.create("replicationcontrollers", row.primary())
         namespace.until_available("foo", row.replicas)
-        for path, item in objects.items():
+        for path, item in row.objects.items():
             namespace.call("PATCH", f"{path}?fieldManager=test", {**item, "metadata": {
                 "name": path.rpartition("/")[2], **item.get("metadata", {})}},
                 "application/apply-patch+yaml")
@@ -652,7 +654,7 @@ def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
                        f"the refusal of pods: {row.cause}")
         return fail_rollout(row, namespace, latency_meter)
     finally:
-        for path in objects:
+        for path in row.objects:
             if "/namespaces/" not in path:
                 namespace.call("DELETE", path)
         for pod in namespace.call("GET", namespace.path("pods"))["items"]:
@@ -663,7 +665,8 @@ def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
         namespace.delete()
 
 
-def in_namespace(row: Row, name: str) -> Row:
+def replace_namespace(row: Row, name: str) -> Row:
+    """Return the row with the name of a namespace instead of NAMESPACE."""
     texts = {field.name: json.dumps(getattr(row, field.name)) for field in dataclasses.fields(row)}
     return Row(**{field: json.loads(text.replace("NAMESPACE", name))
                   for field, text in texts.items()})
@@ -725,7 +728,7 @@ def outcomes(cluster, server_version, has_fake_nodes, request):
                     for row in supported_rows if row.runs_last}
         yield futures
     if os.environ.get("WRITE_FAILURES"):
-        write(
+        write_document(
             {
                 row: futures[row].result()
                 for row in supported_rows
@@ -735,7 +738,7 @@ def outcomes(cluster, server_version, has_fake_nodes, request):
         )
 
 
-def write(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
+def write_document(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
     """Replace the generated table of docs/reference/failures.md."""
     with kubernetes.config.new_client_from_config(kubeconfig) as client:
         version = kubernetes.client.VersionApi(client).get_code().git_version
@@ -819,8 +822,8 @@ class RejectingKubelet(threading.Thread):
         while not self.stopped.wait(0.1):
             with contextlib.suppress(ApiException, HTTPError):
                 for pod in self.namespace.pods():
-                    name, is_rejected = pod["metadata"]["name"], pod["status"].get(
-                        "phase") == "Failed"
+                    name = pod["metadata"]["name"]
+                    is_rejected = pod["status"].get("phase") == "Failed"
                     # Repeat, since KWOK may overwrite the status.
                     if (not is_rejected and "v2-unready" in json.dumps(pod["spec"])
                             and pod["spec"].get("nodeName")):

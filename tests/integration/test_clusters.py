@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that playbooks change the clusters of the selected hosts, not that of the current context.
+"""Test that playbooks change the clusters of the selected hosts, not of the current context.
 
 Two contexts with two namespaces of one cluster represent two clusters.
 """
@@ -22,8 +22,8 @@ HTML = "{http://www.w3.org/1999/xhtml}"
 
 @pytest.fixture
 def clusters(cluster, namespace):
-    """Provide two namespaces with paused updates by host. The namespace of the current context has
-    a paused update too.
+    """Provide two namespaces with paused updates, by host. The namespace of the current context
+    also has a paused update.
     """
     namespaces = {name: Namespace(cluster.kubeconfig, name) for name in CLUSTERS}
     for target in (namespace, *namespaces.values()):
@@ -59,7 +59,7 @@ def playbooks(clusters, namespace, plain_environment, tmp_path):
                         tmp_path, check_server)
 
 
-def new_pods(*namespaces):
+def new_pod_counts(*namespaces):
     return [pod_counts(namespace)[1] for namespace in namespaces]
 
 
@@ -68,12 +68,12 @@ def test_rollback_changes_all_selected_clusters(clusters, namespace, playbooks):
     lyon, porto = clusters.values()
 
     output = playbooks.run("rollback", "-i", "clusters.yml", "--limit", "lyon")
-    assert new_pods(lyon, porto, namespace) == [0, 1, 1]
+    assert new_pod_counts(lyon, porto, namespace) == [0, 1, 1]
     assert ('"lyon": {' in output.partition("CUSTOM STATS")[2]
             and '"outcome": "rolled_back"' in output)
 
     playbooks.run("rollback", "-i", "clusters.yml")
-    assert new_pods(lyon, porto, namespace) == [0, 0, 1]
+    assert new_pod_counts(lyon, porto, namespace) == [0, 0, 1]
 
 
 @pytest.mark.sample(1)
@@ -83,7 +83,7 @@ def test_limit_without_a_cluster_is_an_error(clusters, namespace, playbooks, pla
                       ["-i", "machines.yml", "--limit", "web1"]):
         playbooks.run(playbook, *inventory, succeeds=False, image="myimage:v2")
 
-    assert new_pods(namespace, *clusters.values()) == [1, 1, 1]
+    assert new_pod_counts(namespace, *clusters.values()) == [1, 1, 1]
 
 
 @pytest.mark.full
@@ -96,7 +96,7 @@ def test_regions_without_a_cluster_are_an_error(clusters, namespace, playbooks):
                     ["-i", "clusters.yml", "-i", "regions.yml", "--limit", "lyon"]):
         playbooks.run("regions", *options, succeeds=False, image="myimage:v2", regions=["south"])
 
-    assert new_pods(namespace, *clusters.values()) == [1, 1, 1]
+    assert new_pod_counts(namespace, *clusters.values()) == [1, 1, 1]
 
 
 @pytest.mark.full
@@ -112,10 +112,11 @@ def test_image_bump_refuses_several_clusters(clusters, namespace, playbooks):
     lyon, porto = clusters.values()
 
     output = playbooks.run("image_bump", "-i", "clusters.yml", succeeds=False, image="myimage:v2")
-    assert "baton.kubernetes.regions" in output and new_pods(lyon, porto, namespace) == [1, 1, 1]
+    assert "baton.kubernetes.regions" in output
+    assert new_pod_counts(lyon, porto, namespace) == [1, 1, 1]
 
     playbooks.run("image_bump", "-i", "clusters.yml", "--limit", "porto", image="myimage:v2")
-    assert new_pods(lyon, porto, namespace) == [1, 2, 1]
+    assert new_pod_counts(lyon, porto, namespace) == [1, 2, 1]
 
 
 @pytest.mark.full
@@ -130,7 +131,7 @@ def test_context_option_selects_the_cluster_without_an_inventory_of_clusters(
     playbooks.run("rollback", *inventory, controller_namespace=namespace.name)
     playbooks.run("rollback", *inventory, controller_namespace=lyon.name, context="lyon")
 
-    assert new_pods(lyon, porto, namespace) == [0, 1, 0]
+    assert new_pod_counts(lyon, porto, namespace) == [0, 1, 0]
 
 
 @pytest.mark.full

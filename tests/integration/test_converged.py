@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test tasks that have nothing to change, but whose pods are not available."""
+"""Test tasks whose template is already stored, while the pods are not available."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def make(namespace, kind, tag, **annotations):
 
 
 def status(namespace, kind):
-    item = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set,
-            "Deployment": namespace.deployment}
-    return item[kind]()["status"]
+    read = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set,
+            "Deployment": namespace.deployment}[kind]
+    return read()["status"]
 
 
 @pytest.mark.sample(1)

@@ -29,8 +29,9 @@ def cluster_name(cluster):
 
 
 def test_demo_succeeds(cluster_name):
-    foreign = ("MAKE", "MFLAGS", "ANSIBLE_", "K8S_AUTH_")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+    excluded_prefixes = ("MAKE", "MFLAGS", "ANSIBLE_", "K8S_AUTH_")
+    environment = {key: value for key, value in os.environ.items()
+                   if not key.startswith(excluded_prefixes)}
 
     run = subprocess.run(["make", "--no-print-directory", "demo"], cwd=ROOT,
                          env={**environment, "BATON_DEMO_CLUSTER": cluster_name},

@@ -323,7 +323,7 @@ def test_rollback_without_the_replication_controller_is_refused(project, simulat
 
 
 @pytest.mark.full
-def test_the_answer_in_process_equals_that_of_the_module(
+def test_result_in_process_equals_the_result_of_the_module(
     project, simulator, monkeypatch, capsys
 ):
     monkeypatch.setenv("K8S_AUTH_KUBECONFIG", project.kubeconfig)
@@ -590,23 +590,24 @@ def test_missing_api_of_openshift_is_reported(namespace):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("line",
+@pytest.mark.parametrize("command",
                          re.findall(r"^(ansible localhost .*kind=DeploymentConfig.*)$",
                                     PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 def test_commands_of_the_documentation_succeed(
-    project, simulator, ansible_environment, line
+    project, simulator, ansible_environment, command
 ):
     simulator.make(2)
-    if "rolled_back" in line:
+    if "rolled_back" in command:
         with pytest.raises(Killed):
             # without a Lease, which the command would wait for
             migrate(project, fault=kill_at_write(5, True), lock=False)
-    words = shlex.split(line)
+    words = shlex.split(command)
     words[words.index("-a") + 1] += f" namespace={project.name}"
     run = subprocess.run(words, env=ansible_environment, capture_output=True, text=True,
                          timeout=120, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     messages = {"rolled_back": "rolled back to", "--check": "would be a Deployment",
                 "rolling_update_info": '"DeploymentConfig"'}
-    assert (next((text for word, text in messages.items() if word in line), "is now a Deployment")
-            in run.stdout or "info" in line)
+    message = next((text for word, text in messages.items() if word in command),
+                   "is now a Deployment")
+    assert message in run.stdout or "info" in command

@@ -4,7 +4,7 @@
 """Execute the Ansible commands and playbooks of the documentation.
 
 Each example runs in a namespace with the controllers of the examples; the namespace in the example
-is replaced. Before a rollback, the test pauses an update.
+is replaced. If the example is a rollback, the test first pauses an update of these controllers.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ PAGES = ["README.md", "docs/tutorial/first-update.md", "docs/concepts/how-it-wor
 NAMES = ("foo", "shop")
 #: Task files in the examples: checks and hooks.
 FILES = re.compile(r"\b[\w/-]+\.yml\b")
+#: Line of a page that contains an ad-hoc command or a playbook command of the collection.
 COMMAND = re.compile(r"(?:    |\$ |.*`)(ansible(?:-playbook)? "
                      r"[^`]*baton\.kubernetes\.[^`]*?)`?(?:;.*|\.)?$")
 #: Other commands of README.md, with the tests that execute them.
@@ -44,16 +45,16 @@ TESTED_ELSEWHERE = {
     "make demo": "test_demo.py",
     "make test": "runs this test",
 }
-#: Address in an example, which is replaced by the address of a test server.
+#: Address in the examples; the tests replace it by the address of a test server.
 ADDRESS = "https://shop.example.com"
-#: Only `make test-all` executes the examples of the other pages.
-FIRST_PAGES = ("README.md",)
+#: Pages whose examples `make test` executes; `make test-all` executes those of all pages.
+PAGES_OF_MAKE_TEST = ("README.md",)
 #: Commands of README.md for a new namespace, which are executed together.
 FIRST_STEPS = re.compile(r"^## Five minutes on your own cluster\n.*?```console\n(.*?)```",
                          re.DOTALL | re.MULTILINE)
 #: Commands of README.md that install the collection from a clone.
 INSTALL = re.compile(r"^## Install\n.*?\n\n((?:    [^\n]*\n)+)", re.DOTALL | re.MULTILINE)
-#: Maximum duration of all these commands in seconds.
+#: Maximum duration of the commands in INSTALL and FIRST_STEPS together, in seconds.
 MAX_SECONDS = 300
 #: Commands with placeholders or for other clusters, which are not executed.
 NOT_EXECUTABLE = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
@@ -69,7 +70,7 @@ def first_steps():
 
 
 def commands():
-    """Return each command once, with an id of the first page that contains the command."""
+    """Return each command once, as a parameter whose id names the first page with the command."""
     pages = {}
     for page in PAGES:
         for line in FIRST_STEPS.sub("", (ROOT / page).read_text(encoding="utf-8")).splitlines():
@@ -91,7 +92,7 @@ def playbooks():
 
 
 def marks_of(page):
-    return () if page in FIRST_PAGES else pytest.mark.full
+    return () if page in PAGES_OF_MAKE_TEST else pytest.mark.full
 
 
 def commands_of_readme():
@@ -186,12 +187,12 @@ def test_documented_playbook_succeeds(namespace, run_example, tmp_path, plays):
 
     images = {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
     assert (len(images) == 2
-            or "baton.kubernetes.rollback" in text), "one controller has a new image"
+            or "baton.kubernetes.rollback" in text), "one of the controllers must have a new image"
 
 
 @pytest.fixture
 def clone(tmp_path):
-    """Return a folder with the files of this checkout that a clone would have."""
+    """Provide a folder with the files of this checkout that a clone would have."""
     folder = tmp_path / "clone"
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
                              "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
@@ -207,7 +208,7 @@ def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_
                                                                  clone):
     """Paste README's commands into a shell, in a clone, without another copy of the collection.
 
-    The tier kind runs the test too. pip finds the packages in .venv.
+    The tier `kind` runs this test too. pip finds the packages in .venv.
     """
     environment = shell_environment(cluster, plain_environment)
     del environment["ANSIBLE_COLLECTIONS_PATH"]  # below ANSIBLE_HOME by default
@@ -230,7 +231,7 @@ def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_
 
 @pytest.mark.full
 def test_first_section_of_the_tutorial_succeeds_in_order(cluster, plain_environment):
-    """Paste the commands one after the other into a shell; the tier kind runs the test too."""
+    """Paste the commands one after another into a shell; the tier `kind` runs this test too."""
     page = (ROOT / "docs/tutorial/first-update.md").read_text(encoding="utf-8")
     section = page.partition("\n## Update, roll back, and look\n")[2].partition("\n## ")[0]
     (create,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
@@ -261,11 +262,11 @@ def test_documentation_has_examples():
 
 
 def test_each_command_of_the_readme_has_a_test():
-    run_example = {values[0] for values in (command.values for command in commands())}
-    run_example |= {command for command, _output in first_steps()}
+    tested_commands = {values[0] for values in (command.values for command in commands())}
+    tested_commands |= {command for command, _output in first_steps()}
     lines = commands_of_readme()
     missing = [line
-               for line in lines if line not in run_example
+               for line in lines if line not in tested_commands
                and not line.startswith(tuple(TESTED_ELSEWHERE))]
     unused = [
         command
@@ -273,8 +274,8 @@ def test_each_command_of_the_readme_has_a_test():
         if not any(line.startswith(command) for line in lines)
     ]
 
-    assert (len(lines) > 12
-            and not missing), "add the test to TESTED_ELSEWHERE, or change COMMAND to match them"
+    assert len(lines) > 12
+    assert not missing, "add the commands to TESTED_ELSEWHERE, or change COMMAND to match them"
     assert not unused, "README.md no longer contains these commands"
     languages = set(re.findall(r"^```(\w+)", (ROOT / "README.md").read_text(encoding="utf-8"),
                                re.MULTILINE))

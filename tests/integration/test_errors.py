@@ -217,7 +217,8 @@ def test_interrupted_kubectl_rolling_update_is_refused(namespace):
     assert "scale rc foo --replicas=2" in error.next_command
 
 
-def failed_connection(namespace, **connection):
+def connection_error(namespace, **connection):
+    """Return the error of a task with these connection options."""
     request = parse_request({"name": "foo", "namespace": namespace.name, "image": "myimage:v2"})
     with pytest.raises(RolloutError) as error:
         driver.run(choose(request), request, namespace.gateway(**connection), driver.Clock())
@@ -225,7 +226,7 @@ def failed_connection(namespace, **connection):
 
 
 def test_invalid_token_is_an_error(namespace):
-    error = failed_connection(namespace, api_key="invalid-token")
+    error = connection_error(namespace, api_key="invalid-token")
 
     assert (
         "does not accept the credentials (401)" in error.what
@@ -239,17 +240,17 @@ def test_impersonated_user_has_only_the_permissions_of_that_user(namespace):
     """
     namespace.make_primary(1)
 
-    error = failed_connection(namespace, impersonate_user="jane")
+    error = connection_error(namespace, impersonate_user="jane")
     assert error.what == "permission denied (403)" and 'cannot impersonate' in error.why
 
     with namespace.as_administrator():
-        error = failed_connection(namespace, impersonate_user="jane")
+        error = connection_error(namespace, impersonate_user="jane")
     assert error.what == "permission denied (403)"
     assert 'User "jane" cannot list resource "replicationcontrollers"' in error.why
 
 
 def test_unreachable_server_is_an_error(namespace):
-    error = failed_connection(namespace, host="https://127.0.0.1:9")
+    error = connection_error(namespace, host="https://127.0.0.1:9")
 
     assert error.what == "the API server at https://127.0.0.1:9 cannot be reached"
     assert "refused" in error.why.lower()
@@ -258,7 +259,7 @@ def test_unreachable_server_is_an_error(namespace):
 def test_untrusted_certificate_is_an_error(namespace, tmp_path):
     import certifi
 
-    error = failed_connection(namespace, ca_cert=certifi.where())
+    error = connection_error(namespace, ca_cert=certifi.where())
 
     assert "is not accepted" in error.what and "certificate" in error.why.lower()
 

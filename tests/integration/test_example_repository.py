@@ -74,7 +74,7 @@ def play(namespace, plain_environment, tmp_path, shop_url):
     return play
 
 
-def test_a_check_of_the_repository_rolls_its_play_back(namespace, play, shop_url):
+def test_failed_check_of_the_repository_rolls_back_the_update(namespace, play, shop_url):
     """The check passes at the first stage and fails at the second."""
     namespace.make_deployment(4, name="shop")
 
@@ -88,7 +88,7 @@ def test_a_check_of_the_repository_rolls_its_play_back(namespace, play, shop_url
         "myimage:v1"}
 
 
-def test_the_inventory_of_many_clusters_has_regions(plain_environment):
+def test_inventory_of_many_clusters_has_regions(plain_environment):
     output = subprocess.run(["ansible-inventory", "-i", "inventory/many.yml", "--list"],
                             cwd=EXAMPLES, env=plain_environment, capture_output=True, text=True,
                             check=True, timeout=60).stdout

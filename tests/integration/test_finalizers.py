@@ -27,25 +27,25 @@ class Kind:
         self.namespace, self.name = namespace, name
 
     @property
-    def short(self):
+    def short_name(self):
         return {"ReplicationController": "rc", "ReplicaSet": "rs"}[self.name]
 
     @property
-    def collection(self):
+    def path(self):
         namespace = self.namespace
-        return (namespace.path("replicationcontrollers") if self.short == "rc"
+        return (namespace.path("replicationcontrollers") if self.short_name == "rc"
                 else namespace.apps_path("replicasets"))
 
     def make(self, replicas):
-        (self.namespace.make_primary if self.short == "rc"
+        (self.namespace.make_primary if self.short_name == "rc"
          else self.namespace.make_replica_set)(replicas)
 
-    def all(self):
+    def controllers(self):
         return {item["metadata"]["name"]: item
-                for item in self.namespace.call("GET", self.collection)["items"]}
+                for item in self.namespace.call("GET", self.path)["items"]}
 
     def patch(self, name, body):
-        self.namespace.call("PATCH", f"{self.collection}/{name}", body,
+        self.namespace.call("PATCH", f"{self.path}/{name}", body,
                             "application/merge-patch+json")
 
     def roll(self, **params):
@@ -92,22 +92,22 @@ def test_blocked_deletion_is_reported_and_a_rerun_resumes(kind, case):
         kind.roll(on_line=lines.append, **SHORT_DEADLINE, **request,
                   **({"fault": add_finalizer_to_successors(kind)} if case == "handover" else {}))
 
-    controllers = kind.all()
+    controllers = kind.controllers()
     (name,) = (name
                for name, item in controllers.items() if "deletionTimestamp" in item["metadata"])
     assert (name == "foo") == (case == "next_name") and not isinstance(error.value, RolloutFailed)
     assert error.value.what == f"the deletion of {name} does not end"
     assert error.value.why == f"finalizers of {kind.name} {name}: example.com/hold"
-    assert (f"patch {kind.short} {name} --type=merge -p '{{\"metadata\": {{\"finalizers\": "
+    assert (f"patch {kind.short_name} {name} --type=merge -p '{{\"metadata\": {{\"finalizers\": "
             f"null}}}}'" in error.value.next_command)
     assert (f"waiting until {name} is gone (its finalizers: example.com/hold)" in lines
             and "another client" not in str(lines))
     assert all(item["spec"]["template"]["spec"].get("priorityClassName") != CLOSED
-               for key, item in controllers.items() if key != name)
+               for other_name, item in controllers.items() if other_name != name)
 
     kind.patch(name, WITHOUT_FINALIZERS)
     kind.roll(**request)
-    assert len(kind.all()) == 1 and len(kind.namespace.pods()) == 2
+    assert len(kind.controllers()) == 1 and len(kind.namespace.pods()) == 2
 
 
 @pytest.mark.sample(1)

@@ -86,7 +86,6 @@ def test_controllers_are_updated_in_parallel_with_one_watch(namespace):
 def test_fleet_of_another_kind_is_updated_and_the_rerun_changes_nothing(
     namespace, ansible_environment, kind
 ):
-
     make = {"ReplicaSet": namespace.make_replica_set, "Deployment": namespace.make_deployment}[kind]
     for name in NAMES[:4]:
         make(2, name=name)

@@ -55,7 +55,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.process impor
 Json = dict[str, t.Any]
 
 RC, RS, DEPLOYMENT = "ReplicationController", "ReplicaSet", "Deployment"
-SIZE, SURGE = 2, 1
+SIZE = 2
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 #: Number of tasks that run in parallel.
@@ -63,7 +63,7 @@ PARALLEL_TASKS = 3
 #: Maximum seconds of a task, more than its progress_deadline.
 MAX_SECONDS = 30
 #: Limit of the address space of this process in bytes.
-MEMORY = 4 * 1024**3
+MAX_MEMORY = 4 * 1024**3
 DEFAULTS = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
 DEADLINES = {"progress_deadline": 8, "failure_grace": 3}
 
@@ -130,13 +130,13 @@ class SharedNamespace:
                    and all(map(is_ready, namespace.pods())), "the pods of other teams")
         self._number = itertools.count(1)
 
-    def collection(self, kind: str) -> str:
+    def collection_path(self, kind: str) -> str:
         return (self.namespace.path("replicationcontrollers") if kind == RC
                 else self.namespace.apps_path(f"{kind.lower()}s"))
 
     def get(self, kind: str, name: str) -> Json | None:
         try:
-            return self.namespace.call("GET", f"{self.collection(kind)}/{name}")
+            return self.namespace.call("GET", f"{self.collection_path(kind)}/{name}")
         except ApiException as error:
             if error.status == 404:
                 return None
@@ -151,7 +151,7 @@ class SharedNamespace:
                                              for key in annotations.keys() - labels},
                              "labels": labels}}
         try:
-            self.namespace.call("PATCH", f"{self.collection(kind)}/{name}", body,
+            self.namespace.call("PATCH", f"{self.collection_path(kind)}/{name}", body,
                                 "application/merge-patch+json")
         except ApiException as error:
             if error.status in (400, 404, 413, 422):
@@ -161,7 +161,7 @@ class SharedNamespace:
 
     def digests_of_other_objects(self) -> Json:
         """Return the digests of the objects of other teams, without status."""
-        paths = [*map(self.collection, (RC, RS, DEPLOYMENT)), self.namespace.path("pods"),
+        paths = [*map(self.collection_path, (RC, RS, DEPLOYMENT)), self.namespace.path("pods"),
                  self.namespace.path("secrets"),
                  AUTOSCALERS.format(self.namespace.name)]
         items = [(path, item) for path in paths
@@ -242,7 +242,7 @@ class SharedNamespace:
         """Append unexpected paths, writes to objects of other teams, and excessive sizes to
         `faults_found`.
 
-        Such a write is not sent, and raises HarmfulRequest.
+        Once there is such a fault, writes are not sent, and raise HarmfulRequest.
         """
         pool = gateway.http.connection.pool
         original, prefix = pool.urlopen, gateway.http.connection.server
@@ -340,30 +340,30 @@ def shared_namespace(namespace):
     machine.
     """
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, before[1]))
     yield SharedNamespace(namespace)
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def run_in_parallel(cells, work, workers=PARALLEL_TASKS):
-    """Call `work` for each cell (title, *arguments) in parallel, and return the faults by title."""
+def run_in_parallel(cases, work, workers=PARALLEL_TASKS):
+    """Call `work` for each case (title, *arguments) in parallel, and return the faults by title."""
     with concurrent.futures.ThreadPoolExecutor(workers) as executor:
-        futures = {title: executor.submit(work, *arguments) for title, *arguments in cells}
+        futures = {title: executor.submit(work, *arguments) for title, *arguments in cases}
         return {title: faults for title, future in futures.items() if (faults := future.result())}
 
 
-def values(share):
-    """Return a function that selects every nth forged value, starting at an offset."""
-    all_cells = [
+def value_selector(stride):
+    """Return a function that selects each `stride`-th forged value, starting at an offset."""
+    all_cases = [
         (key, value) for key, texts in sorted(KEYS.items()) for value in dict.fromkeys(texts)
     ]
-    return lambda shift: all_cells[shift % share::share]
+    return lambda offset: all_cases[offset % stride::stride]
 
 
 def check_values(shared_namespace, phase, forged):
     """Run check mode and the info module with each forged value, and return the faults.
 
-    The last values remain on the objects.
+    The last three values remain on the objects.
     """
     name = shared_namespace.create_in_phase(phase)
     kind, faults_found = phase.kind, {}
@@ -381,8 +381,8 @@ def check_values(shared_namespace, phase, forged):
         if shared_namespace.get(kind, target)["spec"] != before[target]["spec"]:
             faults.append("check mode has changed the spec")
         if faults:
-            role = "foo" if target == name else "successor"
-            faults_found[f"{phase.title}, {title}, {role}, {key}: {value[:200]!r}"] = faults
+            target_role = "foo" if target == name else "successor"
+            faults_found[f"{phase.title}, {title}, {target_role}, {key}: {value[:200]!r}"] = faults
         if number < len(forged) - 3:
             values_before = (before[target]["metadata"].get("labels" if key in LABELS
                                                             else "annotations") or {})
@@ -391,21 +391,22 @@ def check_values(shared_namespace, phase, forged):
 
 
 def successors(shared_namespace, kind, name):
-    items = shared_namespace.namespace.call("GET", shared_namespace.collection(kind))["items"]
+    items = shared_namespace.namespace.call("GET", shared_namespace.collection_path(kind))["items"]
     return [item["metadata"]["name"]
             for item in items if item["metadata"]["name"].startswith(f"{name}-")]
 
 
-@pytest.mark.parametrize("share", [pytest.param(120, marks=pytest.mark.full),
-                                   pytest.param(8, marks=pytest.mark.long)])
-def test_forged_annotation_causes_no_action(shared_namespace, share):
+@pytest.mark.parametrize("stride", [pytest.param(120, marks=pytest.mark.full),
+                                    pytest.param(8, marks=pytest.mark.long)])
+def test_forged_annotation_causes_no_action(shared_namespace, stride):
     """The test uses check mode, which is fast enough for many values."""
     before = shared_namespace.digests_of_other_objects()
-    select_values = values(share)
-    cells = [(title, shared_namespace, phase, select_values(7 * number))
+    select_values = value_selector(stride)
+    # the offsets differ, so that the phases test different values
+    cases = [(title, shared_namespace, phase, select_values(7 * number))
              for number, (title, phase) in enumerate(PHASES.items())]
 
-    faults_found = run_in_parallel(cells, check_values)
+    faults_found = run_in_parallel(cases, check_values)
     for kind in (RC, RS, DEPLOYMENT):
         if faults := shared_namespace.try_info(kind) + shared_namespace.check_payments(kind):
             faults_found[kind] = {f"at the end, {kind}": faults}
@@ -439,11 +440,11 @@ RECIPES_FOR_FOO = [
 OTHER_RECIPES = [recipe for recipe in RECIPES if recipe not in RECIPES_FOR_FOO]
 
 
-@pytest.mark.parametrize("share",
+@pytest.mark.parametrize("stride",
                          [66, pytest.param(22, marks=pytest.mark.full),
                           pytest.param(1, marks=pytest.mark.long)])
-def test_forged_annotations_of_foo_cause_no_action(shared_namespace, share):
-    all_cells = [
+def test_forged_annotations_of_foo_cause_no_action(shared_namespace, stride):
+    all_cases = [
         (f"{phase.title}, {title}, {recipe}", shared_namespace, phase, title, recipe)
         for phase in PHASES.values()
         for title in tasks_for(phase)
@@ -451,7 +452,7 @@ def test_forged_annotations_of_foo_cause_no_action(shared_namespace, share):
     ]
     before = shared_namespace.digests_of_other_objects()
 
-    faults_found = run_in_parallel(all_cells[::share], run_recipe)
+    faults_found = run_in_parallel(all_cases[::stride], run_recipe)
 
     assert shared_namespace.digests_of_other_objects() == before
     assert faults_found == {}
@@ -481,7 +482,7 @@ def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, reci
         container["image"]
         for container in shared_namespace.get(RC, name)["spec"]["template"]["spec"]["containers"]
     }
-    assert images == {"myimage:v1"}, "the last task restores the image"
+    assert images == {"myimage:v1"}, "the last task must restore the image"
 
 
 # Other forged objects
@@ -716,12 +717,12 @@ LONG_TEXT = "Failed to pull image taint no match for platform " * 2_000
 
 def create_event(shared_namespace, pod, reason, message):
     """Create an Event about a pod, like a kubelet."""
-    about = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"],
-             "namespace": shared_namespace.namespace.name,
-             "fieldPath": "spec.containers{web}"}
+    pod_reference = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"],
+                     "namespace": shared_namespace.namespace.name,
+                     "fieldPath": "spec.containers{web}"}
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     shared_namespace.namespace.create("events", {
-        "metadata": {"generateName": "forged-"}, "involvedObject": about, "reason": reason,
+        "metadata": {"generateName": "forged-"}, "involvedObject": pod_reference, "reason": reason,
         "message": message, "type": "Warning",
         "count": 2**31 - 1, "firstTimestamp": now, "lastTimestamp": now})
 
@@ -738,12 +739,12 @@ def set_container_status(shared_namespace, pod, is_ready=False, **state):
 
 
 def report_crash(shared_namespace, pod, message):
-    end = {"exitCode": 1, "reason": "Error", "message": message}
+    terminated = {"exitCode": 1, "reason": "Error", "message": message}
     set_container_status(
         shared_namespace,
         pod,
         state={"waiting": {"reason": "CrashLoopBackOff", "message": message}},
-        lastState={"terminated": end},
+        lastState={"terminated": terminated},
     )
 
 

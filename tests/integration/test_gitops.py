@@ -27,8 +27,8 @@ OUR_MANAGER = "baton.kubernetes"
 #: Field manager of earlier versions of the collection.
 FORMER_MANAGER = "python-urllib3"
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
-ARGO = {"argocd.argoproj.io/tracking-id": "web:/ReplicationController:shop/foo"}
-COMMAND = "argocd app set web --sync-policy none"
+ARGO_ANNOTATION = {"argocd.argoproj.io/tracking-id": "web:/ReplicationController:shop/foo"}
+ARGO_COMMAND = "argocd app set web --sync-policy none"
 
 
 def record_managers(managers):
@@ -102,8 +102,8 @@ def make(namespace, kind):
 def test_update_begun_with_the_former_field_manager_completes(namespace, monkeypatch, kind, number):
     """After the update, managedFields contain both managers."""
     make(namespace, kind)
-    with monkeypatch.context() as before, pytest.raises(Killed):
-        before.setattr(connection, "USER_AGENT", f"{FORMER_MANAGER}/2.8.0")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(connection, "USER_AGENT", f"{FORMER_MANAGER}/2.8.0")
         namespace.roll(kind=kind, image="myimage:v2", fault=kill_at_write(number, True))
     item = namespace.rc() if kind == RC else namespace.deployment()
     assert FORMER_MANAGER in managers_of(item) and OUR_MANAGER not in managers_of(item)
@@ -127,8 +127,8 @@ def apply(namespace, kind, image, has_selector=True, **query):
     body, path = manifest(2, image, "foo"), namespace.path("replicationcontrollers", "foo")
     if kind == DEPLOYMENT:
         body |= {"apiVersion": "apps/v1", "kind": kind}
-        body["spec"]["selector"], path = {"matchLabels": {"app": "foo"}}, namespace.apps_path(
-            "deployments", "foo")
+        body["spec"]["selector"] = {"matchLabels": {"app": "foo"}}
+        path = namespace.apps_path("deployments", "foo")
     if not has_selector:
         del body["spec"]["selector"]
     query = urllib.parse.urlencode({"fieldManager": "kubectl", **query})
@@ -185,14 +185,14 @@ def test_apply_of_a_manifest_with_a_selector_conflicts(namespace):
 
 
 def test_gitops_controller_is_reported_once_before_the_first_write(namespace):
-    namespace.make_primary(2, annotations=ARGO)
+    namespace.make_primary(2, annotations=ARGO_ANNOTATION)
 
     planned = namespace.check(image="myimage:v2", pause_at="1")
-    started, completed = namespace.roll(image="myimage:v2",
-                                        pause_at="1"), namespace.roll(image="myimage:v2")
+    started = namespace.roll(image="myimage:v2", pause_at="1")
+    completed = namespace.roll(image="myimage:v2")
 
     for result in (planned, started, completed):
-        assert warnings_with(result, "Argo CD (application web) manages foo", COMMAND)
+        assert warnings_with(result, "Argo CD (application web) manages foo", ARGO_COMMAND)
     assert completed["changed"]
     assert not namespace.roll(image="myimage:v2")["warnings"], "nothing to change"
 
@@ -218,7 +218,7 @@ def test_flux_is_recognized_by_its_field_manager(namespace):
 @pytest.mark.full
 def test_migration_warns_that_a_gitops_controller_recreates_the_controller(namespace):
     namespace.allow(role_rules("baton-migration"), "baton-migration")
-    namespace.make_primary(1, annotations=ARGO)
+    namespace.make_primary(1, annotations=ARGO_ANNOTATION)
 
     result = namespace.roll(module="migrate_to_deployment", state="migrated")
 
@@ -230,8 +230,8 @@ def test_migration_warns_that_a_gitops_controller_recreates_the_controller(names
 
 KUSTOMIZATION = {"kustomize.toolkit.fluxcd.io/name": "apps",
                  "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
-EXCLUDED = {FLUX_RECONCILE: "disabled", SUSPENDED_GITOPS: FLUX_RECONCILE}
-SUSPENDED = "suspend_gitops excludes foo from it until the update ends"
+EXCLUSION_ANNOTATIONS = {FLUX_RECONCILE: "disabled", SUSPENDED_GITOPS: FLUX_RECONCILE}
+EXCLUSION_WARNING = "suspend_gitops excludes foo from it until the update ends"
 
 
 def make_for_flux(namespace, kind):
@@ -243,11 +243,11 @@ def make_for_flux(namespace, kind):
                    "application/merge-patch+json")
 
 
-def exclusion_of(namespace, kind):
+def exclusion_annotations(namespace, kind):
     """Return the annotations of foo for Flux."""
     item = namespace.rc() if kind == RC else namespace.deployment()
     annotations = item["metadata"].get("annotations", {})
-    return {key: annotations[key] for key in EXCLUDED if key in annotations}
+    return {key: annotations[key] for key in EXCLUSION_ANNOTATIONS if key in annotations}
 
 
 @pytest.mark.sample(1)
@@ -256,14 +256,16 @@ def test_foo_is_excluded_from_flux_during_the_update_and_at_a_pause(namespace, k
     make_for_flux(namespace, kind)
     task = {"kind": kind, "image": "myimage:v2", "suspend_gitops": True}
     assert warnings_with(namespace.check(**task), "Flux (Kustomization flux-system/apps) manages "
-                         "foo", SUSPENDED) and exclusion_of(namespace, kind) == {}
+                         "foo", EXCLUSION_WARNING) and exclusion_annotations(namespace, kind) == {}
 
     paused = namespace.roll(**task, pause_at="1")
 
-    assert warnings_with(paused, SUSPENDED) and exclusion_of(namespace, kind) == EXCLUDED
+    assert warnings_with(paused, EXCLUSION_WARNING)
+    assert exclusion_annotations(namespace, kind) == EXCLUSION_ANNOTATIONS
     completed = namespace.roll(**task)
-    assert completed["rollout"]["phase"] == "complete" and warnings_with(completed, SUSPENDED)
-    assert exclusion_of(namespace, kind) == {} and not namespace.roll(**task)["changed"]
+    assert completed["rollout"]["phase"] == "complete"
+    assert warnings_with(completed, EXCLUSION_WARNING)
+    assert exclusion_annotations(namespace, kind) == {} and not namespace.roll(**task)["changed"]
 
 
 @pytest.mark.sample(1)
@@ -274,8 +276,8 @@ def test_next_task_includes_foo_again_after_a_kill(namespace, kind, number, next
     with pytest.raises(Killed):
         namespace.roll(kind=kind, image="myimage:v2", suspend_gitops=True,
                        fault=kill_at_write(number, after=True))
-    assert exclusion_of(namespace, kind) == EXCLUDED
+    assert exclusion_annotations(namespace, kind) == EXCLUSION_ANNOTATIONS
 
     namespace.roll(kind=kind, **next_task)
 
-    assert exclusion_of(namespace, kind) == {}
+    assert exclusion_annotations(namespace, kind) == {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from objects import eventually, manifest, uids
-from test_permissions import change_role, without
+from test_permissions import change_role, rules_without
 from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
@@ -196,7 +196,7 @@ def test_rollback_to_a_revision_resumes_after_a_kill_at_any_write(
 @pytest.mark.parametrize("verb", ["list", "create", "delete"])
 def test_missing_permission_on_revisions_causes_one_warning(namespace, verb):
     namespace.make_primary(1)
-    change_role(namespace, without(verb, "controllerrevisions"), verb, "controllerrevisions")
+    change_role(namespace, rules_without(verb, "controllerrevisions"), verb, "controllerrevisions")
 
     result = namespace.roll(image="myimage:v2")
 

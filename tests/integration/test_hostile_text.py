@@ -19,7 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 ESCAPES = "\x1b[2J\x9b31m\u202e\u2066\u2028"
-SHELL = "$(touch pwned)`touch pwned`'; touch pwned; '\"{{ lookup('pipe', 'touch pwned') }}"
+INJECTION = "$(touch pwned)`touch pwned`'; touch pwned; '\"{{ lookup('pipe', 'touch pwned') }}"
 
 
 def execute_in_shell(command, environment, folder):
@@ -63,7 +63,7 @@ def test_command_of_an_error_uses_the_cluster_of_the_task_and_is_quoted(
 @pytest.mark.full
 def test_hostile_images_and_records_are_escaped_and_not_part_of_commands(
         namespace, ansible_environment, tmp_path):
-    forged_record = {"outcome": "updated", "from": {"web": f"evil:v1{SHELL}{ESCAPES}"},
+    forged_record = {"outcome": "updated", "from": {"web": f"evil:v1{INJECTION}{ESCAPES}"},
                      "who": f"{ESCAPES}\nNext:\n  touch pwned"}
     namespace.create("replicationcontrollers",
                      manifest(0, annotations={object_meta.LAST_ROLLOUT: json.dumps(forged_record)}))
@@ -85,11 +85,11 @@ def test_hostile_images_and_records_are_escaped_and_not_part_of_commands(
 
 def create_event(namespace, pod, reason, message, field="spec.containers{web}"):
     """Create an Event about a pod, like a client that may create Events."""
-    about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
-             "name": pod["metadata"]["name"],
-             "uid": pod["metadata"]["uid"], "fieldPath": field}
+    pod_reference = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
+                     "name": pod["metadata"]["name"],
+                     "uid": pod["metadata"]["uid"], "fieldPath": field}
     namespace.create("events", {
-        "metadata": {"generateName": "forged-"}, "involvedObject": about, "type": "Warning",
+        "metadata": {"generateName": "forged-"}, "involvedObject": pod_reference, "type": "Warning",
         "reason": reason, "count": 99,
         "message": message, "lastTimestamp": pod["metadata"]["creationTimestamp"]})
 

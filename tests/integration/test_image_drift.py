@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test a tag that moves during an update, so that new pods run different digests of an image."""
+"""Test a tag that moves during an update, so that new pods run images with different digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import dataclasses
 import pytest
 from kubernetes.client.exceptions import ApiException
 from objects import eventually, manifest, role_rules
-from test_permissions import change_role, without
+from test_permissions import change_role, rules_without
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import (
     RolloutError,
@@ -19,14 +19,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 pytestmark = pytest.mark.fake_nodes("the test writes the imageIDs; a kubelet writes the true ones")
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
+#: Two digests of the same image.
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
+#: Field of the container statuses by field of the containers.
 FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
 @dataclasses.dataclass
 class Registry:
-    """Writes the digest of each pod into the pod's status, before the code under test lists pods.
-    """
+    """Writes a digest into the status of each pod whenever the code under test lists pods."""
 
     namespace: object
     #: The digests of the new pods in the order of their creation; all further pods get the last
@@ -34,7 +35,9 @@ class Registry:
     digests: tuple[str, ...]
     #: The containers whose tag moves.
     containers: tuple[str, ...] = ("web",)
+    #: Number of lists of pods.
     lists: int = 0
+    #: Number of pods whose status has got a digest.
     published: int = 0
 
     def arm(self, gateway):
@@ -229,7 +232,7 @@ def test_check_mode_compares_nothing(namespace):
 
 def test_missing_permission_is_an_error_only_with_image_drift_fail(namespace):
     namespace.make_primary(2)
-    change_role(namespace, without("list", "pods"), "list", "pods")
+    change_role(namespace, rules_without("list", "pods"), "list", "pods")
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2", next_name="bar", image_drift="fail")

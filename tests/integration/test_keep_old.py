@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Keep all old pods beside all new ones (keep_old), then remove the ones or the others."""
+"""Keep all old pods alongside all new pods (keep_old), then remove the old or the new pods."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ REPLICAS = 3
 #: More than the number of writes of a task.
 MAX_WRITES = 100
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment"]
-ALL = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
-ONE = {**ALL, "pause_at": "1"}
+PAUSE_AT_ALL = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
+PAUSE_AT_ONE = {**PAUSE_AT_ALL, "pause_at": "1"}
 FINISH = {"image": "myimage:v2"}
-BACK = {"state": "rolled_back"}
+ROLL_BACK = {"state": "rolled_back"}
 
 
-def begin(namespace, kind, replicas=REPLICAS):
+def create_foo(namespace, kind, replicas=REPLICAS):
     """Create foo of the kind, and return the uids of its pods once they are ready."""
     namespace.create_any(kind, manifest(replicas))
-    eventually(lambda: is_at(namespace, kind, replicas), f"{replicas} pods of foo")
+    eventually(lambda: has_pods(namespace, kind, replicas), f"{replicas} pods of foo")
     return uids(namespace.pods())
 
 
@@ -41,7 +41,7 @@ def controller_foo(namespace, kind):
             else namespace.get_app(f"{kind.lower()}s", "foo"))
 
 
-def is_at(namespace, kind, replicas):
+def has_pods(namespace, kind, replicas):
     """Return whether foo has this number of pods, all available and observed."""
     item = controller_foo(namespace, kind)
     status = item.get("status", {})
@@ -67,19 +67,19 @@ def update_fleet(namespace, **changes):
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("then, sizes", [(FINISH, (0, 3)), (BACK, (3, 0))],
-                         ids=["finish", "back"])
+@pytest.mark.parametrize("next_task, sizes", [(FINISH, (0, 3)), (ROLL_BACK, (3, 0))],
+                         ids=["finish", "rollback"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_new_pods_beside_all_old_pods(namespace, kind, then, sizes):
-    old = begin(namespace, kind)
+def test_all_new_pods_are_kept_alongside_all_old_pods(namespace, kind, next_task, sizes):
+    old = create_foo(namespace, kind)
     before = settings(namespace, kind)
     with namespace.observer() as observer:
-        plan = namespace.check(kind=kind, **ALL)
-        result = namespace.roll(kind=kind, **ALL)
+        plan = namespace.check(kind=kind, **PAUSE_AT_ALL)
+        result = namespace.roll(kind=kind, **PAUSE_AT_ALL)
         assert pod_counts(namespace) == (3, 3) and not observer.deleted_pods
-        rerun = namespace.roll(kind=kind, **ALL)
+        rerun = namespace.roll(kind=kind, **PAUSE_AT_ALL)
         assert old < uids(namespace.pods()) and len(observer.new_pods) == 3
-        namespace.roll(kind=kind, **then)
+        namespace.roll(kind=kind, **next_task)
     assert result["rollout"]["phase"] == plan["rollout"]["phase"] == "paused"
     assert "paused at 3 of 3 replicas of myimage:v2" in result["msg"]
     assert result["msg"].endswith("alongside 3 of myimage:v1")
@@ -94,20 +94,20 @@ def test_all_new_pods_beside_all_old_pods(namespace, kind, then, sizes):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("after", [False, True], ids=["before a write", "after a write"])
-def test_no_old_pod_goes_if_the_task_is_killed_at_any_write(namespace, kind, after):
-    old = begin(namespace, kind)
+def test_no_old_pod_is_deleted_if_the_task_is_killed_at_any_write(namespace, kind, after):
+    old = create_foo(namespace, kind)
     before = settings(namespace, kind)
     for number in range(1, MAX_WRITES):
         with namespace.observer() as observer:
             kills = 0
-            for stage, new in ((ONE, 1), (ALL, 3)):
+            for stage, new in ((PAUSE_AT_ONE, 1), (PAUSE_AT_ALL, 3)):
                 try:
                     namespace.roll(kill_at_write(number, after), kind=kind, **stage)
                 except Killed:
                     kills += 1
                     namespace.roll(kind=kind, **stage)
                 assert pod_counts(namespace) == (3, new) and not observer.deleted_pods
-            namespace.roll(kind=kind, **BACK)
+            namespace.roll(kind=kind, **ROLL_BACK)
         assert pod_counts(namespace) == (3, 0) and uids(namespace.pods()) == old
         assert settings(namespace, kind) == before
         if not kills:
@@ -118,13 +118,13 @@ def test_no_old_pod_goes_if_the_task_is_killed_at_any_write(namespace, kind, aft
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_quota_without_room_is_refused_before_the_first_change(namespace, kind):
-    begin(namespace, kind)
+    create_foo(namespace, kind)
     namespace.create("resourcequotas",
                      {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "5"}}})
     eventually(lambda: namespace.get("resourcequotas", "small").get("status", {}).get("used"),
                "the usage of the quota")
     before = controller_foo(namespace, kind)
-    for options in (ONE, ALL):
+    for options in (PAUSE_AT_ONE, PAUSE_AT_ALL):
         with pytest.raises(RolloutError, match="the ResourceQuota small does not admit all new"):
             namespace.roll(kind=kind, **options)
     assert controller_foo(namespace, kind)["metadata"] == before["metadata"]
@@ -142,23 +142,23 @@ def test_quota_without_room_for_the_new_pods_of_all_controllers_is_refused(names
     eventually(lambda: namespace.get("resourcequotas", "small").get("status", {}).get("used"),
                "the usage of the quota")
     with pytest.raises(RolloutError, match="all new pods of the 2 controllers") as refused:
-        update_fleet(namespace, names=names, **ALL)
+        update_fleet(namespace, names=names, **PAUSE_AT_ALL)
     assert "pods (4 of 7 used, 4 more needed)" in refused.value.what
     assert len(namespace.pods()) == 4
     for name in names:
-        namespace.roll(name=name, **ALL)
+        namespace.roll(name=name, **PAUSE_AT_ALL)
         namespace.roll(name=name, **FINISH)
 
 
-def test_size_of_a_deployment_changed_at_the_pause(namespace):
+def test_new_size_of_a_deployment_at_the_pause_applies_to_both_versions(namespace):
     """The Deployment controller adds and removes pods of both versions."""
-    begin(namespace, "Deployment")
-    namespace.roll(kind="Deployment", **ALL)
+    create_foo(namespace, "Deployment")
+    namespace.roll(kind="Deployment", **PAUSE_AT_ALL)
     for size in (5, 2):
         namespace.patch_deployment({"spec": {"replicas": size}})
         eventually(lambda size=size: pod_counts(namespace) == (size, size),
                    f"{size} of each version")
-        result = namespace.roll(kind="Deployment", **ALL)
+        result = namespace.roll(kind="Deployment", **PAUSE_AT_ALL)
         assert result["rollout"]["phase"] == "paused" and pod_counts(namespace) == (size, size)
     namespace.roll(kind="Deployment", **FINISH)
     assert pod_counts(namespace) == (0, 2)
@@ -166,12 +166,12 @@ def test_size_of_a_deployment_changed_at_the_pause(namespace):
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_restart_of_the_old_pods_by_another_client_at_the_pause(namespace, kind):
-    """A deleted old pod is replaced from the old template."""
-    old = begin(namespace, kind)
-    namespace.roll(kind=kind, **ALL)
-    victim = next(pod for pod in namespace.pods() if pod["metadata"]["uid"] in old)
-    namespace.remove(victim["metadata"]["name"], "pods")
+def test_old_pod_deleted_by_another_client_at_the_pause_is_replaced(namespace, kind):
+    """The replacement has the old template."""
+    old = create_foo(namespace, kind)
+    namespace.roll(kind=kind, **PAUSE_AT_ALL)
+    deleted_pod = next(pod for pod in namespace.pods() if pod["metadata"]["uid"] in old)
+    namespace.remove(deleted_pod["metadata"]["name"], "pods")
     eventually(lambda: pod_counts(namespace) == (3, 3) and old - uids(namespace.pods()),
                "the replacement of the old pod")
     assert namespace.roll(kind=kind, **FINISH)["rollout"]["phase"] == "complete"

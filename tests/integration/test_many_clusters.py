@@ -82,11 +82,11 @@ def check_server():
 
 
 def checked_clusters(check_server):
-    """Return the checked clusters in the order of their first checks."""
+    """Return each checked cluster once, in the order of the first checks."""
     return list(dict.fromkeys(cluster for (cluster,) in check_server.requests))
 
 
-def new_pods(clusters, names=CLUSTERS):
+def new_pod_counts(clusters, names=CLUSTERS):
     return {name: pod_counts(clusters[name])[1] for name in names}
 
 
@@ -95,26 +95,22 @@ def test_regions_are_updated_in_order(clusters, run_regions, playbooks, check_se
     check_server.failing_stages = {"malmo"}
     output = run_regions("myimage:v2", succeeds=False)
     # malmo is rolled back, and the update of the next region does not start
-    assert new_pods(clusters) == {"malmo": 0, "lyon": 0, "porto": 0}
+    assert new_pod_counts(clusters) == {"malmo": 0, "lyon": 0, "porto": 0}
     assert checked_clusters(check_server) == ["malmo"] and '"outcome": "rolled_back"' in output
 
     check_server.failing_stages = {"lyon"}
     run_regions("myimage:v2", succeeds=False, max_failed_clusters=50)
     # half of the clusters of a region may fail
-    assert new_pods(clusters) == {"malmo": REPLICAS, "lyon": 0, "porto": REPLICAS}
-    assert checked_clusters(check_server)[0] == "malmo" and set(checked_clusters(check_server)) == {
-        "malmo",
-        "lyon",
-        "porto",
-    }
+    assert new_pod_counts(clusters) == {"malmo": REPLICAS, "lyon": 0, "porto": REPLICAS}
+    assert checked_clusters(check_server)[0] == "malmo"
+    assert set(checked_clusters(check_server)) == {"malmo", "lyon", "porto"}
 
     check_server.failing_stages = set()
     output = run_regions("myimage:v2", report="rollout.html")
     pages = {"rollout.html", *(f"rollout-{name}.html" for name in CLUSTERS)}
     assert {path.name for path in playbooks.folder.glob("rollout*")} == pages
-    assert new_pods(clusters) == dict.fromkeys(CLUSTERS, REPLICAS) and checked_clusters(
-        check_server
-    ) == ["lyon"]
+    assert new_pod_counts(clusters) == dict.fromkeys(CLUSTERS, REPLICAS)
+    assert checked_clusters(check_server) == ["lyon"]
     stats = output.partition("CUSTOM STATS")[2]
     assert (all(f'"{name}": {{' in stats for name in CLUSTERS)
             and stats.count('"outcome": "updated"') == 3)
@@ -144,7 +140,7 @@ def test_unreachable_cluster_fails_the_playbook_after_the_other_clusters(
     try:
         assert_failed_cluster(run_regions("myimage:v2", succeeds=False, max_failed_clusters=50),
                               '"outcome": "updated"')
-        assert new_pods(clusters, reachable) == dict.fromkeys(reachable, REPLICAS)
+        assert new_pod_counts(clusters, reachable) == dict.fromkeys(reachable, REPLICAS)
 
         assert_failed_cluster(
             playbooks.run("status", "-i", str(inventory), succeeds=False), '"phase": "complete"'
@@ -155,9 +151,9 @@ def test_unreachable_cluster_fails_the_playbook_after_the_other_clusters(
             playbooks.run("rollback", "-i", str(inventory), succeeds=False, **rollback_variables),
             '"outcome": "rolled_back"',
         )
-        assert new_pods(clusters, reachable) == dict.fromkeys(reachable, 0)
+        assert new_pod_counts(clusters, reachable) == dict.fromkeys(reachable, 0)
     finally:
         porto.start("kube-apiserver")
 
     run_regions("myimage:v2", "--limit", "porto", max_failed_clusters=50)
-    assert new_pods(clusters) == {**dict.fromkeys(reachable, 0), "porto": REPLICAS}
+    assert new_pod_counts(clusters) == {**dict.fromkeys(reachable, 0), "porto": REPLICAS}

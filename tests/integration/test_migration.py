@@ -240,8 +240,8 @@ def delete_replica_set(namespace):
                    {"propagationPolicy": "Background"})
 
 
-#: Actions of another client during the handover, the maximum number of deleted pods, and whether
-#: pods may be orphaned.
+#: Actions of another client during the handover, with the maximum number of pods that each deletes,
+#: and whether it may orphan pods.
 ACTIONS = {
     "delete a pod": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"],
                                                         "pods"), 1, False),
@@ -291,9 +291,9 @@ def test_unsupported_controller_is_refused_before_the_first_write(migratable):
 
 
 def test_controller_with_an_owner_is_migrated_only_on_request(migratable):
-    owner = migratable.create("configmaps", {"metadata": {"name": "owner"}})["metadata"]["uid"]
-    owner_reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner,
-                       "controller": True,
+    config_map = migratable.create("configmaps", {"metadata": {"name": "owner"}})
+    owner_reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
+                       "uid": config_map["metadata"]["uid"], "controller": True,
                        "blockOwnerDeletion": False}
     migratable.make_primary(2, ownerReferences=[owner_reference])
     before = uids(migratable.pods())

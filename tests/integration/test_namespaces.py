@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test tasks that update controllers of several namespaces, by the user of one namespace."""
+"""Test tasks that update controllers of several namespaces, with the user of one of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABEL = "baton-test"
 
 
 @pytest.fixture
-def second(cluster, namespace, request):
+def second_namespace(cluster, namespace, request):
     """Provide a second namespace, whose Role is also bound to the user of the first namespace."""
     provided = Namespace(cluster.kubeconfig, f"{request.node.originalname}-2")
     grant(provided, namespace)
@@ -27,7 +27,7 @@ def second(cluster, namespace, request):
 
 
 def grant(namespace, home):
-    """Bind the Role of a namespace to the user of the home namespace."""
+    """Bind the Role of a namespace to the ServiceAccount of another namespace, its home."""
     subject = {"kind": "ServiceAccount", "name": "baton", "namespace": home.name}
     namespace.call("POST", f"{RBAC}/namespaces/{namespace.name}/rolebindings", {
         "metadata": {"name": "another-home"}, "subjects": [subject],
@@ -44,12 +44,12 @@ def is_allowed(home, attributes):
 
 
 @pytest.fixture
-def namespace_selector(namespace, second):
+def namespace_selector(namespace, second_namespace):
     """Provide a label selector of both namespaces, and allow the user to list namespaces."""
-    for place in (namespace, second):
-        place.call("PATCH", f"/api/v1/namespaces/{place.name}",
-                   {"metadata": {"labels": {LABEL: namespace.name}}},
-                   "application/merge-patch+json")
+    for target in (namespace, second_namespace):
+        target.call("PATCH", f"/api/v1/namespaces/{target.name}",
+                    {"metadata": {"labels": {LABEL: namespace.name}}},
+                    "application/merge-patch+json")
     revoke = allow_listing(namespace)
     yield f"{LABEL}={namespace.name}"
     revoke()
@@ -76,7 +76,7 @@ def allow_listing(namespace):
     return revoke
 
 
-def task(environment, *flags, succeeds=True, **options):
+def run_task(environment, *flags, succeeds=True, **options):
     """Run an ad-hoc task without the option namespace, and return the result and stderr."""
     command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
                json.dumps(options), *flags]
@@ -87,7 +87,7 @@ def task(environment, *flags, succeeds=True, **options):
 
 
 def images(*namespaces):
-    return {pod["spec"]["containers"][0]["image"] for place in namespaces for pod in place.pods()}
+    return {pod["spec"]["containers"][0]["image"] for target in namespaces for pod in target.pods()}
 
 
 def leases(namespace):
@@ -95,91 +95,93 @@ def leases(namespace):
     return namespace.call("GET", path)["items"]
 
 
-def test_name_is_updated_in_each_listed_namespace(namespace, second, ansible_environment):
+def test_name_is_updated_in_each_listed_namespace(namespace, second_namespace, ansible_environment):
     """Check mode plans the same changes, and a rerun changes nothing."""
-    for place in (namespace, second):
-        place.make_primary(2, labels={"app": "foo"})
-    options = {"names": ["foo"], "namespaces": [second.name, namespace.name],
+    for target in (namespace, second_namespace):
+        target.make_primary(2, labels={"app": "foo"})
+    options = {"names": ["foo"], "namespaces": [second_namespace.name, namespace.name],
                "image": "myimage:v2"}
 
-    planned, _stderr = task(ansible_environment, "--check", **options)
-    assert images(namespace, second) == {"myimage:v1"}
-    result, stderr = task(ansible_environment, **options)
-    rerun, _stderr = task(ansible_environment, **options)
+    planned, _stderr = run_task(ansible_environment, "--check", **options)
+    assert images(namespace, second_namespace) == {"myimage:v1"}
+    result, stderr = run_task(ansible_environment, **options)
+    rerun, _stderr = run_task(ansible_environment, **options)
 
     for answer in (planned, result, rerun):
         assert ([entry["namespace"] for entry in answer["results"]]
-                == [second.name, namespace.name])
-    assert images(namespace, second) == {"myimage:v2"}
+                == [second_namespace.name, namespace.name])
+    assert images(namespace, second_namespace) == {"myimage:v2"}
     assert [planned["changed"], result["changed"], rerun["changed"]] == [True, True, False]
-    assert all(f"localhost | {place.name} | foo: " in stderr for place in (namespace, second))
-    assert not leases(namespace) and not leases(second)
+    assert all(f"localhost | {target.name} | foo: " in stderr
+               for target in (namespace, second_namespace))
+    assert not leases(namespace) and not leases(second_namespace)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kinds", [["ReplicationController"], ["Deployment", "StatefulSet"]])
 def test_namespaces_are_selected_by_label(
-        namespace, second, namespace_selector, ansible_environment, kinds):
+        namespace, second_namespace, namespace_selector, ansible_environment, kinds):
     """A kind without a controller in a namespace is skipped."""
-    for place in (namespace, second):
+    for target in (namespace, second_namespace):
         if kinds == ["ReplicationController"]:
-            place.make_primary(2)
+            target.make_primary(2)
         else:
-            place.make_deployment(2)
+            target.make_deployment(2)
     if "StatefulSet" in kinds:
-        for place in (namespace, second):
-            place.call("PATCH", f"{RBAC}/namespaces/{place.name}/roles/baton",
-                       {"rules": role_rules() + role_rules("baton-stateful-sets")},
-                       "application/merge-patch+json")
-            eventually(lambda place=place: is_allowed(namespace, {
-                "namespace": place.name, "group": "apps", "resource": "statefulsets",
+        for target in (namespace, second_namespace):
+            target.call("PATCH", f"{RBAC}/namespaces/{target.name}/roles/baton",
+                        {"rules": role_rules() + role_rules("baton-stateful-sets")},
+                        "application/merge-patch+json")
+            eventually(lambda target=target: is_allowed(namespace, {
+                "namespace": target.name, "group": "apps", "resource": "statefulsets",
                 "verb": "watch"}), "the Role for StatefulSets")
 
-    result, _stderr = task(
+    result, _stderr = run_task(
         ansible_environment, label_selectors=["app=foo"], namespace_selectors=[namespace_selector],
         kind=kinds, image="myimage:v2")
 
     assert ([entry["namespace"] for entry in result["results"]]
-            == sorted([namespace.name, second.name]))
-    assert images(namespace, second) == {"myimage:v2"}
+            == sorted([namespace.name, second_namespace.name]))
+    assert images(namespace, second_namespace) == {"myimage:v2"}
 
 
 @pytest.mark.full
-def test_each_namespace_has_a_separate_lease(namespace, second, ansible_environment):
+def test_each_namespace_has_a_separate_lease(namespace, second_namespace, ansible_environment):
     """The task waits only in the namespace in which another task holds the Lease."""
-    for place in (namespace, second):
-        place.make_primary(2)
+    for target in (namespace, second_namespace):
+        target.make_primary(2)
     name = "baton-kubernetes.replicationcontroller.foo"
-    second.call("POST", f"/apis/coordination.k8s.io/v1/namespaces/{second.name}/leases", {
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{second_namespace.name}/leases"
+    second_namespace.call("POST", path, {
         "metadata": {"name": name}, "spec": {
             "holderIdentity": "another@machine", "leaseDurationSeconds": 15,
             "renewTime": "2999-01-01T00:00:00.000000Z",
             "acquireTime": "2026-01-01T00:00:00.000000Z"}})
 
-    _result, stderr = task(
-        ansible_environment, names=["foo"], namespaces=[namespace.name, second.name],
+    _result, stderr = run_task(
+        ansible_environment, names=["foo"], namespaces=[namespace.name, second_namespace.name],
         image="myimage:v2", lock_timeout=60)
 
-    waits = "foo: waiting for the task of another@machine to end"
-    assert f"localhost | {second.name} | {waits}" in stderr
-    assert f"localhost | {namespace.name} | {waits}" not in stderr
+    wait_message = "foo: waiting for the task of another@machine to end"
+    assert f"localhost | {second_namespace.name} | {wait_message}" in stderr
+    assert f"localhost | {namespace.name} | {wait_message}" not in stderr
     assert stderr.index(f"{namespace.name} | foo: annotate foo: updated") < stderr.index(
-        f"{second.name} | foo: annotate foo: partner")
-    assert images(namespace, second) == {"myimage:v2"}
+        f"{second_namespace.name} | foo: annotate foo: partner")
+    assert images(namespace, second_namespace) == {"myimage:v2"}
 
 
 def test_next_namespace_is_not_started_after_a_failure(
-        namespace, second, ansible_environment):
-    for place in (namespace, second):
-        place.make_primary(1)
+        namespace, second_namespace, ansible_environment):
+    for target in (namespace, second_namespace):
+        target.make_primary(1)
 
-    result, _stderr = task(
+    result, _stderr = run_task(
         ansible_environment, succeeds=False, names=["foo"],
-        namespaces=[namespace.name, second.name], concurrency=1, image="myimage:v3-absent",
-        failure_grace=1)
+        namespaces=[namespace.name, second_namespace.name], concurrency=1,
+        image="myimage:v3-absent", failure_grace=1)
 
     assert [entry["skipped"] for entry in result["results"]] == [False, True]
-    assert images(second) == {"myimage:v1"}
+    assert images(second_namespace) == {"myimage:v1"}
     assert f"namespace={namespace.name}" in result["failure"]["next_command"]
 
 
@@ -189,7 +191,7 @@ def test_namespace_without_permission_is_named_before_the_first_write(
     forbidden = Namespace(cluster.kubeconfig, "not-allowed")
     try:
         namespace.make_primary(1)
-        result, _stderr = task(
+        result, _stderr = run_task(
             ansible_environment, succeeds=False, names=["foo"],
             namespaces=[namespace.name, forbidden.name], image="myimage:v2")
     finally:
@@ -201,7 +203,7 @@ def test_namespace_without_permission_is_named_before_the_first_write(
 
 def test_error_names_the_role_with_the_permission_to_list_namespaces(
         namespace, ansible_environment):
-    result, _stderr = task(
+    result, _stderr = run_task(
         ansible_environment, succeeds=False, names=["foo"], namespace_selectors=["a=b"],
         image="myimage:v2")
 
@@ -211,7 +213,7 @@ def test_error_names_the_role_with_the_permission_to_list_namespaces(
 @pytest.mark.full
 def test_selector_that_matches_no_namespace_is_an_error(
         namespace, namespace_selector, ansible_environment):
-    result, _stderr = task(
+    result, _stderr = run_task(
         ansible_environment, succeeds=False, names=["foo"],
         namespace_selectors=[f"{namespace_selector}-absent"], image="myimage:v2")
 
@@ -220,20 +222,22 @@ def test_selector_that_matches_no_namespace_is_an_error(
 
 def test_watches_of_many_namespaces_leave_connections_for_requests(
         cluster, namespace, ansible_environment):
-    """By default, a connection pool of the kubernetes package has five connections per CPU."""
+    """Each watch occupies a connection, and the pool of the kubernetes package has only five per
+    CPU by default.
+    """
     more_namespaces = [Namespace(cluster.kubeconfig, f"many-{number}") for number in range(11)]
     try:
-        for place in more_namespaces:
-            grant(place, namespace)
-        for place in (namespace, *more_namespaces):
-            place.create_any("Deployment", manifest(1))
-        for place in (namespace, *more_namespaces):
-            eventually(place.is_rolled_out, "a Deployment that is rolled out")
-        result, _stderr = task(
+        for target in more_namespaces:
+            grant(target, namespace)
+        for target in (namespace, *more_namespaces):
+            target.create_any("Deployment", manifest(1))
+        for target in (namespace, *more_namespaces):
+            eventually(target.is_rolled_out, "a Deployment that is rolled out")
+        result, _stderr = run_task(
             ansible_environment, names=["foo"], kind="Deployment", image="myimage:v2",
-            concurrency=12, namespaces=[place.name for place in (namespace, *more_namespaces)])
+            concurrency=12, namespaces=[target.name for target in (namespace, *more_namespaces)])
     finally:
-        for place in more_namespaces:
-            place.delete()
+        for target in more_namespaces:
+            target.delete()
 
     assert len(result["results"]) == 12 and all(entry["changed"] for entry in result["results"])

@@ -34,14 +34,14 @@ class Terminal:
         """Return the result of a task, also of a failed task."""
         options = {"name": "foo", "namespace": self.namespace.name,
                    "kubeconfig": self.namespace.kubeconfig, **options}
-        return self._answer({option: value
+        return self._result({option: value
                              for option, value in options.items() if value is not None})
 
-    def fails(self, **options):
+    def failure_commands(self, **options):
         """Run a task that fails, and return the commands of its result."""
         return self._failure(**options)["commands"]
 
-    def lines(self, **options):
+    def failure_lines(self, **options):
         """Run a task that fails, and return the hints and commands of its error."""
         return self._failure(**options)["next_command"].splitlines()
 
@@ -52,15 +52,16 @@ class Terminal:
 
     def execute(self, command):
         """Return the result of an ad-hoc command."""
-        return self._answer(parsed(command))
+        return self._result(parsed(command))
 
-    def succeeds(self, command):
+    def execute_successfully(self, command):
+        """Execute an ad-hoc command that must succeed, and return its result."""
         result = self.execute(command)
         assert not result.get("failed"), result["msg"]
         return result
 
     @staticmethod
-    def _answer(options):
+    def _result(options):
         return task.result_or_error(task.update, validated(options), lambda warning: None)
 
 
@@ -87,12 +88,12 @@ KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_se
 def test_failed_canary_is_repeated_as_a_canary_and_rolled_back(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
     canary = {**CANARY, "max_surge": None} if kind == "StatefulSet" else CANARY
-    rerun, rollback = terminal.fails(kind=kind, **canary)[-2:]
+    rerun, rollback = terminal.failure_commands(kind=kind, **canary)[-2:]
 
     assert terminal.execute(rerun)["failed"]
 
     assert images(namespace).count("absent") == 1 and images(namespace).count("v1") >= 1
-    assert terminal.succeeds(rollback)["rollout"]["phase"] == "complete"
+    assert terminal.execute_successfully(rollback)["rollout"]["phase"] == "complete"
     eventually(lambda: images(namespace) == ["v1", "v1"], "two old pods", 60)
 
 
@@ -102,9 +103,9 @@ def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, a
                                                           tmp_path):
     """The task of the command fails with an error that contains the same commands."""
     namespace.make_primary(2)
-    lines = terminal.fails(**CANARY, soak="1s", max_unavailable="50%", on_failure="stop",
-                           autoscaler="ignore")[-2:]
-    rerun, rollback = lines
+    commands = terminal.failure_commands(
+        **CANARY, soak="1s", max_unavailable="50%", on_failure="stop", autoscaler="ignore")[-2:]
+    rerun, rollback = commands
     assert "max_unavailable=50%" in rerun and "autoscaler=ignore" in rerun
 
     for command, fails in ((rerun, True), (rollback, False)):
@@ -113,21 +114,21 @@ def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, a
                                  timeout=120, check=False)
         assert bool(process.returncode) is fails, process.stdout + process.stderr
         result = json.loads(process.stdout.partition("=>")[2])
-        assert not fails or result["failure"]["commands"][-2:] == lines
+        assert not fails or result["failure"]["commands"][-2:] == commands
     assert images(namespace) == ["v1", "v1"]
 
 
 def test_commands_of_a_pause_end_the_pause(namespace, terminal):
     namespace.make_primary(2)
     canary = {"image": "myimage:v2", "pause_at": "1", "soak": "1s", "max_unavailable": "1"}
-    assert (terminal.succeeds(terminal.run(**canary)["rollback_command"])["changed"]
+    assert (terminal.execute_successfully(terminal.run(**canary)["rollback_command"])["changed"]
             and images(namespace) == ["v1", "v1"])
 
     resume = terminal.run(**canary)["resume_command"]
 
     assert ({"soak": "1s", "max_unavailable": "1"}.items() <= parsed(resume).items()
             and "pause_at" not in parsed(resume))
-    terminal.succeeds(resume)
+    terminal.execute_successfully(resume)
     assert images(namespace) == ["v2", "v2"] and namespace.rc_names() == ["foo"]
 
 
@@ -137,10 +138,10 @@ def test_another_update_is_rolled_back(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)
     terminal.run(kind=kind, image="myimage:v2", pause_at="1")
 
-    resume, _separator, rollback = terminal.lines(kind=kind, image="myimage:v3")
+    resume, _separator, rollback = terminal.failure_lines(kind=kind, image="myimage:v3")
 
     assert resume == "run the task that began it, with a higher pause_at or without pause_at"
-    terminal.succeeds(rollback)
+    terminal.execute_successfully(rollback)
     eventually(lambda: images(namespace) == ["v1", "v1"], "two old pods", 60)
 
 
@@ -154,29 +155,29 @@ def test_update_of_another_client_is_completed(namespace, terminal, kind):
     container = {"name": "web", "image": "myimage:v4"}
     patch({"spec": {"template": {"spec": {"containers": [container]}}}})
 
-    finish, _rollback = terminal.fails(
+    finish, _rollback = terminal.failure_commands(
         kind=kind, image="myimage:v3", progress_deadline=90
     )
 
     assert parsed(finish)["progress_deadline"] == "90"
-    terminal.succeeds(finish)
+    terminal.execute_successfully(finish)
     eventually(lambda: images(namespace) == ["v4", "v4"], "the pods of the other client", 60)
 
 
 @pytest.mark.full
 def test_completed_update_is_rolled_back(namespace, terminal):
     namespace.make_primary(1)
-    (first,) = terminal.lines(state="rolled_back")
-    assert terminal.fails(state="rolled_back") == []
-    assert parsed(first)["image"] == "THE-EARLIER-IMAGE"
-    terminal.succeeds(first.replace("THE-EARLIER-IMAGE", "myimage:v2"))
+    (command,) = terminal.failure_lines(state="rolled_back")
+    assert terminal.failure_commands(state="rolled_back") == []
+    assert parsed(command)["image"] == "THE-EARLIER-IMAGE"
+    terminal.execute_successfully(command.replace("THE-EARLIER-IMAGE", "myimage:v2"))
 
-    (rollback,) = terminal.fails(state="rolled_back")
-    terminal.succeeds(rollback)
+    (rollback,) = terminal.failure_commands(state="rolled_back")
+    terminal.execute_successfully(rollback)
     assert images(namespace) == ["v1"]
 
-    number, _alternative = terminal.lines(state="rolled_back", to_revision=77)
-    assert terminal.succeeds(number)["rollout"]["phase"] == "complete"
+    rollback, _alternative = terminal.failure_lines(state="rolled_back", to_revision=77)
+    assert terminal.execute_successfully(rollback)["rollout"]["phase"] == "complete"
 
 
 @pytest.mark.full
@@ -185,13 +186,13 @@ def test_command_names_the_controller_to_update(namespace, terminal):
     namespace.make_primary(2)
     terminal.run(image="myimage:v2", pause_at="1")
     (successor,) = set(namespace.rc_names()) - {"foo"}
-    (command,) = terminal.fails(name=successor, image="myimage:v2")
-    terminal.succeeds(command)
+    (command,) = terminal.failure_commands(name=successor, image="myimage:v2")
+    terminal.execute_successfully(command)
     assert namespace.rc_names() == ["foo"] and images(namespace) == ["v2", "v2"]
 
     terminal.run(image="myimage:v3", next_name="bar")
-    (command,) = terminal.fails(image="myimage:v4", next_name="bar")
-    terminal.succeeds(command)
+    (command,) = terminal.failure_commands(image="myimage:v4", next_name="bar")
+    terminal.execute_successfully(command)
     assert namespace.rc_names() == ["bar"] and images(namespace) == ["v4", "v4"]
 
 
@@ -204,9 +205,9 @@ def test_immutable_selector_needs_another_controller(namespace, terminal):
     body["spec"]["template"]["metadata"]["labels"] = labels
     namespace.create_any("ReplicaSet", body)
 
-    (command,) = terminal.fails(kind="ReplicaSet", image="myimage:v2")
+    (command,) = terminal.failure_commands(kind="ReplicaSet", image="myimage:v2")
 
-    terminal.succeeds(command)
+    terminal.execute_successfully(command)
     assert ([item["metadata"]["name"] for item in namespace.replica_sets()]
             == [parsed(command)["next_name"]])
 
@@ -218,11 +219,11 @@ def test_update_with_a_deleted_primary_is_completed(namespace, terminal):
     namespace.remove("foo")
     namespace.wait_for_deletion("foo")
 
-    (finish,) = terminal.fails(state="rolled_back")
-    (finish_from_update,) = terminal.fails(image="myimage:v3")
+    (finish,) = terminal.failure_commands(state="rolled_back")
+    (finish_from_update,) = terminal.failure_commands(image="myimage:v3")
 
     assert parsed(finish_from_update) == parsed(finish)
-    terminal.succeeds(finish)
+    terminal.execute_successfully(finish)
     assert namespace.rc_names() == ["foo"] and images(namespace) == ["v2", "v2"]
 
 
@@ -231,10 +232,10 @@ def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
     namespace.make_deployment(1)
     namespace.patch_deployment({"spec": {"paused": True}})
 
-    resume, rerun = terminal.fails(kind="Deployment", image="myimage:v2")
+    resume, rerun = terminal.failure_commands(kind="Deployment", image="myimage:v2")
 
     as_kubectl(namespace, resume)
-    terminal.succeeds(rerun)
+    terminal.execute_successfully(rerun)
     assert images(namespace) == ["v2"]
 
 
@@ -250,7 +251,7 @@ def test_uncertain_size_is_confirmed(namespace, terminal):
                     {"metadata": {"annotations": {object_meta.ORIGINAL: "4"}},
                      "spec": {"replicas": 1}})
 
-    lines = terminal.lines(image="myimage:v2")
+    lines = terminal.failure_lines(image="myimage:v2")
 
     as_kubectl(namespace, lines[1])
     terminal.run(image="myimage:v2")
@@ -266,10 +267,10 @@ def test_command_waits_for_another_task(namespace, terminal, ansible_environment
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     eventually(lambda: len(namespace.rc_names()) == 2, "the successor of the first task", 60)
 
-    explanation, wait = terminal.lines(image="myimage:v2-slow")
+    explanation, wait = terminal.failure_lines(image="myimage:v2-slow")
 
     assert explanation == "let it finish, or wait for it:" and parsed(wait)["lock_timeout"] == "600"
-    terminal.succeeds(wait)
+    terminal.execute_successfully(wait)
     assert first.wait(60) == 0 and images(namespace) == ["v2-slow"]
 
 
@@ -282,12 +283,13 @@ def test_fleet_is_repeated_and_rolled_back_as_a_whole(namespace, terminal):
         namespace.create("replicationcontrollers", body)
     fleet = {"name": None, "names": ["foo", "bar"], "max_failures": "100%", **CANARY}
 
-    rerun, rollback = terminal.fails(**fleet)[-2:]
+    rerun, rollback = terminal.failure_commands(**fleet)[-2:]
 
     assert (parsed(rerun)["names"] == parsed(rollback)["names"] == "foo,bar"
             and parsed(rerun)["pause_at"] == "1")
     assert terminal.execute(rerun)["failed"]
-    assert not terminal.succeeds(rollback).get("failed") and namespace.rc_names() == ["bar", "foo"]
+    terminal.execute_successfully(rollback)
+    assert namespace.rc_names() == ["bar", "foo"]
 
 
 @pytest.mark.full
@@ -300,7 +302,7 @@ def test_budget_is_changed_to_allow_a_disruption(namespace, terminal):
     eventually(lambda: namespace.call("GET", f"{policies}/pdb")["status"].get("expectedPods") == 2,
                "the status of the budget")
 
-    (patch,) = terminal.fails(kind="StatefulSet", image="myimage:v2")
+    (patch,) = terminal.failure_commands(kind="StatefulSet", image="myimage:v2")
 
     as_kubectl(namespace, patch)
     eventually(lambda: namespace.call("GET", f"{policies}/pdb")["status"].get("disruptionsAllowed")
@@ -316,7 +318,7 @@ def test_interrupted_kubectl_rolling_update_is_reverted(namespace, terminal):
     body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": "foo-next"}
     namespace.create("replicationcontrollers", body)
 
-    for command in terminal.fails(image="myimage:v2"):
+    for command in terminal.failure_commands(image="myimage:v2"):
         as_kubectl(namespace, command)
 
     assert terminal.run(image="myimage:v2")["changed"] and namespace.rc_names() == ["foo"]
@@ -331,11 +333,11 @@ def test_deployment_beyond_the_requested_pause_is_rolled_back(namespace, termina
         )
     eventually(lambda: "v2-slow" in images(namespace), "a new pod")
 
-    *_commands, rollback = terminal.fails(
+    *_commands, rollback = terminal.failure_commands(
         kind="Deployment", image="myimage:v2-slow", pause_at="1"
     )
 
-    terminal.succeeds(rollback)
+    terminal.execute_successfully(rollback)
     eventually(lambda: images(namespace) == ["v1", "v1"], "two old pods", 60)
 
 
@@ -345,7 +347,7 @@ def test_deletion_blocked_by_a_finalizer_completes(namespace, terminal):
     namespace.remove("foo")
     eventually(lambda: "deletionTimestamp" in namespace.rc()["metadata"], "the blocked deletion")
 
-    lines = terminal.fails(image="myimage:v2")
+    lines = terminal.failure_commands(image="myimage:v2")
 
     as_kubectl(namespace,
                next(line for line in lines if line.startswith("kubectl ") and " patch " in line))
@@ -359,10 +361,10 @@ def test_failing_pods_without_an_update_get_the_previous_template(namespace, ter
     container = {"name": "web", "image": "myimage:absent"}
     namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [container]}}}})
 
-    *_commands, rerun, rollback = terminal.fails(kind="Deployment", **MISSING_IMAGE)
+    *_commands, rerun, rollback = terminal.failure_commands(kind="Deployment", **MISSING_IMAGE)
 
     assert terminal.execute(rerun)["failed"]
-    terminal.succeeds(rollback)
+    terminal.execute_successfully(rollback)
     eventually(lambda: images(namespace) == ["v1"], "the previous template", 60)
 
 
@@ -376,12 +378,12 @@ def test_migration_with_unavailable_pods_completes_with_another_image(
                    manifest(1, "myimage:v9-noconfig"))
     eventually(lambda: len(images(namespace)) == 1, "one pod")
 
-    rerun, _separator, update, _next_separator, finish = terminal.lines(
+    rerun, _separator, update, _next_separator, finish = terminal.failure_lines(
         module="migrate_to_deployment", progress_deadline=3
     )
 
     assert terminal.execute(rerun)["failed"]
-    terminal.succeeds(update.replace("ANOTHER-IMAGE", "myimage:v2"))
-    assert terminal.succeeds(finish)["rollout"]["phase"] == "complete"
+    terminal.execute_successfully(update.replace("ANOTHER-IMAGE", "myimage:v2"))
+    assert terminal.execute_successfully(finish)["rollout"]["phase"] == "complete"
     assert (images(namespace) == ["v2"]
             and not namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"])

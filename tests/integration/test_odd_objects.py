@@ -157,7 +157,7 @@ def test_invalid_unicode_is_refused(namespace):
     assert "cannot be sent to the API server" in error.value.what
 
 
-#: Fields up to Kubernetes 1.36 that the collection does not use.
+#: Fields of Kubernetes up to 1.36 that the collection does not use.
 RARE_FIELDS = {
     "hostUsers": False,
     "os": {"name": "linux"},

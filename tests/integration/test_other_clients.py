@@ -210,7 +210,7 @@ def add_bare_pod(namespace):
     namespace.create("pods", {"metadata": {"name": "bare", "labels": {"app": "foo"}}, "spec": spec})
 
 
-#: Actions after which the task completes. For each moment: the maximum number of pods that foo does
+#: Actions after which the task completes, and by moment, the maximum number of pods that foo does
 #: not own at the end.
 ACTIONS = {
     "scale up foo": (scale_controller(6), dict.fromkeys((MIDDLE, *LATE), 0)),
@@ -275,10 +275,10 @@ def is_orphaned_by(title):
 
 
 def size_after(title, moment):
-    """Return the expected size.
+    """Return the expected size at the end.
 
-    From the handover on, the task retains a new size, unless foo would delete pods that the task
-    can save.
+    From the handover on, the task retains the size that the other client sets, unless foo would
+    then delete pods that the task can still save.
     """
     if title == "scale up foo" and moment in LATE:
         return 6
@@ -299,7 +299,7 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
 
     assert_complete(namespace, result, size_after(title, moment))
     other_pods = uids(namespace.pods()) - uids(pods_of(namespace))
-    # fewer if foo is scaled down and deletes the pod before releasing the pod
+    # foo may delete a relabeled pod instead of releasing it, if foo is scaled down at once
     assert len(other_pods) <= moments[moment]
 
 
@@ -412,7 +412,7 @@ def test_repeated_scaling_of_the_successor_is_an_error(namespace):
 def test_pod_of_another_controller_with_the_labels_of_the_successor_is_unchanged(namespace, moment):
     """The pod has an owner reference to another object."""
     namespace.make_primary(REPLICAS)
-    owner = namespace.create("configmaps", {"metadata": {"name": "owner"}})
+    config_map = namespace.create("configmaps", {"metadata": {"name": "owner"}})
     created = []
 
     def add():
@@ -420,7 +420,7 @@ def test_pod_of_another_controller_with_the_labels_of_the_successor_is_unchanged
                       if object_meta.DEPLOYMENT_LABEL
                       in pod["metadata"]["labels"])["metadata"]["labels"]
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": True,
-                     "uid": owner["metadata"]["uid"]}
+                     "uid": config_map["metadata"]["uid"]}
         spec = manifest(image="other:v1")["spec"]["template"]["spec"]
         created.append(namespace.create("pods", {"spec": spec, "metadata": {
             "name": "other", "labels": labels, "ownerReferences": [reference]}}))

@@ -55,7 +55,7 @@ def test_rollback_from_a_pause(namespace, pause_at):
 @pytest.mark.parametrize("stage", [{"pause_at": "2"}, {"pause_at": "100%"}, {}],
                          ids=["second stage", "third stage", "last stage"])
 def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
-    """Each run starts at a pause with one new pod, and is rolled back at the end."""
+    """Each repetition starts at a pause with one new pod, and ends with a rollback."""
     namespace.make_primary(3)
     for number in range(1, MAX_WRITES):
         namespace.roll(image="myimage:v2", pause_at="1")
@@ -78,9 +78,8 @@ def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
 def test_check_mode_plans_up_to_the_pause(namespace):
     namespace.make_primary(REPLICAS)
 
-    planned, executed = namespace.check(image="myimage:v2",
-                                        pause_at="40%"), namespace.roll(
-        image="myimage:v2", pause_at="40%")
+    planned = namespace.check(image="myimage:v2", pause_at="40%")
+    executed = namespace.roll(image="myimage:v2", pause_at="40%")
 
     assert ([(step["action"], step["to"]) for step in planned["steps"]]
             == [(step["action"], step["to"]) for step in executed["steps"]])

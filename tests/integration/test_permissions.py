@@ -20,7 +20,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 CONTROLLERS = "replicationcontrollers"
 
 
-def without(verb: str, resource: str) -> list:
+def rules_without(verb: str, resource: str) -> list:
     """Return the documented rules without a verb on a resource."""
     rules = [{**rule,
               "verbs": [granted
@@ -37,12 +37,12 @@ def change_role(namespace, rules, verb: str, resource: str) -> None:
     """
     path = f"{RBAC}/namespaces/{namespace.name}/roles/baton"
     rule = {"apiGroups": [""], "resources": [resource], "verbs": [verb]}
-    is_granted = verb in permissions(rules, resource)
+    is_granted = verb in granted_verbs(rules, resource)
     namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
     eventually(lambda: namespace.is_allowed([rule]) == is_granted, "the changed Role")
 
 
-def permissions(rules, resource: str) -> set:
+def granted_verbs(rules, resource: str) -> set:
     return {verb for rule in rules if resource in rule["resources"] for verb in rule["verbs"]}
 
 
@@ -51,7 +51,7 @@ def permissions(rules, resource: str) -> set:
 def test_missing_permission_on_controllers_is_named(namespace, verb):
     """The task succeeds after the verb is granted again."""
     namespace.make_primary(2)
-    change_role(namespace, without(verb, CONTROLLERS), verb, CONTROLLERS)
+    change_role(namespace, rules_without(verb, CONTROLLERS), verb, CONTROLLERS)
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2")
@@ -68,7 +68,7 @@ def test_missing_permission_on_controllers_is_named(namespace, verb):
 def test_missing_handover_permission_is_named_and_not_needed_for_next_name(
         namespace, verb):
     namespace.make_primary(2)
-    change_role(namespace, without(verb, "pods"), verb, "pods")
+    change_role(namespace, rules_without(verb, "pods"), verb, "pods")
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2")
@@ -82,7 +82,7 @@ def test_missing_handover_permission_is_named_and_not_needed_for_next_name(
 
 def test_error_without_permission_on_pods_contains_fewer_details(namespace):
     namespace.make_primary(2)
-    change_role(namespace, without("list", "pods"), "list", "pods")
+    change_role(namespace, rules_without("list", "pods"), "list", "pods")
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:absent", next_name="bar", progress_deadline=4)
@@ -98,7 +98,7 @@ def test_permission_revoked_during_the_handover_is_named(namespace, verb):
     with namespace.observer() as observer:
         with pytest.raises(Killed):
             namespace.roll(fault=kill_at_write(2, True, is_reparenting), image="myimage:v2")
-        change_role(namespace, without(verb, "pods"), verb, "pods")
+        change_role(namespace, rules_without(verb, "pods"), verb, "pods")
         with pytest.raises(RolloutError) as error:
             namespace.roll(image="myimage:v2")
         with pytest.raises(RolloutError) as error_of_rollback:

@@ -25,7 +25,7 @@ def create_budget(namespace, **spec):
 
 def warnings_with(result, *texts):
     """Return the warnings that contain all texts."""
-    return [warning for warning in result["warnings"] if all(word in warning for word in texts)]
+    return [warning for warning in result["warnings"] if all(text in warning for text in texts)]
 
 
 def test_missing_readiness_probe_is_reported_once_and_in_check_mode(namespace):
@@ -33,8 +33,8 @@ def test_missing_readiness_probe_is_reported_once_and_in_check_mode(namespace):
     create_service(namespace, app="foo")
 
     planned = namespace.check(image="myimage:v2", pause_at="1")
-    started, completed = namespace.roll(image="myimage:v2",
-                                        pause_at="1"), namespace.roll(image="myimage:v2")
+    started = namespace.roll(image="myimage:v2", pause_at="1")
+    completed = namespace.roll(image="myimage:v2")
 
     for result in (planned, started):
         assert (warnings_with(result, "Service web", "readinessProbe")

@@ -17,6 +17,11 @@ SIZE = 2
 
 @pytest.fixture
 def make_controller(namespace):
+    """Provide a function that creates a controller of a kind, and returns a function to run tasks.
+
+    The tasks update to a version, or without a version, roll back to the previous revision.
+    """
+
     def make_controller_of_kind(kind):
         if kind == "DaemonSet":
             namespace.add_nodes(SIZE)

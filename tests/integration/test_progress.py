@@ -24,9 +24,10 @@ from proc import ancestors, descendants, environments_with, is_alive
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
-STEP = re.compile(rf"(?P<host>[^ ]+) \| [^ ]+ \| (?P<line>({'|'.join(Action)}) .*)")
-#: Number of steps in the update of one pod.
-STEPS = 11
+#: Progress line of a step, after the host and the namespace.
+STEP_LINE = re.compile(rf"(?P<host>[^ ]+) \| [^ ]+ \| (?P<line>({'|'.join(Action)}) .*)")
+#: Number of steps in the update of a controller with one pod.
+STEPS_OF_ONE_POD = 11
 #: A callback plugin that prints JSON, with the name of the JSON callback of ansible.posix.
 JSON_CALLBACK = """
 import json
@@ -90,8 +91,8 @@ def wait_for_success(process):
 
 
 def steps_in(text, host="h1"):
-    return [match["line"]
-            for match in map(STEP.fullmatch, text.splitlines()) if match and match["host"] == host]
+    return [match["line"] for match in map(STEP_LINE.fullmatch, text.splitlines())
+            if match and match["host"] == host]
 
 
 def line_start(step):
@@ -105,14 +106,15 @@ def test_progress_lines_appear_while_the_module_runs(namespace, play, variables,
     process = play({"h1": variables}, min_ready_seconds=2)
 
     received_lines = [(time.time(), match["line"])
-                      for match in map(STEP.fullmatch, map(str.rstrip, process.stderr)) if match]
+                      for match in map(STEP_LINE.fullmatch, map(str.rstrip, process.stderr))
+                      if match]
     wait_for_success(process)
 
     steps = json.loads((tmp_path / "h1").read_text())["steps"]
     assert len(received_lines) == len(steps) >= 12
     for (at, line), step in zip(received_lines, steps, strict=True):
         assert line.startswith(line_start(step))
-        # includes up to 1 s, the resolution of the timestamp
+        # up to 1 s of the delay is the resolution of the timestamp
         delay = at - datetime.datetime.fromisoformat(step["at"]).timestamp()
         assert delay < 4, (line, delay)
     assert received_lines[-1][0] - received_lines[0][0] > 4, "the lines arrived together"
@@ -139,7 +141,7 @@ def test_progress_lines_name_the_host(namespace, play, ssh, strategy):
 
     for host in hosts:
         steps = steps_in(stderr, host)
-        assert len(steps) == STEPS and all(host in step for step in steps), stderr
+        assert len(steps) == STEPS_OF_ONE_POD and all(host in step for step in steps), stderr
 
 
 @pytest.mark.full
@@ -156,7 +158,8 @@ def test_progress_lines_of_a_delegated_loop_name_the_host(namespace, play, ssh):
     )
 
     steps = steps_in(stderr)
-    assert len(steps) == 2 * STEPS and "one" in steps[0] and "two" in steps[STEPS], stderr
+    assert len(steps) == 2 * STEPS_OF_ONE_POD, stderr
+    assert "one" in steps[0] and "two" in steps[STEPS_OF_ONE_POD], stderr
 
 
 @pytest.mark.sample(1)
@@ -225,7 +228,7 @@ def test_progress_lines_of_a_module_that_runs_as_another_user_are_shown(
         min_ready_seconds=3,
         **connection_options,
     )
-    _pid, file = eventually(lambda: module_of(namespace), "the process of the module")
+    _pid, file = eventually(lambda: module_process(namespace), "the process of the module")
     eventually(file.exists, "the progress file")
     assert file.stat().st_uid == pwd.getpwnam("nobody").pw_uid
     _stdout, stderr = wait_for_success(process)
@@ -233,9 +236,9 @@ def test_progress_lines_of_a_module_that_runs_as_another_user_are_shown(
     assert len(steps_in(stderr)) > 9 and not file.exists()
 
 
-def module_of(namespace):
-    """Return pid and progress file of the module's process or its parent shell; None before the
-    start.
+def module_process(namespace):
+    """Return pid and progress file of the module's process or of its parent shell, or None if
+    there is no such process.
     """
     processes = environments_with("BATON_TEST", namespace.name)
     return next(((pid, Path(process["BATON_PROGRESS"]))
@@ -243,22 +246,22 @@ def module_of(namespace):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("kill",
+@pytest.mark.parametrize("signal_name",
                          ["SIGKILL", pytest.param("SIGHUP", marks=pytest.mark.long), "SIGINT",
                           pytest.param("SIGTERM", marks=pytest.mark.long)])
-def test_remote_module_ends_when_ansible_is_killed(namespace, play, ssh, tmp_path, kill):
-    """SIGKILL of the process group is a canceled AWX job, SIGHUP a closed terminal."""
+def test_remote_module_ends_when_ansible_is_killed(namespace, play, ssh, tmp_path, signal_name):
+    """AWX cancels a job by SIGKILL of the process group; a closed terminal sends SIGHUP."""
     namespace.make_primary(3)
     process = wait_for_first_scaling(play({"h1": ssh}, min_ready_seconds=30))
-    local_pids, (_pid, file) = descendants(process.pid), module_of(namespace)
+    local_pids, (_pid, file) = descendants(process.pid), module_process(namespace)
     assert file.exists()
 
-    if kill in ("SIGKILL", "SIGHUP"):
-        os.killpg(process.pid, signal.Signals[kill])
+    if signal_name in ("SIGKILL", "SIGHUP"):
+        os.killpg(process.pid, signal.Signals[signal_name])
     else:
-        process.send_signal(signal.Signals[kill])
+        process.send_signal(signal.Signals[signal_name])
 
-    eventually(lambda: not module_of(namespace), "the exit of the module", seconds=20)
+    eventually(lambda: not module_process(namespace), "the exit of the module", seconds=20)
     eventually(lambda: not any(map(is_alive, local_pids)), "the exit of Ansible", seconds=20)
     process.communicate()
     generations = {name: namespace.rc(name)["metadata"]["generation"]
@@ -283,14 +286,14 @@ def test_remote_module_ends_when_the_connection_is_lost(namespace, play, ssh):
     """The test stops the ssh session, so that no data arrives and no connection is closed."""
     namespace.make_primary(4)
     process = wait_for_first_scaling(play({"h1": ssh}, min_ready_seconds=30))
-    pid, file = module_of(namespace)
+    pid, file = module_process(namespace)
     session = next(ancestor
                    for ancestor in ancestors(pid)
                    if "sshd" in Path(f"/proc/{ancestor}/comm").read_text())
 
     os.kill(session, signal.SIGSTOP)
     try:
-        eventually(lambda: not module_of(namespace), "the exit of the module", seconds=120)
+        eventually(lambda: not module_process(namespace), "the exit of the module", seconds=120)
         assert not file.exists() and len(namespace.rc_names()) == 2
     finally:
         os.kill(session, signal.SIGCONT)

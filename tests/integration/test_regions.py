@@ -3,8 +3,8 @@
 
 """Test the order of regions, and the defaults of AWX's surveys for each kind.
 
-Each inventory host stands in for a cluster; its controller is one of several in the same test
-namespace.
+Each host of the inventory stands for a cluster, but the controllers of all hosts are in one
+namespace of one cluster.
 """
 
 from __future__ import annotations
@@ -37,13 +37,11 @@ def write_inventory(playbooks, groups, hosts):
 
 
 @pytest.fixture
-def clusters(namespace, playbooks):
+def image_tags(namespace, playbooks):
     """Provide a function that returns the image tag of the controller of each reachable cluster."""
     kubeconfig = json.loads(Path(namespace.kubeconfig).read_text())
-    context, unreachable_cluster = (
-        kubeconfig["contexts"][0]["name"],
-        {"name": "dead", "cluster": {"server": "https://127.0.0.1:1"}},
-    )
+    context = kubeconfig["contexts"][0]["name"]
+    unreachable_cluster = {"name": "dead", "cluster": {"server": "https://127.0.0.1:1"}}
     kubeconfig["clusters"].append(unreachable_cluster)
     kubeconfig["contexts"].append({"name": "dead",
                                    "context": {**kubeconfig["contexts"][0]["context"],
@@ -65,7 +63,7 @@ def clusters(namespace, playbooks):
 
 
 @pytest.mark.full
-def test_failed_region_stops_the_next_regions(playbooks, clusters):
+def test_failed_region_stops_the_next_regions(playbooks, image_tags):
     """A cluster in two groups belongs to the first region."""
     def run_regions(*options):
         return playbooks.run_command("ansible-playbook", "-i", "clusters.yml",
@@ -74,12 +72,12 @@ def test_failed_region_stops_the_next_regions(playbooks, clusters):
                                      succeeds=False)
 
     output = run_regions()
-    assert clusters() == {"a": "v2", "c": "v1", "d": "v1"}
+    assert image_tags() == {"a": "v2", "c": "v1", "d": "v1"}
     assert ("c not started: 1 of 2 clusters in an earlier batch failed (b: failed), and at most 0% "
             "may fail." in output)
 
     output = run_regions("--limit", "!d", "-e", "max_failed_clusters=50 report=cab.html")
-    assert clusters() == {"a": "v2", "c": "v2", "d": "v1"} and "not started" not in output
+    assert image_tags() == {"a": "v2", "c": "v2", "d": "v1"} and "not started" not in output
     pages = {path.name: path.read_text(encoding="utf-8")
              for path in playbooks.folder.glob("*.html")}
     assert (set(pages) == {"cab.html", "cab-a.html", "cab-b.html", "cab-c.html"}
@@ -87,7 +85,7 @@ def test_failed_region_stops_the_next_regions(playbooks, clusters):
 
 
 @pytest.mark.full
-def test_documented_custom_play_stops_the_next_regions(playbooks, clusters):
+def test_documented_custom_play_stops_the_next_regions(playbooks, image_tags):
     page = (ROOT / "docs" / "how-to" / "many-clusters.md").read_text(encoding="utf-8")
     (play,) = yaml.safe_load(re.findall(r"```yaml\n(- hosts: all.*?)```", page, re.DOTALL)[0])
     (role_entry,) = play["roles"]
@@ -100,15 +98,15 @@ def test_documented_custom_play_stops_the_next_regions(playbooks, clusters):
     output = playbooks.run_command("ansible-playbook", "-i", "clusters.yml", "play.yml",
                                    succeeds=False)
 
-    assert (clusters() == {"a": "v2", "c": "v1", "d": "v1"}
+    assert (image_tags() == {"a": "v2", "c": "v1", "d": "v1"}
             and "c, d not started: 1 of 2 clusters in an earlier batch failed (b: failed)"
             in output)
 
 
 @pytest.fixture
-def kinds(namespace, playbooks):
+def labels_and_images(namespace, playbooks):
     """Create a controller of each kind, and provide a function that returns the label app and the
-    image of each of their pods.
+    image of each pod.
     """
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
         namespace.allow(role_rules(name), name)
@@ -128,7 +126,7 @@ def kinds(namespace, playbooks):
 
 
 @pytest.mark.full
-def test_survey_defaults_are_valid_for_each_kind(namespace, playbooks, kinds):
+def test_survey_defaults_are_valid_for_each_kind(namespace, playbooks, labels_and_images):
     def launch(playbook, survey, **answers):
         """Run a playbook like AWX, with the answers or the defaults of the survey."""
         spec = json.loads((ROOT / "examples" / "awx"
@@ -142,7 +140,7 @@ def test_survey_defaults_are_valid_for_each_kind(namespace, playbooks, kinds):
                               json.dumps(variables))
 
     launch("regions", "image_bump", image="myimage:v2")
-    assert kinds() == {(kind.lower(), "myimage:v2") for kind in KINDS}
+    assert labels_and_images() == {(kind.lower(), "myimage:v2") for kind in KINDS}
 
     launch("rollback", "rollback", image="myimage:v1")
-    assert kinds() == {(kind.lower(), "myimage:v1") for kind in KINDS}
+    assert labels_and_images() == {(kind.lower(), "myimage:v1") for kind in KINDS}

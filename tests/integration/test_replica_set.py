@@ -112,9 +112,9 @@ def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, next
                 break
         assert observer.min_ready >= 2 and observer.max_pods <= 3, f"killed at write {number}"
         assert len(observer.new_pods) <= (4 if next_params else 2), f"killed at write {number}"
-        versions = images(namespace)
-        assert (versions == ["myimage:v2"] * 2
-                or (next_params and versions == ["myimage:v1"] * 2)), f"killed at write {number}"
+        end_images = images(namespace)
+        assert (end_images == ["myimage:v2"] * 2
+                or (next_params and end_images == ["myimage:v1"] * 2)), f"killed at write {number}"
         (name,) = names(namespace)
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(
             namespace.replica_set(name)["metadata"].get("annotations", {}).keys())

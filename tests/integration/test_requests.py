@@ -32,7 +32,7 @@ class Traffic:
     #: Bytes of all responses except lists of pods.
     bytes: int = 0
     #: Bytes of the longest list of pods.
-    longest_pods: int = 0
+    longest_pod_list: int = 0
     #: Number of watch events, and bytes of the longest event.
     events: int = 0
     longest_event: int = 0
@@ -40,11 +40,11 @@ class Traffic:
     def __str__(self) -> str:
         return (f"{self.steps} steps, {self.requests} requests, {self.bytes} bytes of responses "
                 f"(first list {self.first_list}, "
-                f"pods {self.longest_pods}), "
+                f"pods {self.longest_pod_list}), "
                 f"{self.events} events of at most {self.longest_event} bytes")
 
 
-def count(traffic):
+def count_traffic(traffic):
     """Return a fault that counts the traffic of a gateway."""
 
     def arm(gateway):
@@ -59,7 +59,7 @@ def count(traffic):
         def count_request(method, path, *arguments, **options):
             status, headers, data = send_once(method, path, *arguments, **options)
             if "/pods?" in path:
-                traffic.longest_pods = max(traffic.longest_pods, len(data))
+                traffic.longest_pod_list = max(traffic.longest_pod_list, len(data))
             elif method != "PUT":
                 traffic.bytes += len(data)
                 traffic.first_list = (traffic.first_list
@@ -79,8 +79,9 @@ def count_events(traffic, chunks):
         for part in chunk.splitlines(keepends=True):
             length += len(part)
             if part.endswith(b"\n"):
-                traffic.events, traffic.longest_event, length = traffic.events + 1, max(
-                    traffic.longest_event, length), 0
+                traffic.events += 1
+                traffic.longest_event = max(traffic.longest_event, length)
+                length = 0
         yield chunk
 
 
@@ -90,7 +91,7 @@ def traffic_of(cluster, replicas, **params):
     try:
         namespace.make_primary(replicas)
         traffic = Traffic()
-        result = namespace.roll(fault=count(traffic), image="myimage:v2", max_surge="100%",
+        result = namespace.roll(fault=count_traffic(traffic), image="myimage:v2", max_surge="100%",
                                 max_unavailable="100%", **params)
         traffic.steps = len(result["steps"])
         traffic.requests = sum(result["requests"].values()) - result["requests"]["PUT"]
@@ -110,8 +111,7 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(
     time.
     """
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
-    small, large = traffic_of(cluster, few_pods,
-                              next_name="bar"), traffic_of(cluster, many_pods, next_name="bar")
+    small, large = (traffic_of(cluster, pods, next_name="bar") for pods in (few_pods, many_pods))
 
     assert large.steps == small.steps
     assert large.requests == pytest.approx(small.requests, rel=0.1)
@@ -134,7 +134,7 @@ def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few_pods,
     assert large.steps == small.steps
     assert large.requests - small.requests == pytest.approx(many_pods - few_pods, rel=0.1)
     assert (large.bytes - small.bytes) / (many_pods - few_pods) < 4000
-    assert (large.longest_pods - small.longest_pods) / (many_pods - few_pods) < 3000
+    assert (large.longest_pod_list - small.longest_pod_list) / (many_pods - few_pods) < 3000
     assert large.longest_event == pytest.approx(small.longest_event, rel=0.02)
 
 

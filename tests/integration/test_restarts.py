@@ -3,8 +3,8 @@
 
 """Test outages of API server, etcd and controller manager during an update.
 
-A short outage delays the update. A long outage fails the task with an error that contains the
-status.
+A short outage delays the update. A long outage fails the task, and the error contains the status of
+the update.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Outage:
             time.sleep(OUTAGE)
             self.cluster.start(self.component)
 
-    def wait_for_restart(self):
+    def end(self):
         """Wait for the end of a short outage, or end a long outage."""
         assert self.thread, f"no progress line: {self.moment}"
         self.thread.join(60)
@@ -108,7 +108,7 @@ def test_update_completes_after_a_short_outage(
         try:
             result = outage.update(namespace)
         finally:
-            outage.wait_for_restart()
+            outage.end()
 
     assert result["changed"] and result["rollout"]["phase"] == "complete"
     assert len(observer.new_pods) == REPLICAS and observer.new_pods == uids(namespace.pods())
@@ -119,14 +119,14 @@ def test_update_completes_after_a_short_outage(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("component, moment, sentence", [
+@pytest.mark.parametrize("component, moment, error_text", [
     ("kube-apiserver", MIDDLE, "cannot be reached"),
     ("kube-apiserver", HANDING_OVER, "cannot be reached"),
     ("etcd", MIDDLE, "cannot be reached"),
     ("kube-controller-manager", CLOSED, "no progress for 4 s"),
 ])
 def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
-        cluster, namespace, expected_state, monkeypatch, component, moment, sentence):
+        cluster, namespace, expected_state, monkeypatch, component, moment, error_text):
     """The error contains the status of the update."""
     monkeypatch.setattr(http, "BACKOFF", (0.1, 0.3))
     monkeypatch.setattr(http, "READ_TIMEOUT", 2.0)
@@ -138,8 +138,8 @@ def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
             with pytest.raises(RolloutError) as error:
                 outage.update(namespace, progress_deadline=4)
         finally:
-            outage.wait_for_restart()
-        assert sentence in error.value.what
+            outage.end()
+        assert error_text in error.value.what
         assert error.value.next_command.startswith(("run the same task again",
                                                     namespace.command(image="myimage:v2")))
         assert (error.value.progress["steps"]
@@ -180,5 +180,6 @@ def test_surge_of_a_daemon_set_continues_after_a_restart_of_the_controller_manag
     assert [step["action"] for step in result["steps"]] == ["update", "annotate", "annotate"]
     assert result["steps"][1]["from"] == "stalled at 0 of 2 new pods"
     assert not old & uids(namespace.pods())
+    # the record of a completed update omits the time at which the task woke the controller manager
     assert "woken" not in namespace.daemon_set()["metadata"]["annotations"][
         object_meta.LAST_ROLLOUT]

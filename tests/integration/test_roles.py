@@ -41,7 +41,7 @@ def stages_of(report):
 
 
 def error_of(output):
-    """Return the output from the final error of the role on."""
+    """Return the part of the output that begins with the final error of the role."""
     return output.partition("Fail with the reason")[2]
 
 
@@ -88,16 +88,16 @@ def test_stages_run_in_order_without_checks(namespace, playbooks):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("stage, pod_counts", [("50%", (5, 5)), ("100%", (0, 10))])
+@pytest.mark.parametrize("stage, expected_counts", [("50%", (5, 5)), ("100%", (0, 10))])
 def test_failed_check_is_named_and_the_update_rolled_back(
-    namespace, playbooks, check_server, stage, pod_counts
+    namespace, playbooks, check_server, stage, expected_counts
 ):
     before = namespace.make_primary(REPLICAS)
     check_server.failing_stages = {stage}
 
     output = playbooks.image_bump(succeeds=False)
 
-    assert check_server.requests[-1] == (stage, *pod_counts)
+    assert check_server.requests[-1] == (stage, *expected_counts)
     assert (namespace.rc_names() == ["foo"] and namespace.rc()["spec"] == before["spec"]
             and pod_counts(namespace) == (10, 0))
     data = playbooks.report_data
@@ -123,11 +123,13 @@ def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, c
         playbooks.image_bump(succeeds=False, on_failure="stop",
                              failure_tasks=["write_report_data.yml", "write_commands.yml"])
         assert pod_counts(namespace) == (1, 1) and playbooks.report_data["outcome"] == "stopped"
-        again, back = json.loads((playbooks.folder / "commands.json").read_text())
-        assert f"or run `{back}` to roll back" in playbooks.report_data["message"]
+        resume_command, rollback_command = json.loads(
+            (playbooks.folder / "commands.json").read_text())
+        assert f"or run `{rollback_command}` to roll back" in playbooks.report_data["message"]
 
         check_server.failing_stages = set()
-        playbooks.run_command(*shlex.split(back if step == "rollback" else again))
+        command = rollback_command if step == "rollback" else resume_command
+        playbooks.run_command(*shlex.split(command))
 
         assert pod_counts(namespace) == {"rollback": (2, 0), "resume": (0, 2)}[step]
 
@@ -138,7 +140,7 @@ def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_se
     """The playbook is killed during the check of each stage, and each new pod is created once."""
     namespace.make_primary(REPLICAS)
     new_uids = set()
-    for stage, pods in (("10%", (9, 1)), ("50%", (5, 5)), ("100%", (0, 10))):
+    for stage, counts in (("10%", (9, 1)), ("50%", (5, 5)), ("100%", (0, 10))):
         check_server.requests.clear()
         check_server.unanswered_stages = {stage}
         process = playbooks.start("image_bump", image="myimage:v2-slow", stages=STAGES,
@@ -150,7 +152,7 @@ def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_se
             seconds=120,
         )
         kill_processes(process)
-        assert check_server.requests[-1] == (stage, *pods) == (stage, *pod_counts(namespace))
+        assert check_server.requests[-1] == (stage, *counts) == (stage, *pod_counts(namespace))
         assert new_uids <= (new_uids := new_pods(namespace))
 
     check_server.unanswered_stages = set()
@@ -519,7 +521,7 @@ def test_several_controllers_run_through_the_stages_together(namespace, playbook
 
 
 @pytest.mark.full
-def test_failure_rolls_back_each_controller_or_names_the_controller(
+def test_failure_rolls_back_the_existing_controllers_and_names_the_deleted_one(
         namespace, playbooks, check_server):
     """One controller is deleted between two stages, and the others are rolled back."""
     names = ["foo", "fox", "fum"]

@@ -17,9 +17,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import CHECKSUMS
 
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
-RESOURCES = {"ReplicationController": "replicationcontrollers"}
 PASSWORD = "correct horse battery staple"
-SPEC = {
+POD_SPEC = {
     "volumes": [{"name": "config", "projected": {"sources": [
         {"configMap": {"name": "shop"}}, {"configMap": {"name": "absent", "optional": True}}]}}],
 }
@@ -41,7 +40,7 @@ def configure(namespace, kind, name="foo"):
 def make_controller(namespace, kind, name="foo"):
     body = manifest(2, "myimage:v1", name)
     pod_spec = body["spec"]["template"]["spec"]
-    pod_spec |= SPEC
+    pod_spec |= POD_SPEC
     pod_spec["containers"][0]["env"] = [{"name": "PASSWORD", "valueFrom": {
         "secretKeyRef": {"name": "shop-db", "key": "password"}}}]
     extra_spec = {"serviceName": name} if kind == "StatefulSet" else {}
@@ -184,8 +183,8 @@ def test_error_for_a_missing_permission_contains_the_rule(namespace):
         namespace.roll(roll_on=["secret/shop-db"])
 
     assert error.value.what == "permission denied (403)"
-    first, rule = error.value.next_command.splitlines()
-    assert "docs/reference/permissions.md" in first and namespace.name in first
+    hint, rule = error.value.next_command.splitlines()
+    assert "docs/reference/permissions.md" in hint and namespace.name in hint
     namespace.allow([json.loads(rule)], "suggested")
     assert namespace.roll(roll_on=["secret/shop-db"])["changed"]
 

@@ -116,8 +116,7 @@ def test_next_name_makes_the_successor_permanent(namespace):
 def test_definition_in_a_file_replaces_the_controller(namespace, tmp_path):
     namespace.make_primary(3, name="foo")
     definition = manifest(name="foo-v2", image="myimage:v2")
-    definition["spec"]["selector"] = definition["spec"]["template"]["metadata"]["labels"] = {
-        "app": "foo", "version": "2"}
+    definition["spec"]["template"]["metadata"]["labels"] = {"app": "foo", "version": "2"}
     del definition["spec"]["selector"]
     file = tmp_path / "next.yaml"
     file.write_text(json.dumps(definition))
@@ -217,8 +216,8 @@ def test_floor_and_ceiling_hold(namespace, surge, unavailable):
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge=surge, max_unavailable=unavailable)
 
-    size = {"0": 0, "1": 1, "2": 2, "50%": 3, "100%": 6}
-    assert observer.min_ready >= 6 - size[unavailable] and observer.max_pods <= 6 + size[surge]
+    pods = {"0": 0, "1": 1, "2": 2, "50%": 3, "100%": 6}
+    assert observer.min_ready >= 6 - pods[unavailable] and observer.max_pods <= 6 + pods[surge]
     assert len(observer.new_pods) == 6
 
 

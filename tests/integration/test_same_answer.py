@@ -26,7 +26,7 @@ FLOWS = {kind: {"kind": kind, "image": "myimage:v2", "container": "web"} for kin
 
 
 @pytest.fixture
-def answers(namespace, monkeypatch, capsys):
+def task_runner(namespace, monkeypatch, capsys):
     monkeypatch.setenv("K8S_AUTH_KUBECONFIG", namespace.kubeconfig)
     return TaskRunner(monkeypatch, capsys)
 
@@ -61,8 +61,8 @@ def make_odd(namespace, flow):
         namespace.create("replicationcontrollers", body)
 
 
-def versions(namespace):
-    """Return uid and generation of all controllers."""
+def generations(namespace):
+    """Return uid and generation of each controller."""
     items = ([namespace.rc(name) for name in namespace.rc_names()] + namespace.deployments()
              + namespace.replica_sets())
     # a controller may be deleted after the list
@@ -85,25 +85,27 @@ def comparable_parts(result, flow):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("flow", FLOWS)
-def test_the_answer_in_process_equals_that_of_the_module(namespace, answers, flow):
+def test_result_in_process_equals_the_result_of_the_module(namespace, task_runner, flow):
     make(namespace, flow, "one", "two", "three")
     make_odd(namespace, flow)
-    assert_equal_answers(namespace, answers, flow, FLOWS[flow])
+    assert_equal_answers(namespace, task_runner, flow, FLOWS[flow])
 
 
-def assert_equal_answers(namespace, answers, flow, options):
-    """Compare the results of tasks; one, two and three can be updated, and odd cannot."""
+def assert_equal_answers(namespace, task_runner, flow, options):
+    """Compare the results of tasks for the controllers one, two and three, which can be updated,
+    odd, which cannot, and absent, which does not exist.
+    """
     options_of_task = {"namespace": namespace.name, **options}
     for task in ({"name": "one"}, {"names": ["absent", "two"], "max_failures": "1"}):
-        before = versions(namespace)
-        assert answers.in_process(**options_of_task, **task) is None
-        planned = answers.module(check_mode=True, **options_of_task, **task)
-        assert versions(namespace) == before
-        result = answers.module(**options_of_task, **task)
+        before = generations(namespace)
+        assert task_runner.in_process(**options_of_task, **task) is None
+        planned = task_runner.module(check_mode=True, **options_of_task, **task)
+        assert generations(namespace) == before
+        result = task_runner.module(**options_of_task, **task)
         assert (comparable_parts(as_done(planned), flow) == comparable_parts(result, flow)
                 and result["changed"])
 
-    before = versions(namespace)
+    before = generations(namespace)
     for task, fails in {
         "up to date": ({"name": "one"}, False),
         "all up to date": ({"names": ["one", "two"]}, False),
@@ -115,21 +117,22 @@ def assert_equal_answers(namespace, answers, flow, options):
         "more failures than allowed": ({"names": ["three", "absent", "odd"],
                                         "max_failures": "1"}, True),
     }.values():
-        in_process = answers.in_process(**options_of_task, **task)
+        in_process = task_runner.in_process(**options_of_task, **task)
         assert (in_process is not None and in_process.get("failed", False) == fails
                 and not in_process["changed"])
-        assert (in_process == answers.module(**options_of_task, **task)
-                == answers.module(check_mode=True, **options_of_task, **task))
+        assert (in_process == task_runner.module(**options_of_task, **task)
+                == task_runner.module(check_mode=True, **options_of_task, **task))
+        # only `three` needs an update, which is not started because another controller fails
         started = {result["name"]: not result["skipped"] for result in in_process["results"]}
         assert started == {name: name != "three" for name in task.get("names") or [task["name"]]}
-    assert versions(namespace) == before
+    assert generations(namespace) == before
 
 
 @pytest.mark.full
 def test_unknown_name_fails_before_the_first_write(namespace, ansible_environment):
-    """The action plugin reports the error or, with another path of the same Python, the module."""
+    """The action plugin reports the error, or the module if the path of the interpreter differs."""
     make(namespace, "ReplicationController", "one", "two")
-    before = versions(namespace)
+    before = generations(namespace)
 
     answers = []
     for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")):
@@ -142,7 +145,7 @@ def test_unknown_name_fails_before_the_first_write(namespace, ansible_environmen
         answers.append(json.loads(process.stdout.partition("=>")[2]))
         answers[-1].pop("invocation", None)
 
-    assert answers[0] == answers[1] and versions(namespace) == before
+    assert answers[0] == answers[1] and generations(namespace) == before
     assert (answers[0]["msg"].count("absent") == 1
             and answers[0]["msg"].count("there is no such ReplicationController") == 1)
     assert [result["skipped"] for result in answers[0]["results"]] == [True, False, True]

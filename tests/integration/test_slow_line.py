@@ -27,15 +27,17 @@ MAX_READS = 2
 @pytest.mark.parametrize("surge", ["1", "25%"])
 def test_update_waits_only_for_requests_of_its_steps(namespace, surge):
     namespace.make_primary(20)
-    line = SlowConnection()
+    connection = SlowConnection()
 
-    result = namespace.roll(fault=line.arm, image="myimage:v2", max_surge=surge)
+    result = namespace.roll(fault=connection.arm, image="myimage:v2", max_surge=surge)
 
-    sizes = [step for step in result["steps"] if step["action"] == "scale"]
+    size_changes = [step for step in result["steps"] if step["action"] == "scale"]
     print(
-        "\n".join(line.sequential_requests),
-        f"\n{len(line.sequential_requests)} of {len(line.requests)}, {len(sizes)} size changes",
+        "\n".join(connection.sequential_requests),
+        f"\n{len(connection.sequential_requests)} of {len(connection.requests)}, "
+        f"{len(size_changes)} size changes",
     )
-    assert surge != "1" or len(sizes) == 40
-    assert len(line.sequential_requests) <= MAX_BEFORE + len(sizes) + MAX_AFTER + MAX_READS
-    assert len(line.requests) > len(line.sequential_requests) + 20
+    assert surge != "1" or len(size_changes) == 40
+    max_requests = MAX_BEFORE + len(size_changes) + MAX_AFTER + MAX_READS
+    assert len(connection.sequential_requests) <= max_requests
+    assert len(connection.requests) > len(connection.sequential_requests) + 20

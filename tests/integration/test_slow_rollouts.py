@@ -27,12 +27,12 @@ def slow_template(seconds):
 
 def warn_once(namespace, pod):
     """Create a Warning Event, like a kubelet that probes a container before its server listens."""
-    about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
-             "name": pod["metadata"]["name"],
-             "uid": pod["metadata"]["uid"], "fieldPath": "spec.containers{web}"}
+    pod_reference = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
+                     "name": pod["metadata"]["name"],
+                     "uid": pod["metadata"]["uid"], "fieldPath": "spec.containers{web}"}
     namespace.create("events", {
-        "metadata": {"generateName": "warning-"}, "involvedObject": about, "type": "Warning",
-        "reason": "Unhealthy", "count": 1,
+        "metadata": {"generateName": "warning-"}, "involvedObject": pod_reference,
+        "type": "Warning", "reason": "Unhealthy", "count": 1,
         "message": "Readiness probe failed: dial tcp 10.0.0.1:8080: connect: connection refused",
         "lastTimestamp": pod["metadata"]["creationTimestamp"]})
 
@@ -108,17 +108,17 @@ def test_slow_update_completes_after_scaling_down(namespace, kind):
     make, patch = {"Deployment": (namespace.make_deployment, namespace.patch_deployment),
                    "StatefulSet": (namespace.make_stateful_set, namespace.patch_stateful_set)}[kind]
     make(6)
-    is_smaller = threading.Event()
+    was_scaled = threading.Event()
 
     def on_line(line):
-        if not is_smaller.is_set() and len(new_pods(namespace)) >= 4:
-            is_smaller.set()
+        if not was_scaled.is_set() and len(new_pods(namespace)) >= 4:
+            was_scaled.set()
             patch({"spec": {"replicas": 3}})
 
     result = namespace.roll(kind=kind, template=slow_template(3), progress_deadline=DEADLINE,
                             on_line=on_line)
 
-    assert is_smaller.is_set() and result["rollout"]["phase"] == "complete"
+    assert was_scaled.is_set() and result["rollout"]["phase"] == "complete"
 
 
 @pytest.mark.long

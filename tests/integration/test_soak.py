@@ -13,7 +13,7 @@ import threading
 import time
 
 import pytest
-from test_permissions import change_role, without
+from test_permissions import change_role, rules_without
 from writes import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import informer, watch
@@ -29,17 +29,20 @@ pytestmark = pytest.mark.fake_nodes  # the tests write the pods' status
 KINDS = ("ReplicationController", "Deployment", "StatefulSet", "DaemonSet")
 SIZE = 2
 #: Longer than a test: a soak of this length ends only by an incident.
-LONG = "20s"
+LONG_SOAK = "20s"
 
 
 @pytest.fixture
 def nodes(namespace):
+    """Provide a function that creates nodes, and remove the nodes at the end."""
     yield lambda: namespace.add_nodes(SIZE)
     namespace.remove_nodes()
 
 
 @pytest.fixture
 def make(namespace, nodes):
+    """Provide a function that creates a controller, and returns a function to run tasks for it."""
+
     def make_controller(kind):
         if kind == "DaemonSet":
             nodes()
@@ -70,19 +73,20 @@ def set_status(namespace, pod, **status):
 
 
 def conditions(pod, **changes):
+    """Return the conditions of a pod, with the changes to the condition Ready."""
     return [{**condition, **changes} if condition["type"] == "Ready" else condition
             for condition in pod["status"]["conditions"]]
 
 
-def restart_container(namespace, pod, now="2026-01-01T00:00:02Z"):
+def restart_container(namespace, pod, started_at="2026-01-01T00:00:02Z"):
     """Write the status of a restarted container, like a kubelet."""
     (container,) = pod["status"]["containerStatuses"]
-    end = {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-01-01T00:00:00Z",
-           "finishedAt": "2026-01-01T00:00:01Z"}
+    terminated = {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-01-01T00:00:00Z",
+                  "finishedAt": "2026-01-01T00:00:01Z"}
     set_status(namespace, pod, containerStatuses=[
         {**container, "restartCount": container["restartCount"] + 1,
-         "lastState": {"terminated": end},
-         "state": {"running": {"startedAt": now}}}])
+         "lastState": {"terminated": terminated},
+         "state": {"running": {"startedAt": started_at}}}])
 
 
 def make_unready(namespace, pod):
@@ -104,10 +108,10 @@ def delete(namespace, pod):
 
 def create_warning_event(namespace, pod):
     metadata = pod["metadata"]
-    involved = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"],
-                "namespace": namespace.name, "uid": metadata["uid"]}
+    pod_reference = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"],
+                     "namespace": namespace.name, "uid": metadata["uid"]}
     namespace.create("events", {
-        "metadata": {"generateName": "soak-"}, "involvedObject": involved, "type": "Warning",
+        "metadata": {"generateName": "soak-"}, "involvedObject": pod_reference, "type": "Warning",
         "reason": "Unhealthy", "count": 3,
         "message": "Liveness probe failed: HTTP probe failed with statuscode: 503",
         "source": {"component": "kubelet"},
@@ -150,7 +154,7 @@ def fail_soak(namespace, roll, act, **params):
     """Return the error of a soak with an incident."""
     action = ActionInSoak(namespace, act)
     with pytest.raises(RolloutFailed) as failed:
-        roll(soak=LONG, on_line=action, **params)
+        roll(soak=LONG_SOAK, on_line=action, **params)
     action.join()
     assert any(line.startswith("annotate foo: watching") for line in action.lines)
     return failed.value
@@ -204,9 +208,9 @@ def test_healthy_version_passes_at_a_pause_and_at_the_end(namespace, make, kind)
     assert versions(namespace) == ["v1", "v2"]
     ended = roll(soak="1", on_line=lines.append)
 
-    line = "watching 1 new pod for 1 s"
-    assert ([step["to"] for step in planned["steps"]].count(line)
-            == [step["to"] for step in paused["steps"]].count(line) == 1)
+    step_text = "watching 1 new pod for 1 s"
+    assert ([step["to"] for step in planned["steps"]].count(step_text)
+            == [step["to"] for step in paused["steps"]].count(step_text) == 1)
     assert sum(line.startswith("watched: ") for line in lines) == 2, lines
     assert (not rerun["changed"] and not rerun["requests"]["PATCH"]
             and "already paused" in rerun["msg"])
@@ -241,9 +245,9 @@ def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
     roll, lines = make("ReplicationController"), []
     kill_in_soak(roll, soak="2")
     time.sleep(1)
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
+    started_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
     pod = new_pods(namespace)[0]
-    restart_container(namespace, pod, now)
+    restart_container(namespace, pod, started_at)
 
     result = roll(soak="2", on_line=lines.append)
 
@@ -260,7 +264,7 @@ def test_another_update_in_a_soak_is_reported_and_unchanged(namespace, make):
     action = ActionInSoak(namespace, lambda namespace, pod: namespace.patch_deployment(patch))
 
     with pytest.raises(RolloutError, match="another update is in progress: to myimage:v3"):
-        roll(soak=LONG, on_line=action)
+        roll(soak=LONG_SOAK, on_line=action)
 
 
 @pytest.mark.full
@@ -269,7 +273,7 @@ def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
     roll = make("ReplicationController")
     action = ActionInSoak(namespace, lambda namespace, pod: namespace.remove("foo"))
 
-    result = roll(soak=LONG, on_line=action)
+    result = roll(soak=LONG_SOAK, on_line=action)
 
     action.join()
     (warning,) = [text for text in result["warnings"] if "while its new pods were watched" in text]
@@ -318,17 +322,18 @@ def test_pods_of_a_daemon_set_are_listed_once_in_a_soak(namespace, make, monkeyp
                         or all_pods(self, controller))
     lines = []
 
-    result = roll(pause_at="1", soak="8", image_drift="ignore",  # which lists the pods as well
+    # image_drift=ignore, since a comparison of the digests would list the pods, too
+    result = roll(pause_at="1", soak="8", image_drift="ignore",
                   on_line=lambda line: lines.append((time.monotonic(), line)))
 
-    began = next(now for now, line in lines if "watching 1 new pod" in line)
-    assert result["rollout"]["phase"] == "paused" and sum(now > began for now in listed) <= 3
-    assert not any(line.startswith("waiting") for now, line in lines if now > began + 1), lines
+    began = next(at for at, line in lines if "watching 1 new pod" in line)
+    assert result["rollout"]["phase"] == "paused" and sum(at > began for at in listed) <= 3
+    assert not any(line.startswith("waiting") for at, line in lines if at > began + 1), lines
 
 
 def test_soak_without_permission_on_pods_is_refused(namespace):
     before = namespace.make_primary(SIZE)
-    change_role(namespace, without("list", "pods"), "list", "pods")
+    change_role(namespace, rules_without("list", "pods"), "list", "pods")
 
     for task in (namespace.roll, namespace.check):
         with pytest.raises(RolloutError) as error:

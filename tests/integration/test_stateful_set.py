@@ -86,10 +86,9 @@ def test_image_is_updated_and_the_rerun_writes_nothing(namespace, spec):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
-    """The number of created pods is not checked, since the controller manager may delete a new pod.
-
-    The controller manager deletes pods by name (DeleteStatefulPod), and may do so once more while
-    its cache still contains the old pod.
+    """The number of created pods is not checked, since the controller manager may delete a new pod:
+    it deletes pods by name (DeleteStatefulPod), and once more if its cache still contains the old
+    pod.
     """
     before = namespace.make_stateful_set(5, **spec)
     below_4, below_2 = uids_below(namespace, 4), uids_below(namespace, 2)
@@ -140,14 +139,14 @@ def test_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
 # Stuck updates (kubernetes/kubernetes#67250)
 
 
-def make_stuck_update(namespace, undo=True, **spec):
-    """Create foo, and change its template to an unschedulable one; with `undo`, restore the
+def make_stuck_update(namespace, is_undone=True, **spec):
+    """Create foo, and change its template to an unschedulable one; if `is_undone`, restore the
     template.
     """
     before = namespace.make_stateful_set(3, **spec)
     namespace.patch_stateful_set({"spec": {"template": UNSCHEDULABLE}})
     eventually(lambda: versions(namespace) == ["v1", "v1", "v2!"], "an unready pod")
-    if undo:
+    if is_undone:
         namespace.patch_stateful_set({"spec": {"template": {"$patch": "replace",
                                                             **before["spec"]["template"]}}})
         eventually(lambda: namespace.stateful_set()["status"]["observedGeneration"] == 3,
@@ -156,11 +155,11 @@ def make_stuck_update(namespace, undo=True, **spec):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("undo", [False, True], ids=["in progress", "template restored"])
-def test_rollback_of_a_stuck_update(namespace, undo):
-    before = make_stuck_update(namespace, undo)
+@pytest.mark.parametrize("is_undone", [False, True], ids=["in progress", "template restored"])
+def test_rollback_of_a_stuck_update(namespace, is_undone):
+    before = make_stuck_update(namespace, is_undone)
     old_uids = {pod["metadata"]["uid"] for pod in namespace.pods() if is_ready(pod)}
-    if undo:
+    if is_undone:
         time.sleep(3)
         assert versions(namespace) == ["v1", "v1", "v2!"], (
             "the controller manager has replaced the pod"
@@ -194,7 +193,7 @@ def test_failed_update_is_rolled_back_automatically(namespace, policy):
 
 
 def make_broken(namespace, policy="OrderedReady"):
-    """Create foo with an image that does not exist."""
+    """Create foo with an image that does not exist, and wait for its pods."""
     namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets-foo")
     namespace.create_any("StatefulSet", manifest(3, "myimage:v1-absent"), serviceName="foo",
                          podManagementPolicy=policy)
@@ -255,7 +254,7 @@ def test_old_pod_below_the_partition_is_named_with_a_working_command(namespace, 
 @pytest.mark.parametrize("command", ["delete", "rolled_back"])
 def test_pod_of_a_third_template_allows_update_and_rollback(namespace, command):
     """Another client has updated to an unschedulable template, and then to another template."""
-    make_stuck_update(namespace, undo=False)
+    make_stuck_update(namespace, is_undone=False)
     with pytest.raises(RolloutError, match="no progress for 2 s") as caught:
         update(namespace, image=None,
                template={"spec": {"containers": [{"name": "web", "image": "myimage:v3"}],
@@ -287,7 +286,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
 @pytest.mark.full
 def test_rollback_of_a_stuck_update_after_scaling_up(namespace):
     """The controller manager creates no pod with a higher ordinal than the unready pod."""
-    make_stuck_update(namespace, undo=False)
+    make_stuck_update(namespace, is_undone=False)
     namespace.patch_stateful_set({"spec": {"replicas": 5}})
     roll_back(namespace)
     assert versions(namespace) == ["v1"] * 5
@@ -625,6 +624,7 @@ def test_max_unavailable_of_the_stateful_set_or_the_task_is_respected(namespace_
         assert (not any("max_unavailable" in warning for warning in result["warnings"])
                 and strategy(namespace_with_feature_gate) == strategy_of_object)
 
+    # the last update of the loop was to v14
     update(namespace_with_feature_gate, pause_at="3")
     assert versions(namespace_with_feature_gate) == ["v14"] * 2 + ["v2"] * 3
     with pytest.raises(Killed):

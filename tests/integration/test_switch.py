@@ -15,7 +15,7 @@ import pytest
 import test_traffic_split
 import writes
 from objects import role_rules
-from test_traffic_split import Edge, endpoints, killed_runs, service
+from test_traffic_split import Route, create_service, endpoints, killed_runs
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -26,13 +26,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
 _restore_signals = test_traffic_split._restore_signals
 KINDS = ["Deployment", "ReplicaSet", "ReplicationController"]
 KEEP = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
-RESUME, BACK = {"image": "myimage:v2"}, {"state": "rolled_back"}
+RESUME, ROLL_BACK = {"image": "myimage:v2"}, {"state": "rolled_back"}
 #: Seconds from the write of the selector to the EndpointSlices, at most.
 MAX_DELAY = 1.0
 
 
-class Front(Edge):
-    """The Service of a controller without a route, and the module traffic_split."""
+class SwitchedService(Route):
+    """A Service without a route, and the module traffic_split, which changes its selector."""
 
     def run(self, check_mode=False, **options):
         return super().run(check_mode, **{"route": None, "service": "foo", **options})
@@ -71,24 +71,24 @@ def create(namespace, kind="Deployment", replicas=2):
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set,
      "ReplicaSet": namespace.make_replica_set,
      "ReplicationController": namespace.make_primary}[kind](replicas)
-    service(namespace)
-    return Front(namespace, kind)
+    create_service(namespace)
+    return SwitchedService(namespace, kind)
 
 
-def switched(namespace, kind="Deployment"):
+def create_switched(namespace, kind="Deployment"):
     """Create a controller with all old and all new pods; its Service selects the new pods."""
-    front = create(namespace, kind)
+    service = create(namespace, kind)
     namespace.roll(kind=kind, **KEEP)
-    front.split(weight="100%")
-    return front
+    service.split(weight="100%")
+    return service
 
 
-def checked(front):
+def check_endpoints(service):
     """Return a fault that checks the endpoints of the Service after each write."""
     def check(_step, write):
-        landed = write()
-        assert endpoints(front, "foo"), front.selector()
-        return landed
+        result = write()
+        assert endpoints(service, "foo"), service.selector()
+        return result
 
     return lambda gateway: writes.intercept_writes(gateway, check)
 
@@ -97,137 +97,139 @@ def checked(front):
 @pytest.mark.parametrize("kind", KINDS)
 def test_blue_green_of_each_kind(namespace, kind):
     """The task ends when the EndpointSlices have the pods of the version, and no others."""
-    front = create(namespace, kind)
-    planned = front.run(check_mode=True, weight="0%")
-    assert planned["changed"] and front.is_plain()
-    held = front.split(weight="0%")
+    service = create(namespace, kind)
+    planned = service.run(check_mode=True, weight="0%")
+    assert planned["changed"] and service.is_plain()
+    held = service.split(weight="0%")
     assert ([(step["action"], step["kind"]) for step in planned["steps"]]
             == [(step["action"], step["kind"]) for step in held["steps"]])
     assert (held["route"], held["services"], held["weight"]) == (None, ["foo"], "0%")
     paused = namespace.roll(kind=kind, **KEEP)
     assert paused["msg"].endswith("; 0% of the requests of Service/foo go to its new pods")
-    assert front.images() == ["myimage:v1"] * 2 and json.loads(front.record()) == {"app": "foo"}
+    assert service.images() == ["myimage:v1"] * 2 and json.loads(service.record()) == {"app": "foo"}
 
     for weight, image in (("100%", "myimage:v2"), ("0%", "myimage:v1"), ("100%", "myimage:v2")):
-        result = front.split(weight=weight)
+        result = service.split(weight=weight)
         assert [step["action"] for step in result["steps"]] == ["update"]
-        assert front.images() == [image] * 2 and not front.split(weight=weight)["changed"]
-    result = namespace.roll(checked(front), kind=kind, **RESUME)
-    assert front.is_plain() and front.images() == ["myimage:v2"] * 2
+        assert service.images() == [image] * 2 and not service.split(weight=weight)["changed"]
+    result = namespace.roll(check_endpoints(service), kind=kind, **RESUME)
+    assert service.is_plain() and service.images() == ["myimage:v2"] * 2
     assert ("restore", "Service") in [(step["action"], step["kind"]) for step in result["steps"]]
-    assert not front.restore()["changed"]
+    assert not service.restore()["changed"]
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", [*KINDS, "StatefulSet"])
 def test_rollback_selects_the_old_pods_first(namespace, kind):
-    front = create(namespace, kind)
+    service = create(namespace, kind)
     namespace.roll(kind=kind, **({**RESUME, "pause_at": "1"} if kind == "StatefulSet" else KEEP))
-    front.split(weight="100%")
-    result = namespace.roll(checked(front), kind=kind, **BACK)
+    service.split(weight="100%")
+    result = namespace.roll(check_endpoints(service), kind=kind, **ROLL_BACK)
     first = result["steps"][0]
     assert (first["action"], first["kind"]) == ("update", "Service")
-    assert front.is_plain() and front.images() == ["myimage:v1"] * 2
+    assert service.is_plain() and service.images() == ["myimage:v1"] * 2
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
-def test_killed_task_is_rolled_back(namespace, then, number):
-    front = switched(namespace)
+@pytest.mark.parametrize("killed_task", [RESUME, ROLL_BACK], ids=["resume", "rollback"])
+def test_killed_task_is_rolled_back(namespace, killed_task, number):
+    service = create_switched(namespace)
     with pytest.raises(writes.Killed):
-        namespace.roll(writes.kill_at_write(number, after=True), kind="Deployment", **then)
-    namespace.roll(checked(front), kind="Deployment", **BACK)
-    assert front.is_plain() and front.images() == ["myimage:v1"] * 2
+        namespace.roll(writes.kill_at_write(number, after=True), kind="Deployment", **killed_task)
+    namespace.roll(check_endpoints(service), kind="Deployment", **ROLL_BACK)
+    assert service.is_plain() and service.images() == ["myimage:v1"] * 2
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicationController"])
 def test_split_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
-    front = create(namespace, kind)
+    service = create(namespace, kind)
     namespace.roll(kind=kind, **KEEP)
-    for _number in killed_runs(front, monkeypatch, weight="100%"):
-        front.restore()
-        assert front.is_plain()
-    assert front.images() == ["myimage:v2"] * 2
+    for _number in killed_runs(service, monkeypatch, weight="100%"):
+        service.restore()
+        assert service.is_plain()
+    assert service.images() == ["myimage:v2"] * 2
     kills = 0
-    for _number in killed_runs(front, monkeypatch, state="restored"):
+    for _number in killed_runs(service, monkeypatch, state="restored"):
         kills += 1
-        front.split(weight="100%")
-    assert front.is_plain() and kills == 2
+        service.split(weight="100%")
+    assert service.is_plain() and kills == 2  # the writes of a restoration
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+@pytest.mark.parametrize("next_task", [RESUME, ROLL_BACK], ids=["resume", "rollback"])
 @pytest.mark.parametrize("record", [
     '{"app":"payments"}', "[" * 5000, "{}", None], ids=["other", "deep", "empty", "removed"])
-def test_forged_record_is_never_written_to_the_selector(namespace, then, record):
+def test_forged_record_is_never_written_to_the_selector(namespace, next_task, record):
     """Without a valid record, only the command of the error changes the selector."""
-    front = switched(namespace)
-    front.split(weight="0%" if then is RESUME else "100%")
-    before = front.selector()
-    front.change({"metadata": {"annotations": {TRAFFIC_SELECTOR: record}}})
+    service = create_switched(namespace)
+    service.split(weight="0%" if next_task is RESUME else "100%")
+    before = service.selector()
+    service.change({"metadata": {"annotations": {TRAFFIC_SELECTOR: record}}})
     if record == '{"app":"payments"}':
-        namespace.roll(checked(front), kind="Deployment", **then)
+        namespace.roll(check_endpoints(service), kind="Deployment", **next_task)
     else:
         with pytest.raises(RolloutError, match="selects one version only, and has no valid record"):
-            namespace.roll(kind="Deployment", **then)
-        assert front.selector() == before
-        front.restore()
-        namespace.roll(checked(front), kind="Deployment", **then)
-    assert front.is_plain()
+            namespace.roll(kind="Deployment", **next_task)
+        assert service.selector() == before
+        service.restore()
+        namespace.roll(check_endpoints(service), kind="Deployment", **next_task)
+    assert service.is_plain()
 
 
 @pytest.mark.full
 def test_forged_annotation_changes_no_service_of_other_pods(namespace):
-    front = switched(namespace)
-    before = front.get()
+    service = create_switched(namespace)
+    before = service.get()
     namespace.make_primary(1, name="bar")
     path = namespace.path("replicationcontrollers", "bar")
     namespace.call("PATCH", path, {"metadata": {"annotations": {
         object_meta.TRAFFIC_ROUTES: "Service/foo"}}}, "application/merge-patch+json")
     namespace.roll(name="bar", kind="ReplicationController", image="myimage:v2")
-    assert front.get() == before
+    assert service.get() == before
     assert object_meta.TRAFFIC_ROUTES not in namespace.call("GET", path)["metadata"]["annotations"]
 
 
 def test_service_that_cannot_be_switched_is_unchanged(namespace):
     """Each error names the reason; a Service without a ready new pod keeps the old pods."""
-    front = create(namespace)
+    service = create(namespace)
     namespace.make_primary(1, name="bar")
     selectors = {"selects one version only": {"app": "foo", "pod-template-hash": "0"},
                  "does not select the old and new pods of foo": {"app": "bar"},
                  "there is no such Service": {}}
     for what, selector in selectors.items():
-        front.change({"spec": {"selector": {"pod-template-hash": None, **selector}}})
+        service.change({"spec": {"selector": {"pod-template-hash": None, **selector}}})
         options = {} if selector else {"service": "absent"}
-        assert what in front.run(weight="0%", **options)["failure"]["what"]
-        front.change({"spec": {"selector": {"pod-template-hash": None, "app": "foo"}}})
-    assert "no update is in progress" in front.run(weight="100%")["failure"]["what"]
+        assert what in service.run(weight="0%", **options)["failure"]["what"]
+        service.change({"spec": {"selector": {"pod-template-hash": None, "app": "foo"}}})
+    assert "no update is in progress" in service.run(weight="100%")["failure"]["what"]
     for options in ({"weight": "10%"}, {"weight": "100%", "mirror": "10%"}):
-        assert "route: the selector of a Service" in front.run(**options)["failure"]["what"]
+        assert "route: the selector of a Service" in service.run(**options)["failure"]["what"]
 
     with pytest.raises(RolloutError):
         namespace.roll(kind="Deployment", image="myimage:v3-unready", pause_at=1,
                        progress_deadline=3)
-    result = front.run(weight="100%", timeout="2")
+    result = service.run(weight="100%", timeout="2")
     assert result["failure"]["what"].startswith(
         "timed out after 2 s, waiting until a pod with the label pod-template-hash=")
     assert "pod foo-" in result["failure"]["why"], result["failure"]
-    assert front.selector() == {"app": "foo"}
-    front.restore()
-    assert front.is_plain()
+    assert service.selector() == {"app": "foo"}
+    service.restore()
+    assert service.is_plain()
 
 
 @pytest.mark.full
 def test_endpoints_follow_the_selector_within_a_second(namespace):
-    front = switched(namespace)
-    hashes = {name: front.split(weight=name) and front.selector() for name in ("0%", "100%")}
+    service = create_switched(namespace)
+    selectors = {weight: service.split(weight=weight) and service.selector()
+                 for weight in ("0%", "100%")}
     delays = []
-    for selector, image in ((hashes["0%"], "myimage:v1"), (hashes["100%"], "myimage:v2")) * 3:
-        front.change({"spec": {"selector": selector}})
+    for selector, image in ((selectors["0%"], "myimage:v1"),
+                            (selectors["100%"], "myimage:v2")) * 3:
+        service.change({"spec": {"selector": selector}})
         start = time.monotonic()
-        while front.images() != [image] * 2:
+        while service.images() != [image] * 2:
             assert time.monotonic() - start < MAX_DELAY
         delays.append(time.monotonic() - start)
     assert len(delays) == 6

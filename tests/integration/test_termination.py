@@ -15,7 +15,7 @@ from objects import eventually, manifest, uids
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
 FINALIZER = "example.com/hold"
-KINDS = pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
+EACH_KIND = pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
 
 
 def make(namespace, kind):
@@ -58,7 +58,7 @@ def removing_finalizers(namespace, after):
 
 
 @pytest.mark.sample(1)
-@KINDS
+@EACH_KIND
 def test_terminating_pods_count_with_termination_complete(namespace, kind):
     make(namespace, kind)
 

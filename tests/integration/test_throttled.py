@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test a handover while the controller manager is slow, and its cache of pods is outdated."""
+"""Test a handover while the controller manager is slow and has an outdated cache of pods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
     namespace = Namespace(throttled_cluster.kubeconfig, "throttled")
     began = time.monotonic()
     namespace.make_primary(replicas)
-    # otherwise, the controller manager is not throttled
+    # a controller manager that is not throttled is faster
     assert time.monotonic() - began > (replicas - BURST) / QPS
     busy_processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
                       for _core in range(os.cpu_count() or 1)]
@@ -52,15 +52,16 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
         for process in busy_processes:
             process.kill()
 
-    replaced_pods = (
+    # New pods beyond the replicas, and deleted new pods.
+    surplus_pods = (
         len(observer.new_pods) - replicas + len(observer.new_pods & observer.deleted_pods)
     )
     with capsys.disabled():
         print(
-            f"\n{replicas} pods, 20 requests/s, {len(busy_processes)} busy cores: {replaced_pods}, "
-            f"closed to open {ended - times['rename foo']:.1f} s"
+            f"\n{replicas} pods, {QPS} requests/s, {len(busy_processes)} busy cores: "
+            f"{surplus_pods} surplus pods, closed to open {ended - times['rename foo']:.1f} s"
         )
-    assert replaced_pods == 0 and observer.new_pods == uids(namespace.pods())
+    assert surplus_pods == 0 and observer.new_pods == uids(namespace.pods())
     assert (observer.restarts == 0 and observer.min_ready >= replicas
             and observer.max_pods <= replicas * 5 // 4)
     namespace.delete()

@@ -32,14 +32,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     TRAFFIC_SPLIT,
 )
 
-KEYS = {"Deployment": "pod-template-hash", "StatefulSet": "controller-revision-hash",
-        "DaemonSet": "controller-revision-hash"}
+#: Key of the label that distinguishes old and new pods, by kind.
+LABEL_KEYS = {"Deployment": "pod-template-hash", "StatefulSet": "controller-revision-hash",
+              "DaemonSet": "controller-revision-hash"}
 TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
-#: More writes than a task needs, so that a task is never killed at this one.
+#: More than the number of writes of a task.
 MAX_WRITES = 12
 
 
-class Edge:
+class Route:
     """A route of a namespace, and the module traffic_split."""
 
     def __init__(self, namespace, kind="Deployment"):
@@ -86,12 +87,13 @@ class Edge:
                 if SPLIT_OF in (item["metadata"].get("annotations") or {})}
 
     def weights(self):
-        """Return the value of the label of each backend of the rules, with its weight.
+        """Return the backends of each rule as pairs of the version label's value and the weight.
 
-        The Service that keeps the weight 0 is left out.
+        A Service without this label is represented by its name. The Service foo, which keeps the
+        weight 0 during a split, is left out.
         """
         services = self.services()
-        key = KEYS.get(self.kind, "kubernetes.io/deployment")
+        key = LABEL_KEYS.get(self.kind, "kubernetes.io/deployment")
         return [[(services[item["name"]]["spec"]["selector"][key] if item["name"] in services
                   else item["name"], item["weight"]) for item in rule["backendRefs"]
                  if (item["name"], item["weight"]) != ("foo", 0)] for rule in self.rules()]
@@ -126,7 +128,7 @@ def _restore_signals(monkeypatch):
         types.SimpleNamespace(print_line=lambda line: None, reason_to_stop=lambda: "")))
 
 
-def service(namespace, name="foo"):
+def create_service(namespace, name="foo"):
     namespace.create("services", {"metadata": {"name": name}, "spec": {
         "selector": {"app": "foo"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}})
 
@@ -141,26 +143,26 @@ def create(namespace, kind="Deployment", replicas=3):
      "DaemonSet": namespace.make_daemon_set,
      "ReplicaSet": namespace.make_replica_set,
      "ReplicationController": namespace.make_primary}[kind](replicas)
-    service(namespace)
-    edge = Edge(namespace, kind)
+    create_service(namespace)
+    edge = Route(namespace, kind)
     edge.create()
     return edge
 
 
-def begin(namespace, kind="Deployment", replicas=3):
+def begin_update(namespace, kind="Deployment", replicas=3):
     """Create a controller, its Service and its route; pause an update at one new pod."""
     edge = create(namespace, kind, replicas)
     namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
     return edge
 
 
-def hashes(edge):
-    """Return the values of the label on the old pods and on the new pods."""
-    key = KEYS.get(edge.kind, "kubernetes.io/deployment")
-    values = [{pod["metadata"]["labels"].get(key) for pod in edge.namespace.pods()
+def version_labels(edge):
+    """Return the values of the label that distinguishes old and new pods: the old, and the new."""
+    key = LABEL_KEYS.get(edge.kind, "kubernetes.io/deployment")
+    labels = [{pod["metadata"]["labels"].get(key) for pod in edge.namespace.pods()
                if pod["spec"]["containers"][0]["image"] == image}
               for image in ("myimage:v1", "myimage:v2")]
-    ((old,), (new,)) = values
+    ((old,), (new,)) = labels
     return old, new
 
 
@@ -197,12 +199,12 @@ EACH_KIND = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController",
 @pytest.mark.parametrize("kind", EACH_KIND)
 @pytest.mark.usefixtures("_nodes_are_removed")
 def test_split_and_restoration_of_each_kind(namespace, kind):
-    edge = begin(namespace, kind)
+    edge = begin_update(namespace, kind)
     planned = edge.run(check_mode=True, weight="1%")
     assert planned["changed"] and is_plain(edge)
 
     result = edge.split()
-    old, new = hashes(edge)
+    old, new = version_labels(edge)
     assert edge.weights() == [[(old, 99), (new, 1)]]
     assert [endpoints(edge, item["name"]) for item in edge.rules()[0]["backendRefs"]] == [3, 2, 1]
     assert result["changed"] and sorted(result["services"]) == sorted(edge.services())
@@ -240,16 +242,16 @@ def test_requests_are_held_before_an_update_of_each_kind(namespace, kind):
     result = edge.split(weight="0%")
     assert ([(step["action"], step["kind"]) for step in planned["steps"]]
             == [(step["action"], step["kind"]) for step in result["steps"]])
-    (name,), ((only,),) = edge.services(), edge.weights()
-    assert only[1] == 100 and endpoints(edge, name) == 3
+    (name,), ((only_backend,),) = edge.services(), edge.weights()
+    assert only_backend[1] == 100 and endpoints(edge, name) == 3
     paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
     assert paused["msg"].endswith("0% of the requests of HTTPRoute/edge go to its new pods")
-    assert edge.weights() == [[only]] and endpoints(edge, name) == 2
+    assert edge.weights() == [[only_backend]] and endpoints(edge, name) == 2
     assert not edge.split(weight="0%")["changed"]
 
     edge.split()
-    old, new = hashes(edge)
-    assert only == (old, 100) and edge.weights() == [[(old, 99), (new, 1)]]
+    old, new = version_labels(edge)
+    assert only_backend == (old, 100) and edge.weights() == [[(old, 99), (new, 1)]]
     namespace.roll(kind=kind, image="myimage:v2")
     assert is_plain(edge)
     edge.split(weight="0%")
@@ -257,13 +259,13 @@ def test_requests_are_held_before_an_update_of_each_kind(namespace, kind):
     assert is_plain(edge)
 
 
-#: A filter of the user that mirrors to another Service, and the fields that the server adds.
+#: A filter of the user that mirrors to another Service, with the fields that the server adds.
 FOREIGN_MIRROR = {"type": "RequestMirror", "requestMirror": {
     "backendRef": {"group": "", "kind": "Service", "name": "other", "port": 80}}}
 
 
 def create_mirrored(edge):
-    """Replace the route by one whose rules have a filter, and no filter."""
+    """Replace the rules of the route by one with a filter and one without, and return the rules."""
     edge.patch({"spec": {"rules": [
         {"matches": [{"path": {"type": "PathPrefix", "value": f"/{number}"}}],
          "backendRefs": [{"name": "foo", "port": 80, "weight": 3}], **filters}
@@ -276,13 +278,13 @@ def create_mirrored(edge):
     ("10%", {"percent": 10}), ("0.5", {"fraction": {"numerator": 5, "denominator": 1000}}),
     pytest.param("100%", {}, marks=pytest.mark.full)])
 def test_mirror_is_written_and_restored_exactly(namespace, share, fields):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     before = create_mirrored(edge)
     planned = edge.run(check_mode=True, mirror=share)
     assert edge.rules() == before and planned["changed"]
 
     result = edge.split(weight=None, mirror=share)
-    old, new = hashes(edge)
+    old, new = version_labels(edge)
     assert edge.weights() == [[(old, 100), (new, 0)]] * 2
     assert any("ignores the share" in line for line in result["warnings"]) == bool(fields)
     assert (result["weight"], result["mirror"]) == ("0%", f"{share.rstrip('%')}%")
@@ -299,7 +301,7 @@ def test_mirror_is_written_and_restored_exactly(namespace, share, fields):
 
 @pytest.mark.full
 def test_killed_mirror_is_completed_or_restored(namespace, monkeypatch):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     before = create_mirrored(edge)
     for _number in killed_runs(edge, monkeypatch, mirror="10%"):
         edge.restore()
@@ -310,7 +312,7 @@ def test_killed_mirror_is_completed_or_restored(namespace, monkeypatch):
 
 
 def test_share_of_a_mirror_that_the_api_server_does_not_store_is_refused(namespace):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     with gateway_api.without_shares_of_mirrors(namespace):
         eventually(lambda: edge.run(check_mode=True, mirror="10%")["failed"], "the older schema")
         refused = edge.run(mirror="10%")
@@ -325,21 +327,21 @@ def test_share_of_a_mirror_that_the_api_server_does_not_store_is_refused(namespa
 
 def killed_runs(edge, monkeypatch, **options):
     """Kill the task after each of its writes in turn, and yield after each kill."""
-    gateway = task._gateway
+    original = task._gateway
     for number in range(1, MAX_WRITES):
-        def broken(*arguments, number=number, **more):
-            target = gateway(*arguments, **more)
-            writes.kill_at_write(number, after=True)(target)
-            return target
+        def gateway_with_kill(*arguments, number=number, **more):
+            gateway = original(*arguments, **more)
+            writes.kill_at_write(number, after=True)(gateway)
+            return gateway
 
-        monkeypatch.setattr(task, "_gateway", broken)
+        monkeypatch.setattr(task, "_gateway", gateway_with_kill)
         try:
             result = edge.run(**options)
         except writes.Killed:
-            monkeypatch.setattr(task, "_gateway", gateway)
+            monkeypatch.setattr(task, "_gateway", original)
             yield number
         else:
-            monkeypatch.setattr(task, "_gateway", gateway)
+            monkeypatch.setattr(task, "_gateway", original)
             assert not result["failed"], result["msg"]
             return
     pytest.fail("the task does not end")
@@ -348,13 +350,13 @@ def killed_runs(edge, monkeypatch, **options):
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicationController"])
 def test_task_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
-    edge = begin(namespace, kind)
+    edge = begin_update(namespace, kind)
     for _number in killed_runs(edge, monkeypatch, weight="1%"):
         for name in [item["name"] for item in edge.rules()[0]["backendRefs"]]:
             assert endpoints(edge, name)
         edge.restore()
         assert is_plain(edge)
-    old, new = hashes(edge)
+    old, new = version_labels(edge)
     assert edge.weights() == [[(old, 99), (new, 1)]]
     kills = 0
     for number in killed_runs(edge, monkeypatch, state="restored"):
@@ -363,11 +365,11 @@ def test_task_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
             assert endpoints(edge, name)
         edge.split()
         assert edge.weights() == [[(old, 99), (new, 1)]]
-    assert kills == 6 and is_plain(edge)
+    assert kills == 6 and is_plain(edge)  # the writes of a restoration
 
 
 def test_rules_of_other_clients_are_kept(namespace):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     edge.split(match=TESTERS)
     rules = edge.rules()
     rules[1]["timeouts"] = {"request": "10s"}
@@ -386,11 +388,11 @@ def test_rules_of_other_clients_are_kept(namespace):
 
 
 def test_change_of_the_rules_by_another_client_during_the_task_is_reported(namespace, monkeypatch):
-    edge = begin(namespace)
-    gateway = task._gateway
+    edge = begin_update(namespace)
+    original = task._gateway
 
-    def interrupted(*arguments, **more):
-        target = gateway(*arguments, **more)
+    def gateway_with_action(*arguments, **more):
+        gateway = original(*arguments, **more)
 
         def act():
             rules = edge.rules()
@@ -399,12 +401,12 @@ def test_change_of_the_rules_by_another_client_during_the_task_is_reported(names
                 edge.patch({"spec": {"rules": rules}})
 
         for number in range(1, MAX_WRITES):
-            writes.action_after_write(number, act)(target)
-        return target
+            writes.action_after_write(number, act)(gateway)
+        return gateway
 
-    monkeypatch.setattr(task, "_gateway", interrupted)
+    monkeypatch.setattr(task, "_gateway", gateway_with_action)
     result = edge.run(weight="1%")
-    monkeypatch.setattr(task, "_gateway", gateway)
+    monkeypatch.setattr(task, "_gateway", original)
     assert result["failure"]["what"] == "another client has changed the rules after this task"
     assert [weight for _name, weight in edge.weights()[0]] == [50, 1]
     edge.restore()
@@ -412,14 +414,14 @@ def test_change_of_the_rules_by_another_client_during_the_task_is_reported(names
 
 
 def test_grpc_route_is_split_by_headers(namespace):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     edge.resource = "grpcroutes"
     namespace.call("POST", gateway_api.route_path(namespace, resource=edge.resource), {
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GRPCRoute",
         "metadata": {"name": "edge"},
         "spec": {"rules": [{"backendRefs": [{"name": "foo", "port": 80}]}]}})
     edge.split(route_kind="GRPCRoute", match=TESTERS)
-    old, new = hashes(edge)
+    old, new = version_labels(edge)
     assert edge.weights() == [[(new, 1)], [(old, 99), (new, 1)]]
     assert not edge.split(route_kind="GRPCRoute", match=TESTERS)["changed"]
     edge.restore(route_kind="GRPCRoute")
@@ -428,45 +430,45 @@ def test_grpc_route_is_split_by_headers(namespace):
 
 @pytest.mark.full
 def test_ad_hoc_command_splits_and_restores(namespace, ansible_environment, tmp_path):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
 
     def adhoc(arguments, *flags):
-        done = ansible_cli.run(
+        process = ansible_cli.run(
             ["ansible", "localhost", "-m", "baton.kubernetes.traffic_split", "-a",
              f"name=foo route=edge namespace={namespace.name} {arguments}", *flags],
             cwd=tmp_path, env=ansible_environment, capture_output=True, text=True, timeout=120,
             check=True)
-        return json.loads(done.stdout[done.stdout.index("=>") + 2:]), done
+        return json.loads(process.stdout[process.stdout.index("=>") + 2:]), process
 
-    planned, plan = adhoc("weight=1%", "--check", "--diff")
+    planned, plan_process = adhoc("weight=1%", "--check", "--diff")
     assert planned["changed"] and is_plain(edge)
-    assert re.search(r'^\+ +"weight": 99$', plan.stdout, re.MULTILINE), plan.stdout
-    result, done = adhoc("weight=1%")
+    assert re.search(r'^\+ +"weight": 99$', plan_process.stdout, re.MULTILINE), plan_process.stdout
+    result, applied = adhoc("weight=1%")
     assert [step["action"] for step in result["steps"]] == [
         step["action"] for step in planned["steps"]] == [
             "annotate", "annotate", "create", "create", "update", "update"]
-    assert f"localhost | {namespace.name} | annotate HTTPRoute edge: split of foo" in done.stderr
+    assert f"localhost | {namespace.name} | annotate HTTPRoute edge: split of foo" in applied.stderr
     assert [weight for _name, weight in edge.weights()[0]] == [99, 1]
     assert not adhoc("weight=1%")[0]["changed"]
     assert adhoc("state=restored")[0]["changed"] and is_plain(edge)
 
 
-def forged(edge, kind):
-    """Return forged values of the record: of another Service, invalid, and of each phase."""
+def forged_record(title):
+    """Return a forged value of the annotation that records the split, or None to remove it."""
     record = {"service": "payments", "id": "1", "restoring": True, "weights": [0], "match": []}
     return {"another Service": json.dumps(record),
             "another phase": json.dumps({**record, "service": "foo", "weights": [7]}),
             "unreadable": "[" * 5000, "a weight": json.dumps({**record, "weights": [10**9]}),
-            "removed": None}[kind]
+            "removed": None}[title]
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("phase", ["before", "during"])
-@pytest.mark.parametrize("kind", ["another Service", "another phase", "unreadable", "a weight",
-                                  "removed"])
-def test_forged_record_changes_no_other_object(namespace, phase, kind):
-    edge = begin(namespace, replicas=2)
-    service(namespace, "payments")
+@pytest.mark.parametrize("title", ["another Service", "another phase", "unreadable", "a weight",
+                                   "removed"])
+def test_forged_record_changes_no_other_object(namespace, phase, title):
+    edge = begin_update(namespace, replicas=2)
+    create_service(namespace, "payments")
     namespace.call("PATCH", namespace.path("services", "payments"), {"metadata": {
         "annotations": {SPLIT_OF: "foo"}, "ownerReferences": [{
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "name": "edge",
@@ -474,12 +476,12 @@ def test_forged_record_changes_no_other_object(namespace, phase, kind):
     before = namespace.get("services", "payments")
     if phase == "during":
         edge.split()
-    edge.annotate(forged(edge, kind))
+    edge.annotate(forged_record(title))
 
     edge.split()
-    old, new = hashes(edge)
+    old, new = version_labels(edge)
     assert edge.weights()[0] == [(old, 99), (new, 1)]
-    edge.annotate(forged(edge, kind))
+    edge.annotate(forged_record(title))
     edge.restore()
     (entry,) = edge.rules()
     assert [item["name"] for item in entry["backendRefs"]] == ["foo"]
@@ -489,7 +491,7 @@ def test_forged_record_changes_no_other_object(namespace, phase, kind):
 
 
 def test_route_is_unchanged_until_each_service_has_a_ready_pod(namespace):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     namespace.roll(kind="Deployment", state="rolled_back")
     with contextlib.suppress(Exception):
         namespace.roll(kind="Deployment", image="myimage:v3-unready", pause_at=1,
@@ -505,7 +507,7 @@ def test_route_is_unchanged_until_each_service_has_a_ready_pod(namespace):
 
 @pytest.mark.full
 def test_deleted_service_of_a_split_is_created_again_or_restored(namespace):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     edge.split()
     for name in edge.services():
         namespace.remove(name, "services")
@@ -518,7 +520,7 @@ def test_deleted_service_of_a_split_is_created_again_or_restored(namespace):
 
 
 def test_services_of_an_ended_update_are_replaced(namespace):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     edge.split()
     earlier = set(edge.services())
     namespace.roll(kind="Deployment", state="rolled_back")
@@ -540,7 +542,7 @@ def create_gateway(namespace, **condition):
 
 
 def test_warnings_and_causes_of_a_split(namespace):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     namespace.allow(role_rules("baton-traffic-warnings"), "traffic-warnings")
     namespace.call("POST", f"/apis/networking.k8s.io/v1/namespaces/{namespace.name}/ingresses", {
         "metadata": {"name": "web"}, "spec": {"defaultBackend": {
@@ -551,23 +553,23 @@ def test_warnings_and_causes_of_a_split(namespace):
         "the Ingress web also sends requests to foo: these are not split, and reach all pods",
         "Flux (Kustomization flux-system/apps) manages the HTTPRoute edge: at its next "
         "reconciliation, within minutes, it resets the rules to those of the manifest.")
-    before, silent = f"{namespace.name}/gateway", ("no Gateway has accepted the HTTPRoute edge: "
-                                                   "the rules have no effect yet")
+    no_effect = "no Gateway has accepted the HTTPRoute edge: the rules have no effect yet"
+    gateway = f"{namespace.name}/gateway"
 
-    missing = edge.run(check_mode=True, weight="1%")["warnings"]
-    assert [missing[0], missing[1][:len(flux)], *missing[2:]] == [
-        shared, flux, f"there is no Gateway {before}, which the HTTPRoute edge names", silent]
+    warnings = edge.run(check_mode=True, weight="1%")["warnings"]
+    assert [warnings[0], warnings[1][:len(flux)], *warnings[2:]] == [
+        shared, flux, f"there is no Gateway {gateway}, which the HTTPRoute edge names", no_effect]
     create_gateway(namespace, type="Programmed", status="False", message="no address")
-    warned = edge.split()["warnings"]
-    assert [warned[0], warned[1][:len(flux)], *warned[2:]] == [
-        shared, flux, silent, f"Gateway {before}: Programmed is False: no address"]
+    warnings = edge.split()["warnings"]
+    assert [warnings[0], warnings[1][:len(flux)], *warnings[2:]] == [
+        shared, flux, no_effect, f"Gateway {gateway}: Programmed is False: no address"]
     assert edge.split()["warnings"] == []
 
 
 @pytest.mark.full
 def test_tls_policy_that_lacks_the_services_of_the_split_is_refused(namespace):
     """The patch of the error adds the Services."""
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     gateway_api.serve_other_kinds(namespace)
     namespace.allow(role_rules("baton-traffic-warnings"), "traffic-warnings")
     path = (f"/apis/gateway.networking.k8s.io/v1alpha3/namespaces/{namespace.name}"
@@ -592,7 +594,7 @@ def test_tls_policy_that_lacks_the_services_of_the_split_is_refused(namespace):
 
 
 def test_gateway_that_refuses_the_route_is_reported_with_its_reason(namespace):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     condition = {"type": "Accepted", "status": "False", "reason": "NotAllowedByListeners",
                  "message": "no listener allows this namespace",
                  "lastTransitionTime": "2026-11-25T09:00:00Z",
@@ -607,7 +609,7 @@ def test_gateway_that_refuses_the_route_is_reported_with_its_reason(namespace):
 
 
 def test_error_names_the_missing_route_the_update_or_the_service(namespace):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     missing = edge.run(weight="1%", route="absent")
     assert missing["failure"]["where"] == f"HTTPRoute {namespace.name}/absent"
     assert missing["failure"]["what"].startswith("there is no such route")
@@ -618,5 +620,6 @@ def test_error_names_the_missing_route_the_update_or_the_service(namespace):
     idle = edge.run(weight="1%")
     assert idle["failure"]["what"].startswith("no update is in progress")
     with pytest.raises(ApiException):
+        # the API server accepts at most 16 rules
         edge.patch({"spec": {"rules": [{"backendRefs": [{"name": "foo"}]}] * 17}})
     assert not edge.services() and TRAFFIC_SPLIT not in edge.annotations()

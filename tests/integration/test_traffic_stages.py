@@ -13,8 +13,8 @@ import pytest
 import yaml
 from objects import eventually, pod_counts, role_rules
 from plays import CheckServer, Playbooks, kill_processes
-from test_switch import Front
-from test_traffic_split import Edge, is_plain, service
+from test_switch import SwitchedService
+from test_traffic_split import Route, create_service, is_plain
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = PAGES / "traffic-split.md"
@@ -22,14 +22,14 @@ STAGES = ["10%", "20%", "25%", "50%", "100%"]
 
 
 class Shop:
-    """A controller with a route, and the playbooks, whose check records the route."""
+    """A controller with a route, and playbooks whose check records the weights of the route."""
 
     def __init__(self, namespace, playbooks, server):
         self.namespace, self.playbooks, self.server = namespace, playbooks, server
         gateway_api.install(namespace)
         for name in ("baton-traffic", "baton-stateful-sets"):
             namespace.allow(role_rules(name), name)
-        service(namespace)
+        create_service(namespace)
         #: The weights of each rule, and the numbers of old and new pods, at each check.
         self.checks = []
         server.actions = dict.fromkeys(STAGES, self.record)
@@ -39,7 +39,7 @@ class Shop:
                 "StatefulSet": self.namespace.make_stateful_set,
                 "ReplicationController": self.namespace.make_primary}[kind]
         make(replicas)
-        self.edge = Edge(self.namespace, kind)
+        self.edge = Route(self.namespace, kind)
         self.edge.create()
 
     def record(self):
@@ -76,7 +76,7 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
 
     output = shop.playbooks.run_command("ansible-playbook", "play.yml")
 
-    testers = [1]
+    testers = [1]  # the rule for the testers
     assert shop.checks == [
         ([testers, [100, 0]], 9, 1), ([testers, [99, 1]], 9, 1), ([testers, [90, 10]], 8, 2),
         ([[3]], 5, 5), ([[3]], 0, 10)]
@@ -87,8 +87,8 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
     titles = ["Hold the requests for foo before the update to 10%", "Update foo to 10%",
               "Send 0% of the requests for foo to the new pods",
               "Send 1% of the requests for foo to the new pods"]
-    places = [output.index(f" : {title}]") for title in titles]
-    assert places == sorted(places)
+    positions = [output.index(f" : {title}]") for title in titles]
+    assert positions == sorted(positions)
 
 
 def yaml_blocks(page):
@@ -98,7 +98,7 @@ def yaml_blocks(page):
 
 def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
     shop.create("Deployment", 3)
-    _tasks, [play], _of_service = yaml_blocks("blue-green.md")
+    _tasks, [play], _service_tasks = yaml_blocks("blue-green.md")
     (variables,) = play["roles"]
     variables |= {"image_bump_name": "foo", "image_bump_namespace": namespace.name,
                   "image_bump_route": "edge", "image_bump_image": "myimage:v2",
@@ -109,15 +109,15 @@ def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
     with namespace.observer() as observer:
         output = shop.playbooks.run_command("ansible-playbook", "play.yml")
 
-    testers = [1]
+    testers = [1]  # the rule for the testers
     assert shop.checks == [([testers, [100, 0]], 3, 3), *[([testers, [0, 100]], 3, 3)] * 2]
     assert is_plain(shop.edge) and pod_counts(namespace) == (0, 3)
     assert observer.min_ready >= 3 and observer.max_pods == 6
     titles = ["Hold the requests for foo before the update to 100%", "Update foo to 100%",
               "Send 100% of the requests for foo to the new pods",
               "Keep the old pods of foo for 2s", "Update foo]"]
-    places = [output.index(f" : {title}") for title in titles]
-    assert places == sorted(places)
+    positions = [output.index(f" : {title}") for title in titles]
+    assert positions == sorted(positions)
 
 
 @pytest.mark.full
@@ -125,12 +125,10 @@ def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
 def test_failed_check_after_a_switch_returns_to_the_old_pods(shop, namespace, kind):
     shop.create(kind, 3)
     before = {pod["metadata"]["uid"] for pod in namespace.pods()}
-    answers = []
 
     def record():
         shop.record()
-        answers.append(1)
-        if len(answers) == 2:
+        if len(shop.checks) == 2:
             shop.server.failing_stages = {"100%"}
 
     shop.server.actions["100%"] = record
@@ -157,7 +155,7 @@ def run_documented_task(shop, namespace, task, **names):
 @pytest.mark.full
 def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
     shop.create("Deployment", 3)
-    tasks, _play, _of_service = yaml_blocks("blue-green.md")
+    tasks, _play, _service_tasks = yaml_blocks("blue-green.md")
     states = []
     for task in tasks:
         run_documented_task(shop, namespace, task, route="edge")
@@ -172,10 +170,10 @@ def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("fails", [False, True], ids=["finish", "rollback"])
 def test_blue_green_by_a_service_alone(shop, namespace, fails):
-    """The tasks of the documentation, and the role with the same effect."""
+    """The test runs the tasks of the documentation, then the role, which has the same effect."""
     namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
     shop.create("Deployment", 3)
-    shop.edge = Front(namespace)
+    shop.edge = SwitchedService(namespace)
     tasks = yaml_blocks("blue-green.md")[-1]
     images = []
     for task in tasks:

@@ -3,8 +3,8 @@
 
 """Test two parallel tasks on one controller: the Lease admits one task, and the other is refused.
 
-Without the Lease (`lock=False`), an update and a rollback in parallel are not tested: the API does
-not show when the controller manager has observed its new pods.
+No test runs an update and a rollback in parallel without the Lease (`lock=False`), since the API
+does not show when the controller manager has observed its new pods.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.process impor
 )
 
 REPLICAS = 4
-NAME = lease_name("ReplicationController", "foo")
+LEASE_NAME = lease_name("ReplicationController", "foo")
 
 
 @pytest.mark.full
@@ -95,13 +95,13 @@ def start(*processes):
         process.stdin.flush()
 
 
-def result(process):
+def result_of(process):
     return json.loads(process.communicate(timeout=60)[0])
 
 
 def lease(namespace):
     """Return the Lease of the ReplicationController foo, or None."""
-    return leases(namespace).get(NAME)
+    return leases(namespace).get(LEASE_NAME)
 
 
 def leases(namespace):
@@ -112,13 +112,13 @@ def leases(namespace):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.long)])
-def test_second_client_fails_and_names_the_lease_holder(namespace, times):
+@pytest.mark.parametrize("attempts", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_second_client_fails_and_names_the_lease_holder(namespace, attempts):
     """The tasks are equal, have different images, or are an update and a rollback."""
     namespace.make_primary(REPLICAS)
     tasks = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
              (dict(image="myimage:v2"), dict(state="rolled_back"))]
-    for attempt in range(times):
+    for attempt in range(attempts):
         first, second = tasks[attempt % len(tasks)]
         with namespace.observer() as observer:
             if "state" in second:
@@ -129,8 +129,8 @@ def test_second_client_fails_and_names_the_lease_holder(namespace, times):
             with (client_process(namespace, **first) as first_client,
                   client_process(namespace, **second) as second_client):
                 start(first_client, second_client)
-                results = {first_client.pid: result(first_client),
-                           second_client.pid: result(second_client)}
+                results = {first_client.pid: result_of(first_client),
+                           second_client.pid: result_of(second_client)}
             winners = [pid for pid, answer in results.items() if "failure" not in answer]
             assert len(winners) == 1, results
             (refused,) = (answer for pid, answer in results.items() if pid not in winners)
@@ -150,9 +150,9 @@ def test_second_client_waits_for_the_lease(namespace):
         eventually(lambda: lease(namespace), "the Lease of the first task")
         with client_process(namespace, image="myimage:v3", lock_timeout=60) as second:
             start(second)
-            assert (result(second)["rollout"]["images"]
+            assert (result_of(second)["rollout"]["images"]
                     == {"before": {"web": "myimage:v2"}, "after": {"web": "myimage:v3"}})
-        assert result(first)["changed"]
+        assert result_of(first)["changed"]
 
 
 def test_lease_of_a_dead_process_is_acquired_immediately(namespace):
@@ -184,10 +184,10 @@ def test_lost_lease_stops_the_task_before_its_next_write(namespace):
         before = {name: namespace.rc(name)["metadata"]["generation"]
                   for name in namespace.rc_names()}
         first.send_signal(signal.SIGCONT)
-        failure = result(first)["failure"]
+        failure = result_of(first)["failure"]
 
-    assert (f"another@machine, process 1 has written the Lease {NAME}, which this task renewed"
-            in failure["what"])
+    assert (f"another@machine, process 1 has written the Lease {LEASE_NAME}, which this task "
+            "renewed" in failure["what"])
     assert "image=myimage:v2" in failure["next_command"]
     assert ({name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rc_names()}
             == before)
@@ -223,7 +223,7 @@ def complete_and_restore(namespace):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", [NAME, lease_name_without_kind("foo")])
+@pytest.mark.parametrize("name", [LEASE_NAME, lease_name_without_kind("foo")])
 def test_forged_lease_does_not_block_a_task(namespace, name):
     """The Lease has a duration of 68 years, and process 1 of this machine as its holder."""
     namespace.make_primary(2)

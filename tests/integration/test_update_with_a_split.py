@@ -16,7 +16,7 @@ import test_traffic_split
 import writes
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from namespace import RBAC
-from test_traffic_split import begin, endpoints, is_plain
+from test_traffic_split import begin_update, endpoints, is_plain
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -24,7 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 _restore_signals = test_traffic_split._restore_signals
 RESUME = {"image": "myimage:v2"}
-BACK = {"state": "rolled_back"}
+ROLL_BACK = {"state": "rolled_back"}
 KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
 
 
@@ -40,13 +40,13 @@ def update(edge, check_mode=False, **options):
     return {"failed": False, **result, "warnings": warnings}
 
 
-def checked(edge):
+def check_endpoints(edge):
     """Return a fault that checks the endpoints of the route after each write."""
     def check(_step, write):
-        landed = write()
+        result = write()
         for item in edge.rules()[0]["backendRefs"]:
             assert not item["weight"] or endpoints(edge, item["name"]), item
-        return landed
+        return result
 
     return lambda gateway: writes.intercept_writes(gateway, check)
 
@@ -57,14 +57,14 @@ def images(edge):
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("then, image", [(RESUME, "myimage:v2"), (BACK, "myimage:v1")],
-                         ids=["resume", "back"])
+@pytest.mark.parametrize("next_task, image", [(RESUME, "myimage:v2"), (ROLL_BACK, "myimage:v1")],
+                         ids=["resume", "rollback"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_split_follows_an_update_and_its_rollback(namespace, kind, then, image):
-    edge = begin(namespace, kind)
+def test_split_follows_an_update_and_its_rollback(namespace, kind, next_task, image):
+    edge = begin_update(namespace, kind)
     edge.split()
     assert edge.controller_annotations()[object_meta.TRAFFIC_ROUTES] == "HTTPRoute/edge"
-    result = namespace.roll(checked(edge), kind=kind, **then)
+    result = namespace.roll(check_endpoints(edge), kind=kind, **next_task)
     assert is_plain(edge) and images(edge) == {image}
     first = result["steps"][0]
     assert (first["action"], first["kind"]) == ("update", "HTTPRoute")
@@ -72,19 +72,19 @@ def test_split_follows_an_update_and_its_rollback(namespace, kind, then, image):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("number", [1, 3, 7])
-@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+@pytest.mark.parametrize("killed_task", [RESUME, ROLL_BACK], ids=["resume", "rollback"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_task_is_resumed_or_rolled_back(namespace, kind, then, number):
-    edge = begin(namespace, kind)
+def test_killed_task_is_rolled_back(namespace, kind, killed_task, number):
+    edge = begin_update(namespace, kind)
     edge.split()
     with pytest.raises(writes.Killed):
-        namespace.roll(writes.kill_at_write(number, after=True), kind=kind, **then)
-    namespace.roll(checked(edge), kind=kind, **BACK)
+        namespace.roll(writes.kill_at_write(number, after=True), kind=kind, **killed_task)
+    namespace.roll(check_endpoints(edge), kind=kind, **ROLL_BACK)
     assert is_plain(edge) and images(edge) == {"myimage:v1"}
 
 
 def test_module_follows_a_split_also_in_check_mode(namespace):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     edge.split()
     before = edge.get()
     planned = update(edge, check_mode=True, **RESUME)
@@ -100,12 +100,12 @@ def test_module_follows_a_split_also_in_check_mode(namespace):
 
 
 def test_missing_permission_is_reported_before_the_first_change(namespace):
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     edge.split()
     namespace.call("DELETE", f"{RBAC}/namespaces/{namespace.name}/rolebindings/traffic")
     before = edge.get()
-    for then in (RESUME, BACK):
-        result = update(edge, **then)
+    for next_task in (RESUME, ROLL_BACK):
+        result = update(edge, **next_task)
         assert result["failure"]["what"].startswith("the requests of HTTPRoute/edge are split")
         assert "get, patch on httproutes (gateway.networking.k8s.io)" in result["failure"]["why"]
         assert any("state=restored" in command for command in result["failure"]["commands"])
@@ -117,7 +117,7 @@ def test_missing_permission_is_reported_before_the_first_change(namespace):
 @pytest.mark.parametrize("text", ["HTTPRoute/edge", "HTTPRoute/absent", "HTTPRoute/../secrets/db"])
 def test_forged_annotation_changes_no_split_of_another_controller(namespace, text):
     """The Services of the split select the pods of foo only."""
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     edge.split()
     before = edge.get(), edge.services()
     namespace.make_primary(1, name="bar")
@@ -133,7 +133,7 @@ def test_forged_annotation_changes_no_split_of_another_controller(namespace, tex
 @pytest.mark.full
 def test_rollback_without_an_observing_gateway_warns_and_continues(namespace):
     """The status names a Gateway that does not observe changes."""
-    edge = begin(namespace)
+    edge = begin_update(namespace)
     edge.split()
     condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
                  "lastTransitionTime": "2026-11-25T09:00:00Z", "observedGeneration": 1}
@@ -141,7 +141,7 @@ def test_rollback_without_an_observing_gateway_warns_and_continues(namespace):
         "parentRef": {"name": "gateway"}, "controllerName": "example.com/gateway",
         "conditions": [condition]}]}}, "application/merge-patch+json")
     with pytest.raises(RolloutError, match="each Gateway has observed the route") as failed:
-        namespace.roll(kind="Deployment", **BACK)
+        namespace.roll(kind="Deployment", **ROLL_BACK)
     assert any("the rollback of the pods continues" in warning
                for warning in failed.value.progress["warnings"])
     assert images(edge) == {"myimage:v1"}

@@ -28,6 +28,8 @@ from workspace import HERE, clusters, wait_for
 
 NAME = f"test-{os.getpid()}"
 PODS = "/api/v1/namespaces/default/pods"
+#: Function that returns a pod of the fixture read_pod.
+ReadPod = Callable[[str], dict[str, Any]]
 
 
 def start_tool(*arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -66,7 +68,7 @@ def pids(name: str) -> dict[str, int]:
     return {component: pid for component, (pid, _started) in state["processes"].items()}
 
 
-def processes(name: str) -> list[str]:
+def command_lines(name: str) -> list[str]:
     """Return the command lines of the processes that refer to the cluster's folder."""
     lines = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
@@ -81,7 +83,7 @@ def processes(name: str) -> list[str]:
 
 def assert_removed(name: str) -> None:
     """Assert that no process and no file of the cluster exists."""
-    assert not processes(name)
+    assert not command_lines(name)
     assert not list(clusters().glob(f"{name}*"))
 
 
@@ -223,9 +225,9 @@ def test_up_restarts_dead_and_reconfigured_components(cluster: Cluster) -> None:
         "kube-scheduler",
         "kube-controller-manager",
     }
-    assert any("--kube-api-qps=20 --kube-api-burst=30" in line for line in processes(NAME))
+    assert any("--kube-api-qps=20 --kube-api-burst=30" in line for line in command_lines(NAME))
     embedded.up(NAME)
-    assert not any("--kube-api-qps=20 " in line for line in processes(NAME))
+    assert not any("--kube-api-qps=20 " in line for line in command_lines(NAME))
 
 
 def test_up_refuses_to_change_the_version(cluster: Cluster) -> None:
@@ -360,7 +362,7 @@ def stat(pid: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def pods(cluster: Cluster) -> Callable[[str], dict[str, Any]]:
+def read_pod(cluster: Cluster) -> ReadPod:
     """Create a pod for each word of stages.kwok, and provide a function that reads a pod by its
     word.
     """
@@ -426,7 +428,7 @@ def is_ready(item: dict[str, Any]) -> bool:
 
 
 def test_healthy_pod_is_ready_at_once(
-    cluster: Cluster, pods: Callable[[str], dict[str, Any]]
+    cluster: Cluster, read_pod: ReadPod
 ) -> None:
     """All pods of a new ReplicationController become ready, and their status does not change
     again.
@@ -449,26 +451,27 @@ def test_healthy_pod_is_ready_at_once(
     )
     controller = "/api/v1/namespaces/default/replicationcontrollers/web"
     eventually(lambda: api(cluster).get(controller)["status"].get("readyReplicas") == 20, seconds=5)
-    before = pods("v1")
+    before = read_pod("v1")
 
     assert is_ready(before)
     assert (first_container(before)["ready"], first_container(before)["restartCount"]) == (True, 0)
     time.sleep(2)
-    assert pods("v1") == before
+    assert read_pod("v1") == before
 
 
-def test_slow_pod_becomes_ready_later(pods: Callable[[str], dict[str, Any]]) -> None:
+def test_slow_pod_becomes_ready_later(read_pod: ReadPod) -> None:
     """The default delay is 3 s; an annotation overrides the delay."""
-    eventually(lambda: "running" in first_container(pods("slow-60s")).get("state", {}))
+    eventually(lambda: "running" in first_container(read_pod("slow-60s")).get("state", {}))
 
-    eventually(lambda: is_ready(pods("slow")))
-    assert not is_ready(pods("slow-60s"))
+    eventually(lambda: is_ready(read_pod("slow")))
+    assert not is_ready(read_pod("slow-60s"))
 
 
-def test_unready_pod_names_its_unready_containers(pods: Callable[[str], dict[str, Any]]) -> None:
+def test_unready_pod_names_its_unready_containers(read_pod: ReadPod) -> None:
     """The condition equals that of a pod whose readiness probe fails."""
     item = eventually(
-        lambda: "running" in first_container(pods("unready")).get("state", {}) and pods("unready")
+        lambda: "running" in first_container(read_pod("unready")).get("state", {})
+        and read_pod("unready")
     )
 
     condition = next(entry for entry in item["status"]["conditions"] if entry["type"] == "Ready")
@@ -476,15 +479,13 @@ def test_unready_pod_names_its_unready_containers(pods: Callable[[str], dict[str
     assert condition["message"] == "containers with unready status: [on sidecar]"
 
 
-def test_missing_image_is_pulled_again_after_a_back_off(
-    pods: Callable[[str], dict[str, Any]],
-) -> None:
+def test_missing_image_is_pulled_again_after_a_back_off(read_pod: ReadPod) -> None:
     """The waiting reason alternates, as with a real kubelet."""
-    eventually(lambda: waiting_reason(pods("absent")) == "ErrImagePull")
-    eventually(lambda: waiting_reason(pods("absent")) == "ImagePullBackOff")
-    eventually(lambda: waiting_reason(pods("absent")) == "ErrImagePull")
+    eventually(lambda: waiting_reason(read_pod("absent")) == "ErrImagePull")
+    eventually(lambda: waiting_reason(read_pod("absent")) == "ImagePullBackOff")
+    eventually(lambda: waiting_reason(read_pod("absent")) == "ErrImagePull")
 
-    assert pods("absent")["status"]["phase"] == "Pending"
+    assert read_pod("absent")["status"]["phase"] == "Pending"
 
 
 @pytest.mark.parametrize(
@@ -498,13 +499,13 @@ def test_missing_image_is_pulled_again_after_a_back_off(
     ],
 )
 def test_crash_loop_alternates_between_back_off_and_running(
-    pods: Callable[[str], dict[str, Any]], word: str, reason: str, code: int
+    read_pod: ReadPod, word: str, reason: str, code: int
 ) -> None:
     """The restart count increases when the container starts, as with a real kubelet."""
 
     def container_status() -> dict[str, Any]:
         """Return the status of the first init container, or else of the first container."""
-        status = pods(word)["status"]
+        status = read_pod(word)["status"]
         return next(
             iter(status.get("initContainerStatuses") or status.get("containerStatuses", ())), {}
         )
@@ -526,12 +527,10 @@ def test_crash_loop_alternates_between_back_off_and_running(
     )
 
 
-def test_containers_wait_for_a_failing_init_container(
-    pods: Callable[[str], dict[str, Any]],
-) -> None:
+def test_containers_wait_for_a_failing_init_container(read_pod: ReadPod) -> None:
     """The next init container and the containers wait."""
     item = eventually(
-        lambda: "initContainerStatuses" in pods("badinit")["status"] and pods("badinit")
+        lambda: "initContainerStatuses" in read_pod("badinit")["status"] and read_pod("badinit")
     )
 
     assert condition(item, "Initialized") == ("False", "ContainersNotInitialized")
@@ -559,23 +558,22 @@ def test_containers_wait_for_a_failing_init_container(
     ],
 )
 def test_container_that_cannot_be_created_waits_with_a_reason(
-    pods: Callable[[str], dict[str, Any]], word: str, reason: str, message: str
+    read_pod: ReadPod, word: str, reason: str, message: str
 ) -> None:
-    eventually(lambda: waiting_reason(pods(word)) == reason)
+    eventually(lambda: waiting_reason(read_pod(word)) == reason)
 
-    assert first_container(pods(word))["state"]["waiting"]["message"] == message
-    assert pods(word)["status"]["phase"] == "Pending"
+    assert first_container(read_pod(word))["state"]["waiting"]["message"] == message
+    assert read_pod(word)["status"]["phase"] == "Pending"
 
 
-def test_container_with_a_missing_command_is_restarted(
-    pods: Callable[[str], dict[str, Any]],
-) -> None:
+def test_container_with_a_missing_command_is_restarted(read_pod: ReadPod) -> None:
     """The waiting reason alternates, and both states contain the message."""
 
     def wait_for_reason(reason: str) -> dict[str, Any]:
         return eventually(
             lambda: (
-                waiting_reason(pods("nocommand")) == reason and first_container(pods("nocommand"))
+                waiting_reason(read_pod("nocommand")) == reason
+                and first_container(read_pod("nocommand"))
             )
         )
 
@@ -587,46 +585,46 @@ def test_container_with_a_missing_command_is_restarted(
 
     message = failed["state"]["waiting"]["message"]
     assert message.endswith('exec: "/nope": stat /nope: no such file or directory: unknown')
-    end = {"reason": "StartError", "exitCode": 128, "message": message}
-    assert backed_off["lastState"]["terminated"].items() >= end.items()
-    assert pods("nocommand")["status"]["phase"] == "Running"
+    terminated = {"reason": "StartError", "exitCode": 128, "message": message}
+    assert backed_off["lastState"]["terminated"].items() >= terminated.items()
+    assert read_pod("nocommand")["status"]["phase"] == "Running"
 
 
 def test_missing_volume_is_reported_by_an_event_only(
-    cluster: Cluster, pods: Callable[[str], dict[str, Any]]
+    cluster: Cluster, read_pod: ReadPod
 ) -> None:
     """The status of the pod equals the status of a starting pod."""
     event = 'FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found'
 
     eventually(lambda: event in warnings(cluster, "novolume"))
 
-    assert waiting_reason(pods("novolume")) == "ContainerCreating"
-    assert condition(pods("novolume"), "PodReadyToStartContainers") == ("False", None)
+    assert waiting_reason(read_pod("novolume")) == "ContainerCreating"
+    assert condition(read_pod("novolume"), "PodReadyToStartContainers") == ("False", None)
 
 
 def test_failing_readiness_probe_is_reported_repeatedly(
-    cluster: Cluster, pods: Callable[[str], dict[str, Any]]
+    cluster: Cluster, read_pod: ReadPod
 ) -> None:
     """The container runs, but the pod is not ready."""
     event = "Unhealthy: Readiness probe failed: HTTP probe failed with statuscode: 503"
 
     eventually(lambda: warnings(cluster, "readiness").get(event, 0) >= 3)
 
-    assert "running" in first_container(pods("readiness"))["state"]
-    assert condition(pods("readiness"), "Ready") == ("False", "ContainersNotReady")
+    assert "running" in first_container(read_pod("readiness"))["state"]
+    assert condition(read_pod("readiness"), "Ready") == ("False", "ContainersNotReady")
 
 
 @pytest.mark.parametrize("word, probe", [("liveness", "Liveness"), ("startup", "Startup")])
 def test_container_is_killed_after_three_failed_probes(
-    cluster: Cluster, pods: Callable[[str], dict[str, Any]], word: str, probe: str
+    cluster: Cluster, read_pod: ReadPod, word: str, probe: str
 ) -> None:
     """Three is the default failureThreshold."""
     event = f"Unhealthy: {probe} probe failed: HTTP probe failed with statuscode: 503"
 
     eventually(
         lambda: (
-            first_container(pods(word)).get("restartCount", 0) >= 2
-            and "waiting" in first_container(pods(word))["state"]
+            first_container(read_pod(word)).get("restartCount", 0) >= 2
+            and "waiting" in first_container(read_pod(word))["state"]
         )
     )
 
@@ -634,22 +632,22 @@ def test_container_is_killed_after_three_failed_probes(
 
 
 def test_pod_on_an_unreachable_node_is_unready(
-    cluster: Cluster, pods: Callable[[str], dict[str, Any]]
+    cluster: Cluster, read_pod: ReadPod
 ) -> None:
     """The container statuses do not change, since only the kubelet could update them."""
     eventually(lambda: "NodeNotReady: Node is not ready" in warnings(cluster, "lost"))
 
-    item = pods("lost")
+    item = read_pod("lost")
     assert condition(item, "Ready") == ("False", None)
     assert condition(item, "ContainersReady") == ("True", None)
     assert first_container(item)["ready"] and "running" in first_container(item)["state"]
 
 
-def test_evicted_pod_has_failed(pods: Callable[[str], dict[str, Any]]) -> None:
+def test_evicted_pod_has_failed(read_pod: ReadPod) -> None:
     """The failed pod is not deleted."""
-    eventually(lambda: pods("evicted")["status"]["phase"] == "Failed")
+    eventually(lambda: read_pod("evicted")["status"]["phase"] == "Failed")
 
-    item = pods("evicted")
+    item = read_pod("evicted")
     assert item["status"]["reason"] == "Evicted"
     assert item["status"]["message"].startswith("The node was low on resource: memory. ")
     assert condition(item, "DisruptionTarget") == ("True", "TerminationByKubelet")

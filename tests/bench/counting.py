@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Count the requests of a client by metrics of the API server.
+"""Count the requests of a client by metrics of the API server, and the CPU time of the cluster.
 
 A FlowSchema (API priority and fairness) selects the requests of a ServiceAccount, and a metric
 counts the dispatched requests per FlowSchema. Other metrics count the requests of all clients.
@@ -9,12 +9,15 @@ counts the dispatched requests per FlowSchema. Other metrics count the requests 
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from kubernetes.client import ApiClient, FlowcontrolApiserverV1Api
+from state import State
 
 Anything = TypeVar("Anything")
 
@@ -99,6 +102,19 @@ class AllClients:
         return sum(int(float(count))
                    for labels, count in lines
                    if _counts(dict(re.findall(r'(\w+)="([^"]*)"', labels))))
+
+
+def cluster_processor_seconds(kubeconfig: str) -> float:
+    """Return the CPU time of all processes of the embedded cluster since their start."""
+    state = State.load(Path(kubeconfig).parent)
+    if not state:
+        raise SystemExit(f"{kubeconfig} does not belong to an embedded cluster")
+    ticks = 0
+    for process in state.processes.values():
+        stat = Path(f"/proc/{process.pid}/stat").read_text("ascii", errors="replace")
+        user, system = stat.rpartition(")")[2].split()[11:13]  # proc(5): utime and stime
+        ticks += int(user) + int(system)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _counts(labels: dict[str, str]) -> bool:

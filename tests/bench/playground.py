@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import kubernetes
 from ansible_runs import cpu_of_children
-from counting import AllClients, Counter
+from counting import AllClients, Counter, cluster_processor_seconds
 from kubernetes.client.exceptions import ApiException
 from objects import role_rules
 from slow_line import SlowConnection
@@ -70,6 +70,8 @@ class Rollout(NamedTuple):
     sequential_requests: int = 0
     #: Seconds until the first write.
     until_begun: float = 0
+    #: CPU time of the cluster meanwhile in seconds.
+    cluster_processor: float = 0
 
 
 class HandoverTimes(NamedTuple):
@@ -102,8 +104,9 @@ class FleetRollout(NamedTuple):
     memory: float
     #: Requests that the API server rejected with 429 (Too Many Requests).
     refused: int
-    #: CPU time of the client in seconds.
+    #: CPU time of the client, and of the cluster meanwhile, in seconds.
     processor: float
+    cluster_processor: float
 
 
 class Playground:
@@ -384,6 +387,7 @@ class Playground:
     def roll_many(self, **task: Any) -> FleetRollout:
         """Run a task for many controllers in a separate process without Ansible."""
         before, refused = self._client_requests.total(), self._client_requests.refused()
+        cluster_processor = cluster_processor_seconds(self._administrator)
         processor, began = cpu_of_children(), time.perf_counter()
         arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": self.kubeconfig,
                                                         "namespace": self.namespace, **task,
@@ -408,7 +412,8 @@ class Playground:
             raise SystemExit(f"nothing was updated: {result['msg']}")
         return FleetRollout(seconds, self._client_requests.total() - before, memory / 1024,
                             self._client_requests.refused() - refused,
-                            cpu_of_children() - processor)
+                            cpu_of_children() - processor,
+                            cluster_processor_seconds(self._administrator) - cluster_processor)
 
     def roll_deployments(self, image: str) -> Rollout:
         """Patch all Deployments, and wait until their rollouts are complete."""
@@ -431,6 +436,7 @@ class Playground:
         listing, patching = getattr(api,
                                     f"list_namespaced_{resource}"), getattr(
                                         api, f"patch_namespaced_{resource}")
+        processor = cluster_processor_seconds(self._administrator)
         began = time.perf_counter()
         patch = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}}
         listed = listing(self.namespace)
@@ -441,7 +447,9 @@ class Playground:
                 waited_for.discard(item.metadata.name)
             if not waited_for:
                 seconds = time.perf_counter() - began
-                return Rollout(seconds, self._peer_requests.total() - before, seconds)
+                processor = cluster_processor_seconds(self._administrator) - processor
+                return Rollout(seconds, self._peer_requests.total() - before, seconds,
+                               cluster_processor=processor)
         raise SystemExit(f"{len(waited_for)} controllers were not updated within {TIMEOUT} s")
 
     def _changes(self, listing: Callable[..., Any], listed: Any) -> Iterator[Any]:

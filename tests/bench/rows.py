@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -579,7 +580,7 @@ def large_fleet(bench: Bench) -> list[Row]:
     """Compare 1,000 ReplicationControllers of 2 pods in one task, 50 at a time, with 1,000 parallel
     Deployments.
     """
-    kind, rows = "ReplicationController", []
+    kind, rows, processors = "ReplicationController", [], os.cpu_count() or 1
     few = None
     for count in (10, 100, 1000):
         many, _single_runs, theirs = _fleet(bench, kind, count, pods=2, concurrency=50)
@@ -590,6 +591,11 @@ def large_fleet(bench: Bench) -> list[Row]:
                 [run.seconds for run in theirs],
                 ratio_goal=1.3 if is_all else None),
             Row("of that, processor time of the task", [run.processor for run in many]),
+            Row("of that, processor time of the cluster", [run.cluster_processor for run in many],
+                "Deployment controller", [run.cluster_processor for run in theirs]),
+            Row(f"of that, a client without processor time on {processors} processors",
+                [run.cluster_processor / processors for run in many],
+                "Deployment controller", [run.seconds for run in theirs]),
             Row(f"{what}: peak memory", [run.memory for run in many], unit="MiB",
                 max_value=200 if is_all else None),
             Row(f"{what}: requests per {kind}", [run.requests / count for run in many],

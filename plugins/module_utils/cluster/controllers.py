@@ -12,7 +12,7 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.kinds import Kind
-from ..model.observed import Controller
+from ..model.observed import Controller, IndexedControllers
 from ..model.server_driven import parse
 from .http import Http
 from .informer import Informer
@@ -26,6 +26,26 @@ class _Stored(t.NamedTuple):
     controller: Controller
 
 
+class _ControllersByName(IndexedControllers):
+    """The controllers at one time. A copy of all of them would cost time in each turn."""
+
+    def __init__(self, stored: t.Mapping[str, _Stored],
+                 by_index: t.Callable[[str], list[_Stored]]) -> None:
+        self._stored, self._by_index = stored, by_index
+
+    def __getitem__(self, name: str) -> Controller:
+        return self._stored[name].controller
+
+    def __iter__(self) -> t.Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def partners_of(self, name: str) -> list[Controller]:
+        return [stored.controller for stored in self._by_index(name)]
+
+
 class Controllers:
     """The controllers of a kind. All methods are thread-safe, except for update()."""
 
@@ -33,9 +53,8 @@ class Controllers:
         self.path = kind.collection(namespace)
         self._http, self._kind, self._namespace = http, kind, namespace
         self._informer = Informer(http, self.path, {},
-                                  lambda item: _Stored(item, parse(kind, item)))
-        #: The stored objects at the last call of controllers(), and its result.
-        self._last_read: tuple[t.Mapping[str, _Stored], t.Mapping[str, Controller]] = {}, {}
+                                  lambda item: _Stored(item, parse(kind, item)),
+                                  index=lambda stored: stored.controller.partner)
 
     def fill(self) -> None:
         """List the controllers at the first call. Raises RolloutError."""
@@ -46,16 +65,9 @@ class Controllers:
         self._informer.stop()
 
     def controllers(self) -> t.Mapping[str, Controller]:
-        """Return the controllers by name. The result is cached until a controller changes.
-
-        The cache matters in a namespace with thousands of controllers: each turn of the driver's
-        loop reads all of them.
-        """
-        stored, last_read = self._informer.store.objects(), self._last_read
-        if last_read[0] is not stored:
-            self._last_read = last_read = stored, {
-                name: entry.controller for name, entry in stored.items()}
-        return last_read[1]
+        """Return the controllers by name."""
+        store = self._informer.store
+        return _ControllersByName(store.objects(), store.by_index)
 
     def items(self) -> dict[str, Json]:
         """Return the controllers as returned by the API server."""
@@ -70,16 +82,17 @@ class Controllers:
 
         Raises RolloutError.
         """
-        stored = self.controllers().get(name)
+        before = self._informer.store.objects().get(name)
         try:
             item = self._http.get(self.path, self._kind, self._namespace, name)
         except Refused as refused:
             raise refused.as_error(self.where(name)) from refused
         if item:
             self._informer.store.put(item)
-        elif stored:  # another thread may have stored a controller created after the request
-            self._informer.store.delete(name, stored.uid)
-        return self.items().get(name)
+        elif before:  # another thread may have stored a controller created after the request
+            self._informer.store.delete(name, before.controller.uid)
+        stored = self._informer.store.objects().get(name)
+        return stored.item if stored else None
 
     def put(self, item: Json) -> None:
         """Store the response to a write."""

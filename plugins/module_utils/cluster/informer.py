@@ -9,6 +9,7 @@ The rules follow the Reflector and the Informer of client-go.
 
 from __future__ import annotations
 
+import collections
 import threading
 import time
 import typing as t
@@ -42,14 +43,17 @@ class Store(t.Generic[Stored]):
     """A thread-safe store of the objects of one resource, by name."""
 
     def __init__(self, convert: t.Callable[[Json], Stored | None], *, is_bounded: bool,
-                 has_history: bool) -> None:
-        """Initialize an empty store; see Informer for convert and has_history.
+                 has_history: bool, index: t.Callable[[Stored], str | None]) -> None:
+        """Initialize an empty store; see Informer for convert, has_history and index.
 
         is_bounded: store at most one page of objects.
         """
         self._convert, self._is_bounded, self._has_history = convert, is_bounded, has_history
+        self._index = index
         self._lock = threading.Lock()
         self._objects: dict[str, Stored] = {}
+        #: The objects with an index value, by this value and their name.
+        self._indexed: dict[str, dict[str, Stored]] = collections.defaultdict(dict)
         #: A copy of the objects for readers; None after a change.
         self._snapshot: t.Mapping[str, Stored] | None = None
         #: Versions of all objects, including the objects that `convert` filters out.
@@ -67,6 +71,11 @@ class Store(t.Generic[Stored]):
             if self._snapshot is None:
                 self._snapshot = dict(self._objects)
             return self._snapshot
+
+    def by_index(self, value: str) -> list[Stored]:
+        """Return the objects with this index value."""
+        with self._lock:
+            return list(self._indexed[value].values()) if value in self._indexed else []
 
     def changes(self) -> list[Stored]:
         """Return the states of objects that the watch has reported since the last call, in order.
@@ -99,8 +108,7 @@ class Store(t.Generic[Stored]):
             self._record_deletion(uid, self._convert(item) if item and self._has_history else None)
             if name in self._versions and self._versions[name].uid == uid:
                 del self._versions[name]
-                self._objects.pop(name, None)
-                self._snapshot = None
+                self._pop(name)
 
     def apply(self, item: Json) -> bool:
         """Store the object of an event; return whether the store changed.
@@ -146,11 +154,13 @@ class Store(t.Generic[Stored]):
             self._remove(name, is_deleted=True)
         # Both dicts are ordered by the time of the last change, for _limit().
         self._versions.pop(name, None)
-        self._objects.pop(name, None)
-        self._versions[name], self._snapshot = version, None
+        self._pop(name)
+        self._versions[name] = version
         stored = self._convert(item)
         if stored is not None:
             self._objects[name] = stored
+            if value := self._index(stored):
+                self._indexed[value][name] = stored
         if self._is_bounded:
             _limit(self._versions)
             _limit(self._objects)
@@ -158,10 +168,17 @@ class Store(t.Generic[Stored]):
 
     def _remove(self, name: str, is_deleted: bool) -> None:
         """Remove an object that was deleted without an event."""
-        uid, stored = self._versions.pop(name).uid, self._objects.pop(name, None)
-        self._snapshot = None
+        uid, stored = self._versions.pop(name).uid, self._pop(name)
         if is_deleted:
             self._record_deletion(uid, stored)
+
+    def _pop(self, name: str) -> Stored | None:
+        stored, self._snapshot = self._objects.pop(name, None), None
+        if stored is not None and (value := self._index(stored)):
+            del self._indexed[value][name]
+            if not self._indexed[value]:
+                del self._indexed[value]
+        return stored
 
     def _record_deletion(self, uid: str, stored: Stored | None) -> None:
         self._deleted[uid] = stored if self._has_history else None
@@ -178,17 +195,20 @@ class Informer(t.Generic[Stored]):
 
     def __init__(self, http: Http, path: str, query: Json,
                  convert: t.Callable[[Json], Stored | None], *, is_watched: bool = True,
-                 has_all_pages: bool = True, has_history: bool = False) -> None:
+                 has_all_pages: bool = True, has_history: bool = False,
+                 index: t.Callable[[Stored], str | None] = lambda stored: None) -> None:
         """Initialize an empty informer, without a request.
 
         convert: returns the value to store for an object, or None to omit the object.
+        index: returns the value under which by_index() of the store lists an object.
         is_watched: if False, the objects are listed every LIST_PERIOD seconds.
         has_all_pages: if False, only the first page is listed, and at most so many objects stored.
         has_history: if True, past states and deleted objects are stored, too.
         """
         self._http, self._path, self._query = http, path, query
         self._is_watched, self._has_all_pages = is_watched, has_all_pages
-        self.store = Store(convert, is_bounded=not has_all_pages, has_history=has_history)
+        self.store = Store(convert, is_bounded=not has_all_pages, has_history=has_history,
+                           index=index)
         self._update_lock = threading.Lock()
         self._watch: Watch | None = None
         #: The response that refused the last list; None after a successful list.

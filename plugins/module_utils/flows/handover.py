@@ -79,12 +79,6 @@ def is_under_way(observed: Observed) -> bool:
                                  and successor.partner == primary.name)))
 
 
-def is_half_closed(observed: Observed) -> bool:
-    """Return whether the primary is closed and the successor is still open."""
-    return bool(observed.primary and observed.successor and is_closed(observed.primary)
-                and not is_closed(observed.successor))
-
-
 def needs_pods(observed: Observed) -> bool:
     """Return whether the next decision depends on the owners of the pods."""
     primary, successor = observed.primary, observed.successor

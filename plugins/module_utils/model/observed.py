@@ -229,6 +229,24 @@ class Controller:
         return object_meta.last_rollout(self.annotations)
 
 
+class IndexedControllers(t.Mapping[str, Controller]):
+    """Controllers by name, with an index by the partner that their annotations name.
+
+    In a namespace with thousands of controllers, the index saves a scan in each turn of the loop.
+    """
+
+    def partners_of(self, name: str) -> list[Controller]:
+        """Return the controllers whose annotations name the controller `name` as their partner."""
+        raise NotImplementedError
+
+
+def partners_of(controllers: t.Mapping[str, Controller], name: str) -> list[Controller]:
+    """Return the controllers whose annotations name the controller `name` as their partner."""
+    if isinstance(controllers, IndexedControllers):
+        return controllers.partners_of(name)
+    return [controller for controller in controllers.values() if controller.partner == name]
+
+
 def own_pods(controller: Controller, pods: t.Iterable[Json]) -> list[Json]:
     """Return the pods that the controller owns; its selector may match pods of other owners."""
     return [pod for pod in pods if object_meta.owner_uid(pod) == controller.uid]

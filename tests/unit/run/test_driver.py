@@ -14,6 +14,7 @@ import pytest
 from builders import NOW, ROLLBACK, SUCCESSOR, UPDATE, new, old, rc, record, template
 from clusters import Cluster, stalled_cluster, update_error
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.decision import decide
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import POD_LIST_INTERVAL
@@ -282,10 +283,10 @@ def test_blocking_requests_on_a_slow_connection(surge, sizes):
 
     update = ["write"] * (3 + sizes)
     before_handover = ["write"] * 3  # keep the revision, rename the update, close the template
-    handover = ["write", "live_pods"]
+    during_handover = ["write", "live_pods"]
     after_handover = ["write"] * 2  # delete the successor, open the template
     assert cluster.blocking == ["rules", "put_lease", "look_up", *update, *before_handover,
-                                *handover, *after_handover]
+                                *during_handover, *after_handover]
 
 
 def test_list_from_before_the_close_does_not_end_the_handover():
@@ -330,6 +331,22 @@ def test_pods_are_listed_before_and_after_a_handover():
 
     assert len(cluster.called("live_pods")) == 2
     assert cluster.called("live_pods")[0].items() > {"app": "foo"}.items()
+
+
+def test_pods_are_first_listed_before_a_template_is_closed():
+    """A pod that dies while both templates are closed is not replaced."""
+    cluster, closed = Cluster(rc()), []
+    live_pods = cluster.live_pods
+
+    def list_pods(selector):
+        closed.append([controller.name for controller in cluster.controllers().values()
+                       if handover.is_closed(controller)])
+        return live_pods(selector)
+
+    cluster.live_pods = list_pods
+    cluster.run()
+
+    assert [sorted(names) for names in closed] == [[], ["foo", SUCCESSOR]]
 
 
 @pytest.mark.parametrize("request_, items", [

@@ -81,7 +81,7 @@ class Caches:
     terminating: Terminating = NONE_TERMINATING
     #: The time of the next count, by the monotonic clock.
     count_terminating_from: float = 0.0
-    #: The first list of pods of a handover, requested in the background during the step before it.
+    #: The first list of pods of a handover, requested before the controllers are closed.
     prefetched_pods: concurrent.futures.Future[tuple[Pod, ...]] | None = None
 
 
@@ -146,7 +146,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         caches.size = _size(observed) or caches.size
         observed = dataclasses.replace(
             observed, desired=desired, size=caches.size, now=memory.now, who=memory.who,
-            pods=_pods_to_reparent(observed, cluster, memory),
+            pods=_pods_to_reparent(request, observed, cluster, memory),
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
         observed = _with_dry_run_template(request, observed, cluster, caches)
@@ -334,17 +334,21 @@ def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Contro
             request, dataclasses.replace(observed, desired=template), base))
 
 
-def _pods_to_reparent(observed: Observed, cluster: Cluster,
+def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                       memory: Memory) -> tuple[Pod, ...] | None:
     """Return the pods with their controllers, or None if no decision depends on the pods.
 
     Once all pods are patched, the pods are not listed again for POD_LIST_INTERVAL, since the status
     of the controllers will report the change.
+
+    The first list is requested before the controllers are closed: a list waits until the API
+    server's cache of pods is up to date, often longer than all patches of a handover take.
     """
     successor, caches = observed.successor, memory.caches(Caches)
-    if memory.has_begun and successor and handover.is_half_closed(observed):
-        caches.prefetched_pods = caches.prefetched_pods or cluster.start_in_background(
-            functools.partial(cluster.live_pods, successor.selector))
+    if (memory.has_begun and successor and caches.prefetched_pods is None
+            and _hands_over(request) and not request.pause_at and history.is_due(observed)):
+        caches.prefetched_pods = _start(cluster, functools.partial(cluster.live_pods,
+                                                                   successor.selector))
     if not handover.needs_pods(observed):
         return None
     prefetched, caches.prefetched_pods = caches.prefetched_pods, None
@@ -359,6 +363,16 @@ def _pods_to_reparent(observed: Observed, cluster: Cluster,
     if memory.has_begun:
         memory.look_at_pods_from = memory.seconds + POD_LIST_INTERVAL
     return cluster.live_pods(selecting.selector)
+
+
+def _start(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]],
+           ) -> concurrent.futures.Future[tuple[Pod, ...]]:
+    """Request a list in the background on a slow connection, otherwise now."""
+    if future := cluster.start_in_background(list_pods):
+        return future
+    future = concurrent.futures.Future()
+    future.set_result(list_pods())
+    return future
 
 
 def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster: Cluster,

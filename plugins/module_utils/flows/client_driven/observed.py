@@ -10,8 +10,9 @@ import dataclasses
 import typing as t
 
 from ...model import identity, object_meta
+from ...model.caching import cache_last_call
 from ...model.fields import Json
-from ...model.observed import Controller, Observed, deployment_label
+from ...model.observed import Controller, Observed, deployment_label, partners_of
 from ...model.request import Request
 
 
@@ -42,9 +43,8 @@ def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDri
     """Find the primary and the successor among the controllers of the namespace."""
     primary = controllers.get(request.name)
     # Any user with annotate permission can write annotations, so the name must match as well.
-    partners = sorted((controller for controller in controllers.values()
-                       if controller.partner == request.name and not controller.owner
-                       and controller.is_named_for(request.name)),
+    partners = sorted((controller for controller in partners_of(controllers, request.name)
+                       if not controller.owner and controller.is_named_for(request.name)),
                       key=lambda controller: controller.name)
     successor = _pick_successor(controllers, request, primary, partners)
     return ClientDrivenObserved(
@@ -54,6 +54,7 @@ def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDri
         other_primary=primary.primary(controllers) if primary else None)
 
 
+@cache_last_call
 def expected_successor(request: Request, primary: Controller) -> tuple[str, str]:
     """Return the name and the deployment label of the successor for a request."""
     content = request.content(primary.template, primary.selector)
@@ -94,14 +95,20 @@ def mismatch(request: Request, primary: Controller, controller: Controller) -> s
 def _pick_successor(controllers: t.Mapping[str, Controller], request: Request,
                     primary: Controller | None, partners: list[Controller]) -> Controller | None:
     """Return the successor that the primary, the request, or a partner annotation names."""
-    names = ([primary.takeover["next"] if primary.takeover else None, primary.partner] if primary
-             else [])
-    names.append(request.next_name)
-    if primary and not request.undoes and not primary.has_takeover:
-        names.append(expected_successor(request, primary)[0])
-    names += [partner.name for partner in partners]
-    return next((controllers[name] for name in names
+    return next((controllers[name] for name in _names_of_successor(request, primary, partners)
                  if name and name in controllers and name != request.name), None)
+
+
+def _names_of_successor(request: Request, primary: Controller | None,
+                        partners: list[Controller]) -> t.Iterator[str | None]:
+    """Yield the possible names of the successor, the most certain first."""
+    if primary:
+        yield primary.takeover["next"] if primary.takeover else None
+        yield primary.partner
+    yield request.next_name
+    if primary and not request.undoes and not primary.has_takeover:
+        yield expected_successor(request, primary)[0]
+    yield from (partner.name for partner in partners)
 
 
 def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[Controller, ...]:
@@ -135,4 +142,5 @@ def _kubectl_controllers(controllers: t.Mapping[str, Controller],
         source = (name, primary.uid)
         names |= {controller.name for controller in controllers.values()
                   if object_meta.kubectl_source(controller.annotations) == source}
-    return tuple(controllers[key] for key in sorted(names & (controllers.keys() - {name})))
+    return tuple(controllers[key] for key in sorted(filter(None, names - {name}))
+                 if key in controllers)

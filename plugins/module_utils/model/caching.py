@@ -1,0 +1,37 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Cache the results of pure functions. No I/O."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import typing as t
+
+First = t.TypeVar("First")
+Second = t.TypeVar("Second")
+Result = t.TypeVar("Result")
+
+
+def cache_last_call(
+        function: t.Callable[[First, Second], Result]) -> t.Callable[[First, Second], Result]:
+    """Cache the result of the last call in each thread, for a call with the same two objects.
+
+    A turn of the loop calls a function several times with one request and one controller. They
+    contain dictionaries, so functools.cache cannot use them as keys. The function must be pure, and
+    its arguments must not change.
+    """
+    last = threading.local()
+
+    @functools.wraps(function)
+    def cached(first: First, second: Second) -> Result:
+        if getattr(last, "arguments", None) is None or (
+                last.arguments[0] is not first or last.arguments[1] is not second):
+            last.result = function(first, second)
+            last.arguments = first, second
+        result: Result = last.result
+        return result
+
+    return cached

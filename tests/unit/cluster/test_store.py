@@ -1,0 +1,41 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Test the index of the store of an informer."""
+
+import hypothesis
+from hypothesis import strategies
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.informer import Store
+
+NAMES, COLORS = ("a", "b", "c"), (None, "blue", "green")
+OPERATIONS = strategies.lists(strategies.tuples(
+    strategies.sampled_from(("put", "apply", "delete", "list without")),
+    strategies.sampled_from(NAMES), strategies.sampled_from(COLORS), strategies.booleans()))
+
+
+def item(name, color, version, uid):
+    return {"metadata": {"name": name, "resourceVersion": str(version), "uid": uid}, "color": color}
+
+
+@hypothesis.given(OPERATIONS)
+def test_index_lists_the_stored_objects_with_a_value(operations):
+    store = Store(lambda stored: stored, is_bounded=False, has_history=False,
+                  index=lambda stored: stored["color"])
+    uids = dict.fromkeys(NAMES, 0)
+    for version, (operation, name, color, is_replaced) in enumerate(operations, start=1):
+        uids[name] += is_replaced
+        uid = f"{name}-{uids[name]}"
+        if operation == "put":
+            store.put(item(name, color, version, uid))
+        elif operation == "apply":
+            store.apply(item(name, color, version, uid))
+        elif operation == "delete":
+            store.delete(name, uid)
+        else:
+            remaining = [stored for key, stored in store.objects().items() if key != name]
+            store.replace(remaining, str(version), is_partial=False)
+
+        for color in filter(None, COLORS):
+            assert sorted(stored["metadata"]["name"] for stored in store.by_index(color)) == sorted(
+                key for key, stored in store.objects().items() if stored["color"] == color)

@@ -38,7 +38,7 @@ PART = "not a command: the first words of commands"
 SAME = ("not executed here: the same task again, as in "
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back; ")
 FORGED = "not executed: needs annotations or revisions that another client has forged; "
-#: The module whose commands have options of its own.
+#: Module with options other than those of an update.
 TRAFFIC = "baton.kubernetes.traffic_split"
 #: For each function that creates the command of an error, the test of test_next_commands.py that
 #: executes the command, or the reason why no test does. The keys are the file below module_utils
@@ -255,7 +255,7 @@ def checked_commands() -> t.Iterator[None]:
 def parsed(command: str) -> Json:
     """Return the module's options in an ad-hoc command, as parsed by a shell and Ansible.
 
-    The options include the module migrate_to_deployment, as in a request.
+    As in a request, the option `module` names migrate_to_deployment; it is absent for an update.
     """
     *words, name, dash_a, arguments = shlex.split(command)
     module = Module(name.removeprefix("baton.kubernetes."))

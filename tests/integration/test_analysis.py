@@ -246,7 +246,7 @@ def test_missing_controller_is_an_error(namespace, run_analysis):
     assert result["failure"]["what"] == "there is no such ReplicationController"
 
 
-def test_prometheus_with_tls_and_a_password(
+def test_prometheus_is_queried_with_tls_and_a_password(
         namespace, export_pods, run_analysis, prometheus_binary, tmp_path):
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",

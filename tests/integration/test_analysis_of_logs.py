@@ -114,7 +114,7 @@ UNUSUAL_LOGS = {
 
 
 @pytest.mark.full
-def test_logs_with_unusual_content(namespace, kubelet):
+def test_error_lines_are_counted_in_logs_with_unusual_content(namespace, kubelet):
     make(namespace, 1)
 
     for title, (lines, share, count) in UNUSUAL_LOGS.items():

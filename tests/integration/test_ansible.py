@@ -148,7 +148,7 @@ def test_migration_by_ad_hoc_commands_and_errors_for_removed_options(namespace, 
 
 
 @pytest.mark.full
-def test_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
+def test_playbook_shows_its_changes_in_check_and_diff_mode(namespace, run, tmp_path):
     namespace.make_primary(2)
     play = tmp_path / "play.yml"
     play.write_text(textwrap.dedent(f"""

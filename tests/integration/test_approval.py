@@ -124,7 +124,7 @@ def test_missing_approval_fails_the_update_at_the_deadline(
                                     succeeds=False).split())
 
     assert pod_counts(namespace) == sizes and f'"outcome": "{outcome}"' in output
-    # the rest of the sentence is the deadline, in the year 20..
+    # the sentence ends with the deadline, a time in the year 20..
     assert ("The check approval has failed at stage 50% of foo: Nobody approved the update by 20"
             in output)
 

@@ -271,7 +271,7 @@ def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
-def test_next_commands_of_a_failed_job_are_launches(namespace, jobs):
+def test_next_commands_of_a_failed_job_launch_jobs(namespace, jobs):
     """Errors of the role and of the module name job templates instead of ad-hoc commands."""
     namespace.make_primary(2)
     in_awx = {"awx_job_id": 7, "awx_job_template_name": "Update shop", "controller": "foo",

@@ -846,8 +846,10 @@ def test_rejected_pods_are_not_created_endlessly(
         cluster: t.Any, kind: str, on_failure: str) -> None:
     namespace = Namespace(cluster.kubeconfig, f"rejected-{kind}-{on_failure}")
     try:
-        (namespace.make_primary(2) if kind == "ReplicationController"
-         else namespace.make_deployment(2))
+        if kind == "ReplicationController":
+            namespace.make_primary(2)
+        else:
+            namespace.make_deployment(2)
         began = time.monotonic()
         with RejectingKubelet(namespace) as rejecting_kubelet:
             with pytest.raises(RolloutFailed) as raised:

@@ -102,7 +102,8 @@ def update_with_expiring_token(namespace, name, token, kubeconfig):
 
 @pytest.mark.full
 def test_expired_token_is_replaced_during_the_update(namespace, monkeypatch):
-    """Sources are an exec plugin, the tokenFile of a kubeconfig, and the token file of a pod.
+    """The tokens come from an exec plugin, the tokenFile of a kubeconfig, and the token file of a
+    pod.
 
     An inline token cannot be read again: the task fails, and a rerun with a new token resumes. The
     updates run in parallel, because each waits until the API server's cache has dropped the old

@@ -141,7 +141,7 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace, nodes, spec):
 
 
 def allow_listing_nodes(namespace):
-    """Grant the ClusterRole of permissions.md, and return a function to revoke it."""
+    """Grant the ClusterRole of permissions.md, and return a function to revoke the role."""
     name = f"baton-nodes-{namespace.name}"
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
     namespace.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
@@ -359,7 +359,7 @@ def test_pod_killed_during_a_pause_gets_the_new_template(namespace, nodes):
 
 
 @pytest.mark.full
-def test_rollback_of_an_update_to_an_old_template(namespace, nodes):
+def test_rollback_of_an_update_to_an_old_template_restores_the_newer_template(namespace, nodes):
     """The controller manager renumbers the old revision; only managedFields show the original
     order.
     """

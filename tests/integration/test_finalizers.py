@@ -37,8 +37,10 @@ class Kind:
                 else namespace.apps_path("replicasets"))
 
     def make(self, replicas):
-        (self.namespace.make_primary if self.short_name == "rc"
-         else self.namespace.make_replica_set)(replicas)
+        if self.short_name == "rc":
+            self.namespace.make_primary(replicas)
+        else:
+            self.namespace.make_replica_set(replicas)
 
     def controllers(self):
         return {item["metadata"]["name"]: item

@@ -268,8 +268,8 @@ def test_rerun_of_a_killed_fleet_resumes_all_updates(namespace, ansible_environm
 
 
 def test_failure_stops_the_remaining_controllers(namespace, ansible_environment):
-    """The controllers are updated one by one in the order of names, and the failed update is rolled
-    back.
+    """The controllers are updated one by one in the order of the option `names`, and the failed
+    update is rolled back.
     """
     for name in NAMES[:3]:
         make(namespace, name)

@@ -148,7 +148,10 @@ def test_apply_of_the_old_manifest_conflicts(
     the new image has no conflict.
     """
     assert apply(namespace, kind, "myimage:v1", has_selector) == ""
-    namespace.until_available("foo", 2) if kind == RC else namespace.wait_for_rollout()
+    if kind == RC:
+        namespace.until_available("foo", 2)
+    else:
+        namespace.wait_for_rollout()
     namespace.roll(kind=kind, image="myimage:v2")
 
     conflict = apply(namespace, kind, "myimage:v1", has_selector)
@@ -271,7 +274,7 @@ def test_foo_is_excluded_from_flux_during_the_update_and_at_a_pause(namespace, k
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("next_task", [{"image": "myimage:v2"}, {"state": "rolled_back"}])
 @pytest.mark.parametrize("kind, number", [(RC, 1), (RC, 4), (DEPLOYMENT, 1)])
-def test_next_task_includes_foo_again_after_a_kill(namespace, kind, number, next_task):
+def test_next_task_ends_the_exclusion_from_flux_after_a_kill(namespace, kind, number, next_task):
     make_for_flux(namespace, kind)
     with pytest.raises(Killed):
         namespace.roll(kind=kind, image="myimage:v2", suspend_gitops=True,

@@ -62,8 +62,9 @@ class Registry:
                 self.namespace.call("PATCH", path, operations, "application/json-patch+json")
 
     def operations(self, pod):
-        """Return the patch of the statuses without an imageID; a fake node writes no status of an
-        init container that has ended.
+        """Return the patch that writes an imageID into each status without one.
+
+        A fake node writes no status of an ended init container, so the patch creates this status.
         """
         digest = self.digests[min(self.published, len(self.digests) - 1)]
         operations = []

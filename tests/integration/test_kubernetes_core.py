@@ -115,7 +115,7 @@ def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, address):
 
 
 @pytest.mark.parametrize("template", ["foo.yml.j2", {"path": "foo.yml.j2"}], ids=["path", "dict"])
-def test_jinja_file_in_template_is_refused_with_the_lookup(
+def test_jinja_file_in_template_is_refused_and_the_error_shows_the_lookup(
         namespace, ansible_environment, template):
     result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
                                 template=template)

@@ -224,7 +224,7 @@ def test_rollback_of_a_migration_restores_the_replication_controller(migratable,
 
 
 @pytest.mark.full
-def test_label_selectors_match_those_of_the_api_server(namespace):
+def test_label_selectors_match_like_those_of_the_api_server(namespace):
     labels = namespace.make_primary(0)["metadata"]["labels"]
     for selector in SELECTORS:
         assert bool(namespace.gateway().names([selector])) == matches([selector], labels), selector

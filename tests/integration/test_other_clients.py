@@ -299,7 +299,7 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
 
     assert_complete(namespace, result, size_after(title, moment))
     other_pods = uids(namespace.pods()) - uids(pods_of(namespace))
-    # foo may delete a relabeled pod instead of releasing it, if foo is scaled down at once
+    # fewer if foo is scaled down, and deletes a relabeled pod before it releases the pod
     assert len(other_pods) <= moments[moment]
 
 

@@ -173,7 +173,7 @@ def test_progress_lines_of_a_delegated_loop_name_the_host(namespace, play, ssh):
     ],
     ids=str,
 )
-def test_no_progress_lines_if_disabled_and_with_no_log_async_or_check_mode(
+def test_progress_false_no_log_async_and_check_mode_suppress_progress_lines(
         namespace, play, ssh, options):
     namespace.make_primary(1)
 

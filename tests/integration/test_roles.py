@@ -89,7 +89,7 @@ def test_stages_run_in_order_without_checks(namespace, playbooks):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("stage, expected_counts", [("50%", (5, 5)), ("100%", (0, 10))])
-def test_failed_check_is_named_and_the_update_rolled_back(
+def test_failed_check_is_named_and_the_update_is_rolled_back(
     namespace, playbooks, check_server, stage, expected_counts
 ):
     before = namespace.make_primary(REPLICAS)

@@ -100,7 +100,7 @@ def template_with(value):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
-def test_checksums_with_an_image_and_with_a_template(namespace, kind):
+def test_changed_secret_is_rolled_out_with_an_image_and_with_a_template(namespace, kind):
     configure(namespace, kind)
     for change in ({"image": "myimage:v2"}, {"template": template_with("1")}):
         options = {"kind": kind, "roll_on": ["secret/shop-db"], **change}

@@ -59,7 +59,7 @@ def test_update_needs_at_most_two_requests_per_pod(namespace, params, max_reques
 
 
 @pytest.mark.full
-def test_repeated_updates_between_two_versions(namespace):
+def test_repeated_updates_between_two_versions_leave_only_foo(namespace):
     """The successors of all updates have different names."""
     namespace.make_primary(3)
     for image in ("myimage:v2", "myimage:v1", "myimage:v2"):

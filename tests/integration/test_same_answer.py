@@ -3,8 +3,8 @@
 
 """Test that the action plugin, the module, and the module in check mode return equal results.
 
-The action plugin answers only if the module has nothing to change. The tests cover each kind, one
-and several controllers, and errors.
+The action plugin returns the result itself only if the module would change nothing. The tests cover
+each kind, one and several controllers, and errors.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
 
 
 @pytest.mark.full
-def test_event_with_the_reason_of_an_old_pods_event_is_no_incident(namespace, make):
+def test_warning_event_that_old_pods_also_have_is_no_incident(namespace, make):
     roll = make("Deployment")
     create_warning_event(namespace, namespace.pods()[0])
     action = ActionInSoak(namespace, create_warning_event)

@@ -156,7 +156,7 @@ def make_stuck_update(namespace, is_undone=True, **spec):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("is_undone", [False, True], ids=["in progress", "template restored"])
-def test_rollback_of_a_stuck_update(namespace, is_undone):
+def test_rollback_of_a_stuck_update_deletes_the_unready_pod(namespace, is_undone):
     before = make_stuck_update(namespace, is_undone)
     old_uids = {pod["metadata"]["uid"] for pod in namespace.pods() if is_ready(pod)}
     if is_undone:
@@ -306,7 +306,7 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespa
 
 
 @pytest.mark.full
-def test_on_delete_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
+def test_replaced_pod_below_the_partition_keeps_the_old_template_with_on_delete(namespace):
     """After all pods were deleted manually, currentRevision is still the first revision."""
     before = namespace.make_stateful_set(2, image="myimage:v0", updateStrategy={"type": "OnDelete"})
     set_image(namespace, "myimage:v1")

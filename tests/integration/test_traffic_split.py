@@ -541,7 +541,7 @@ def create_gateway(namespace, **condition):
         "observedGeneration": 1, **condition}]}}, "application/merge-patch+json")
 
 
-def test_warnings_and_causes_of_a_split(namespace):
+def test_split_warns_about_an_ingress_flux_and_gateways(namespace):
     edge = begin_update(namespace)
     namespace.allow(role_rules("baton-traffic-warnings"), "traffic-warnings")
     namespace.call("POST", f"/apis/networking.k8s.io/v1/namespaces/{namespace.name}/ingresses", {

@@ -38,7 +38,7 @@ TESTS = {
         "test_ansible.py::test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing",
         "test_ansible.py::test_error_is_one_message_without_a_traceback",
     ],
-    "check and diff": ["test_ansible.py::test_playbook_in_check_and_diff_mode"],
+    "check and diff": ["test_ansible.py::test_playbook_shows_its_changes_in_check_and_diff_mode"],
     "roles with stages": [
         "test_roles.py::test_staged_update_with_a_check_at_each_stage",
         "test_roles.py::test_rollback_of_a_paused_update_and_of_a_completed_update",

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the embedded cluster with real processes; this takes half a minute with built programs."""
+"""Test the embedded cluster with real processes: half a minute once the programs are built."""
 
 from __future__ import annotations
 

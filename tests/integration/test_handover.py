@@ -182,7 +182,7 @@ class HandoverWrites:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
-    """At the end, foo owns exactly the pods that the successor had at the kill."""
+    """At the end, foo owns exactly the pods that existed at the kill."""
     kind.make()
     for number in range(1, MAX_WRITES):
         image = f"myimage:v{number + 1}"
@@ -408,7 +408,7 @@ WRITES = {
     5: "reparent all pods",
     6: "delete",
 }
-#: Writes whose tests are not in the tier `long`.
+#: Writes that the tiers other than `long` test.
 SAMPLED_WRITES = (3, 6)
 
 

@@ -44,8 +44,8 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 def main() -> int:
     """Run the requested verb, and return the exit code."""
     options = _parser().parse_args()
-    for number in INTERRUPTS:
-        signal.signal(number, _interrupt)
+    for interrupt in INTERRUPTS:
+        signal.signal(interrupt, _interrupt)
     try:
         return options.verb(options) or 0
     except (ClusterError, OSError) as error:  # OSError: for example, a full disk
@@ -58,8 +58,8 @@ def main() -> int:
 
 def _interrupt(*_unused: object) -> None:
     """Raise KeyboardInterrupt, and ignore further signals so that the cleanup can finish."""
-    for number in INTERRUPTS:
-        signal.signal(number, lambda *_unused: None)
+    for interrupt in INTERRUPTS:
+        signal.signal(interrupt, lambda *_unused: None)
     raise KeyboardInterrupt
 
 
@@ -80,18 +80,22 @@ def _down(options: argparse.Namespace) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    name = options.name or external_kubeconfig()
-    clusters = [embedded.find(options.name)] if name else [*map(embedded.Cluster, embedded.names())]
-    healthy = bool(clusters)
+    is_one_cluster = options.name or external_kubeconfig()
+    clusters = (
+        [embedded.find(options.name)]
+        if is_one_cluster
+        else [*map(embedded.Cluster, embedded.names())]
+    )
+    are_healthy = bool(clusters)
     for cluster in clusters:
         components = cluster.status()
-        healthy = healthy and set(components.values()) == {"healthy"}
+        are_healthy = are_healthy and set(components.values()) == {"healthy"}
         print(f"{cluster.name}: {cluster.server}")
-        for component, word in components.items():
-            print(f"  {component:24} {word}")
+        for component, health in components.items():
+            print(f"  {component:24} {health}")
     if not clusters:
         print("no cluster")
-    return 0 if healthy else 1
+    return 0 if are_healthy else 1
 
 
 def _kubeconfig(options: argparse.Namespace) -> None:
@@ -126,18 +130,18 @@ def _parser() -> argparse.ArgumentParser:
     def add_verb(
         name: str, action: Callable[[argparse.Namespace], int | None], text: str
     ) -> argparse.ArgumentParser:
-        added = verbs.add_parser(name, help=text, description=text)
-        added.set_defaults(verb=action)
-        return added
+        verb = verbs.add_parser(name, help=text, description=text)
+        verb.set_defaults(verb=action)
+        return verb
 
     def add_named_verb(
         name: str, action: Callable[[argparse.Namespace], int | None], text: str
     ) -> argparse.ArgumentParser:
-        added = add_verb(name, action, text)
-        added.add_argument(
+        verb = add_verb(name, action, text)
+        verb.add_argument(
             "--name", default="default", help="name of the cluster (default: default)"
         )
-        return added
+        return verb
 
     up = add_named_verb("up", _up, "start the cluster, or check and repair a running cluster")
     up.add_argument(
@@ -174,8 +178,8 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="build the programs of a real node, and install its Debian packages",
     )
-    for added in up, build:
-        added.add_argument(
+    for verb in up, build:
+        verb.add_argument(
             "--kubernetes",
             default=os.environ.get(embedded.VERSION, ""),
             metavar="VERSION",
@@ -183,8 +187,8 @@ def _parser() -> argparse.ArgumentParser:
         )
     stop = add_named_verb("stop", _stop, "stop one component of a running cluster")
     stop.add_argument("--kill", action="store_true", help="by SIGKILL instead of SIGTERM")
-    for added in stop, add_named_verb("start", _start, "start a stopped component"):
-        added.add_argument(
+    for verb in stop, add_named_verb("start", _start, "start a stopped component"):
+        verb.add_argument(
             "component",
             choices=embedded.COMPONENTS,
             metavar="COMPONENT",

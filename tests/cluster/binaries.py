@@ -76,15 +76,20 @@ CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 those of the newest version.
 """
 
-OLDER = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
+OLDER_MODULES = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
+"""Folders of the go.mod of older Kubernetes versions, such as kubernetes-1.24."""
 
 MODULES = tuple(
-    dict.fromkeys(("kubernetes", *OLDER, *(module for module, _names in PACKAGES.values())))
+    dict.fromkeys(
+        ("kubernetes", *OLDER_MODULES, *(module for module, _package in PACKAGES.values()))
+    )
 )
-"""Go modules. The programs of a module share a folder, and a change of the module rebuilds all."""
+"""Go modules. The programs of a module share a cache folder, and a change of the module rebuilds
+all its programs.
+"""
 
 
-def _release(module: str) -> str:
+def _release_in_go_mod(module: str) -> str:
     """Return the Kubernetes release in a go.mod, such as "v1.36.3"; "" without one."""
     match = re.search(
         r"k8s\.io/kubernetes (v1\.\d+\.\d+)", (HERE / module / "go.mod").read_text("utf-8")
@@ -92,19 +97,19 @@ def _release(module: str) -> str:
     return match[1] if match else ""
 
 
-NEWEST = _release("kubernetes")[1:].rpartition(".")[0]
+NEWEST = _release_in_go_mod("kubernetes")[1:].rpartition(".")[0]
 
-VERSIONS = (*(folder.partition("-")[2] for folder in OLDER), NEWEST)
+VERSIONS = (*(folder.partition("-")[2] for folder in OLDER_MODULES), NEWEST)
 """Versions of Kubernetes, oldest first."""
 
 
 def release(version: str) -> str:
     """Return the full release: "v1.24.0" for "1.24"."""
-    return _release(_module("kube-apiserver", version))
+    return _release_in_go_mod(_module("kube-apiserver", version))
 
 
 def needed(with_real_node: bool) -> tuple[str, ...]:
-    """Return the programs of a cluster."""
+    """Return the names of the programs that a cluster runs."""
     return (
         (*(name for name in NEEDED if name != "kwok"), *REAL_NODE_PROGRAMS)
         if with_real_node
@@ -118,16 +123,17 @@ def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str
     kubernetes: a member of VERSIONS. Returns within milliseconds if all programs are built. Raises
     ClusterError.
     """
-    modules_of = {name: _module(name, kubernetes) for name in names}
+    module_by_name = {name: _module(name, kubernetes) for name in names}
     paths = {
-        name: None if module in OLDER else _prebuilt(name) for name, module in modules_of.items()
+        name: None if module in OLDER_MODULES else _prebuilt(name)
+        for name, module in module_by_name.items()
     }
     missing = [name for name, path in paths.items() if path is None]
     if missing:
         go = find_go()
         for module in MODULES:
-            folder = cache() / "bin" / _key(go, module)
-            names_of_module = [name for name in missing if modules_of[name] == module]
+            folder = cache() / "bin" / _input_digest(go, module)
+            names_of_module = [name for name in missing if module_by_name[name] == module]
             if not all((folder / name).exists() for name in names_of_module):
                 _build(go, folder, module, names_of_module)
             paths.update({name: folder / name for name in names_of_module})
@@ -157,7 +163,7 @@ def _prebuilt(name: str) -> Path | None:
     return path if os.access(path, os.X_OK) else None
 
 
-def _key(go: Path, module: str) -> str:
+def _input_digest(go: Path, module: str) -> str:
     """Return a digest of all inputs of the programs: pinned modules, our sources, the Go compiler
     and its flags.
     """
@@ -180,7 +186,7 @@ def _build(go: Path, folder: Path, module: str, missing: Iterable[str]) -> None:
             "3 to 9 minutes on 2 cores for all programs of a cluster"
         )
         began = time.monotonic()
-        progress = subtask.Progress(len(_to_compile(go, module, names)))
+        progress = subtask.Progress(len(_packages_to_compile(go, module, names)))
         drafts = folder / ".drafts"
         shutil.rmtree(drafts, ignore_errors=True)  # remains of a killed process
         drafts.mkdir(parents=True)
@@ -193,12 +199,12 @@ def _build(go: Path, folder: Path, module: str, missing: Iterable[str]) -> None:
         say(f"built in {time.monotonic() - began:.0f} s: {folder}")
 
 
-def _to_compile(go: Path, module: str, programs: list[str]) -> list[str]:
-    """Download the sources, and return the packages that Go has to compile (package and
-    version).
+def _packages_to_compile(go: Path, module: str, programs: list[str]) -> list[str]:
+    """Download the sources, and return a line "package PATH@VERSION" for each package that Go has
+    to compile.
     """
-    form = "{{if .Stale}}package {{.ImportPath}}{{with .Module}}@{{.Version}}{{end}}{{end}}"
-    command = [str(go), "list", "-deps", *_flags(module), "-f", form, *_packages(programs)]
+    template = "{{if .Stale}}package {{.ImportPath}}{{with .Module}}@{{.Version}}{{end}}{{end}}"
+    command = [str(go), "list", "-deps", *_flags(module), "-f", template, *_packages(programs)]
     lines = subtask.run(
         f"reading the sources of {', '.join(programs)}", command, HERE / module, environment()
     )
@@ -219,8 +225,8 @@ def _name_from_go(program: str) -> str:
 def environment() -> dict[str, str]:
     """Return the environment for Go, without flags, workspace files and toolchain downloads.
 
-    The garbage collector runs only above 600 MiB, which saves a fifth of the compile time. A large
-    package then takes 0.6 GiB; the linker takes 1.8 GiB in any case.
+    The compiler's garbage collector runs only above 600 MiB, which saves a fifth of the compile
+    time. A large package then takes 0.6 GiB; the linker takes 1.8 GiB in any case.
     """
     memory = {"GOGC": "off", "GOMEMLIMIT": "600MiB"}
     return (
@@ -233,18 +239,19 @@ def environment() -> dict[str, str]:
 def _flags(module: str) -> list[str]:
     """Return the flags of compiler and linker.
 
-    The compiler omits debug information, which the linker would drop (-w). An older Kubernetes is
+    The compiler omits debug information, because the linker drops it anyway (-w). An older
+    Kubernetes is
     built without cloud providers, and links Go symbols that Go 1.23 and newer reject by default.
     """
-    flags, linking = ["-trimpath", "-gcflags=all=-dwarf=false"], _link_flags(module)
-    if module in OLDER:
-        return [*flags, "-tags", "providerless", "-ldflags", f"{linking} -checklinkname=0"]
-    return [*flags, "-ldflags", linking]
+    flags, link_flags = ["-trimpath", "-gcflags=all=-dwarf=false"], _link_flags(module)
+    if module in OLDER_MODULES:
+        return [*flags, "-tags", "providerless", "-ldflags", f"{link_flags} -checklinkname=0"]
+    return [*flags, "-ldflags", link_flags]
 
 
 def _link_flags(module: str) -> str:
     """Return the linker flags: strip symbols, and set the version of Kubernetes."""
-    version = _release(module)
+    version = _release_in_go_mod(module)
     if not version:
         return "-s -w"
     major, minor, _patch = version[1:].split(".")

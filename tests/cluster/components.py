@@ -103,8 +103,10 @@ class Component:
     name: str
     arguments: Callable[[Settings], list[str]]
     port: int
-    """Offset of the health port from the cluster's first port."""
-    page: str
+    """Health port: its offset from the cluster's first port, or, for a component on the real node,
+    the port itself.
+    """
+    health_path: str
     scheme: str = "https"
     is_child: bool = False
     """Whether the command starts the program as a child process and waits for its exit."""
@@ -121,14 +123,16 @@ class Component:
         """Return whether the health endpoint of the running component returns status 200."""
         address = LOOPBACK if self.has_no_authentication else settings.address
         return (
-            status_of(f"{self.scheme}://{address}:{settings.first_port + self.port}{self.page}")
+            status_of(
+                f"{self.scheme}://{address}:{settings.first_port + self.port}{self.health_path}"
+            )
             == 200
         )
 
     def prepare(self, settings: Settings) -> None:
         """Prepare the start of the component."""
 
-    def finish(self, settings: Settings, process: Process) -> None:
+    def complete_start(self, settings: Settings, process: Process) -> None:
         """Complete the start after the component has become healthy."""
 
 
@@ -153,21 +157,23 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _etcd(settings: Settings) -> list[str]:
+def _etcd_arguments(settings: Settings) -> list[str]:
     # only on loopback, because pods with access to etcd would be cluster administrators
-    clients, peers = (f"http://{LOOPBACK}:{settings.first_port + offset}" for offset in (0, 1))
+    client_url, peer_url = (
+        f"http://{LOOPBACK}:{settings.first_port + offset}" for offset in (0, 1)
+    )
     return [
         f"--data-dir={settings.folder / 'etcd'}",
-        f"--listen-client-urls={clients}",
-        f"--advertise-client-urls={clients}",
-        f"--listen-peer-urls={peers}",
-        f"--initial-advertise-peer-urls={peers}",
-        f"--initial-cluster=default={peers}",
+        f"--listen-client-urls={client_url}",
+        f"--advertise-client-urls={client_url}",
+        f"--listen-peer-urls={peer_url}",
+        f"--initial-advertise-peer-urls={peer_url}",
+        f"--initial-cluster=default={peer_url}",
         "--unsafe-no-fsync",  # the data need not survive a crash of the machine
     ]
 
 
-def _kube_apiserver(settings: Settings) -> list[str]:
+def _kube_apiserver_arguments(settings: Settings) -> list[str]:
     return [
         f"--etcd-servers=http://{LOOPBACK}:{settings.first_port}",
         f"--bind-address={settings.address}",
@@ -189,7 +195,7 @@ def _kube_apiserver(settings: Settings) -> list[str]:
         f"--service-account-signing-key-file={settings.key}",
         f"--service-cluster-ip-range={settings.services}",
         "--allow-privileged",
-        # Without the option, which older servers lack, SIGTERM waits for all open watches.
+        # older API servers lack the option, and wait for all open watches after SIGTERM
         *(
             ["--shutdown-watch-termination-grace-period=1s"]
             if settings.minor >= WATCH_GRACE_PERIOD_MINOR
@@ -200,12 +206,12 @@ def _kube_apiserver(settings: Settings) -> list[str]:
             if settings.admission_plugins
             else ()
         ),
-        *(_identity_options(settings) if settings.network else ()),
-        *_gates(settings),
+        *(_client_certificate_arguments(settings) if settings.network else ()),
+        *_feature_gate_arguments(settings),
     ]
 
 
-def _gates(settings: Settings) -> list[str]:
+def _feature_gate_arguments(settings: Settings) -> list[str]:
     return (
         [f"--feature-gates={','.join(f'{gate}=true' for gate in settings.feature_gates)}"]
         if settings.feature_gates
@@ -213,7 +219,7 @@ def _gates(settings: Settings) -> list[str]:
     )
 
 
-def _identity_options(settings: Settings) -> list[str]:
+def _client_certificate_arguments(settings: Settings) -> list[str]:
     """Return the options with which the API server reads container logs from the kubelet, and sends
     requests with the user's name to aggregated API servers, such as metrics-server.
     """
@@ -231,7 +237,7 @@ def _identity_options(settings: Settings) -> list[str]:
     ]
 
 
-def _kube_controller_manager(settings: Settings) -> list[str]:
+def _kube_controller_manager_arguments(settings: Settings) -> list[str]:
     qps = settings.controller_manager_qps
     return [
         f"--kubeconfig={settings.kubeconfig}",
@@ -248,11 +254,11 @@ def _kube_controller_manager(settings: Settings) -> list[str]:
         # the default of 15 s is too slow for a test
         "--horizontal-pod-autoscaler-sync-period=1s",
         "--horizontal-pod-autoscaler-downscale-stabilization=1s",
-        *_gates(settings),
+        *_feature_gate_arguments(settings),
     ]
 
 
-def _kube_scheduler(settings: Settings) -> list[str]:
+def _kube_scheduler_arguments(settings: Settings) -> list[str]:
     return [
         f"--kubeconfig={settings.kubeconfig}",
         "--leader-elect=false",
@@ -264,7 +270,7 @@ def _kube_scheduler(settings: Settings) -> list[str]:
     ]
 
 
-def _kwok(settings: Settings) -> list[str]:
+def _kwok_arguments(settings: Settings) -> list[str]:
     return [
         f"--kubeconfig={settings.kubeconfig}",
         f"--config={HERE / 'stages.kwok'}",
@@ -274,15 +280,15 @@ def _kwok(settings: Settings) -> list[str]:
     ]
 
 
-# Start order: the components of a tuple start in parallel. Stop order: the reverse.
+# In start order; the components of an inner tuple start in parallel. Stop order: the reverse.
 CONTROL_PLANE = (
-    (Component("etcd", _etcd, 0, "/health", "http", has_no_authentication=True),),
-    (Component("kube-apiserver", _kube_apiserver, 2, "/readyz"),),
+    (Component("etcd", _etcd_arguments, 0, "/health", "http", has_no_authentication=True),),
+    (Component("kube-apiserver", _kube_apiserver_arguments, 2, "/readyz"),),
     (
-        Component("kube-controller-manager", _kube_controller_manager, 3, "/healthz"),
+        Component("kube-controller-manager", _kube_controller_manager_arguments, 3, "/healthz"),
         # older versions have no /readyz
-        Component("kube-scheduler", _kube_scheduler, 4, "/healthz"),
+        Component("kube-scheduler", _kube_scheduler_arguments, 4, "/healthz"),
     ),
 )
 
-FAKE_KUBELETS = ((Component("kwok", _kwok, 5, "/healthz", "http"),),)
+FAKE_KUBELETS = ((Component("kwok", _kwok_arguments, 5, "/healthz", "http"),),)

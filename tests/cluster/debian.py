@@ -17,7 +17,7 @@ from workspace import SYSTEM_PATH, ClusterError, say
 
 
 def missing(needed: Mapping[str, str]) -> dict[str, str]:
-    """Return the missing programs and their packages."""
+    """Return the missing programs among the keys of `needed`, with their packages."""
     return {
         program: package
         for program, package in needed.items()
@@ -26,7 +26,9 @@ def missing(needed: Mapping[str, str]) -> dict[str, str]:
 
 
 def hindrance(what: str, needed: Mapping[str, str]) -> str:
-    """Return why a missing program cannot be installed, or ""."""
+    """Return why a missing program cannot be installed, or "". The text begins with `what`, the
+    feature that needs the programs.
+    """
     lacking = missing(needed)
     if lacking and not shutil.which("apt-get"):
         return f"{what} needs {', '.join(lacking)}, which cannot be installed without apt-get"
@@ -40,10 +42,9 @@ def install(needed: Mapping[str, str]) -> None:
     if packages := sorted(set(missing(needed).values())):
         say(f"installing {', '.join(packages)} with apt-get")
         subtask.run("reading the lists of packages", ["apt-get", "update"])
-        get = ["apt-get", "install", "--yes", "--no-install-recommends", "--no-remove", *packages]
         subtask.run(
             "installing packages",
-            get,
+            ["apt-get", "install", "--yes", "--no-install-recommends", "--no-remove", *packages],
             environment=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
         )
 

@@ -29,21 +29,25 @@ def external_kubeconfig() -> Path | None:
 
 
 class ExternalCluster:
-    """A cluster with the interface of an embedded cluster, which cannot be started or stopped."""
+    """The cluster of KUBECONFIG, with the interface of an embedded cluster. A test cannot start or
+    stop the cluster.
+    """
 
     name = "KUBECONFIG"
 
     def __init__(self, path: Path) -> None:
         """Read the kubeconfig. Raises ClusterError."""
         config = _read(path)
-        context = _named(config, "context", config.get("current-context"))
-        cluster = _named(config, "cluster", context.get("cluster"))
+        context = _entry(config, "context", config.get("current-context"))
+        cluster = _entry(config, "cluster", context.get("cluster"))
         self.kubeconfig = str(path)
         self.server: str = cluster.get("server") or ""
-        self.token: str | None = _named(config, "user", context.get("user")).get("token")
-        self._authority = _file_of(cluster.get("certificate-authority-data"))
+        self.token: str | None = _entry(config, "user", context.get("user")).get("token")
+        self._authority_file = _temporary_file(cluster.get("certificate-authority-data"))
         authority = (
-            self._authority.name if self._authority else cluster.get("certificate-authority")
+            self._authority_file.name
+            if self._authority_file
+            else cluster.get("certificate-authority")
         )
         self.certificate_authority = str(path.parent / authority) if authority else None
 
@@ -133,7 +137,7 @@ def _parse(text: str) -> object:
         raise ValueError(str(error)) from error
 
 
-def _file_of(data: str | None) -> IO[bytes] | None:
+def _temporary_file(data: str | None) -> IO[bytes] | None:
     """Return a temporary file with inline data of the kubeconfig; None without data."""
     if not data:
         return None
@@ -143,7 +147,7 @@ def _file_of(data: str | None) -> IO[bytes] | None:
     return file
 
 
-def _named(config: dict[str, Any], kind: str, name: str | None) -> dict[str, Any]:
+def _entry(config: dict[str, Any], kind: str, name: str | None) -> dict[str, Any]:
     """Return the entry of that name in a list of the kubeconfig, such as `clusters`, or {}."""
     entries = config.get(f"{kind}s") or ()
     return next((entry.get(kind) or {} for entry in entries if entry.get("name") == name), {})

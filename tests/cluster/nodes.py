@@ -14,7 +14,7 @@ FAKE_NODES = 4
 
 def create_nodes(api: Api) -> None:
     """Create the missing fake nodes. Raises Refused, OSError."""
-    size = {"cpu": "1000", "memory": "4Ti", "pods": "2000"}
+    resources = {"cpu": "1000", "memory": "4Ti", "pods": "2000"}
     for number in range(FAKE_NODES):
         name = f"fake-{number}"
         api.create(
@@ -31,7 +31,7 @@ def create_nodes(api: Api) -> None:
                         "type": "fake",
                     },
                 },
-                "status": {"capacity": size, "allocatable": size},
+                "status": {"capacity": resources, "allocatable": resources},
             },
         )
 

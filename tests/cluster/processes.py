@@ -55,7 +55,7 @@ class Process(NamedTuple):
         except OSError as error:
             raise ClusterError(f"{argv[0]} cannot be run: {error.strerror}") from error
         if is_child:
-            pid = _child(pid, log)
+            pid = _await_child(pid, log)
         return cls(pid, _state_of(pid)[1])
 
     @property
@@ -83,7 +83,7 @@ class Process(NamedTuple):
             os.kill(self.pid, number)
 
 
-def _child(pid: int, log: Path) -> int:
+def _await_child(pid: int, log: Path) -> int:
     """Wait for the child of a new process, and return its pid. Raises ClusterError."""
     deadline = time.monotonic() + 10
     children = Path(f"/proc/{pid}/task/{pid}/children")

@@ -5,9 +5,9 @@
 
 The component `node` is process 1 of PID, mount, network, UTS and IPC namespaces, in which all other
 processes of the node run. When process 1 is killed, the kernel kills the containers and removes
-mounts and network, like a power failure. In the namespaces, folders of the cluster are mounted over
-/var/lib, /var/log and /run, so that the node does not use those folders of the machine. Requires
-root.
+mounts and network, like a power failure. In the mount namespace, subfolders of the cluster's cache
+folder are mounted over /var/lib, /var/log and /run, so that the node does not write to these
+folders of the machine. Requires root.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ values are mounted over /proc/sys, so that the kubelet has nothing to change.
 """
 
 RARE_ERRORS = {"ERRORS": "0.0003"}
+"""Environment of a web server that answers 3 of 10,000 requests with an error, as a good version
+may.
+"""
+
 VERSIONS: dict[str, dict[str, str]] = {
     "v1": {},
     "v2": {},
@@ -99,7 +103,7 @@ class OnNode(Component):
 
     def is_healthy(self, settings: Settings) -> bool:
         """Return whether the health endpoint at the node's address returns status 200."""
-        return status_of(f"http://{_network(settings).node}:{self.port}{self.page}") == 200
+        return status_of(f"http://{_network(settings).node}:{self.port}{self.health_path}") == 200
 
 
 class Node(Component):
@@ -132,7 +136,8 @@ class Node(Component):
     def prepare(self, settings: Settings) -> None:
         """Write the script and create the control groups."""
         folder = _folder(settings)
-        remove_control_groups(_network(settings).bridge)  # of a killed node
+        # a killed node leaves its control groups behind
+        remove_control_groups(_network(settings).bridge)
         for group in control_groups(_network(settings).bridge):
             group.mkdir()
             if group.parent.name == "cpuset":  # a new group has no CPU and no memory node
@@ -153,7 +158,7 @@ class Node(Component):
         (folder / "network-is-up").unlink(missing_ok=True)
         (folder / "init.sh").write_text(_script(folder, _network(settings)), "utf-8")
 
-    def finish(self, settings: Settings, process: Process) -> None:
+    def complete_start(self, settings: Settings, process: Process) -> None:
         """Connect the network; the script waits for the connection."""
         _network(settings).connect(process.pid)
         folder = _folder(settings)
@@ -175,7 +180,7 @@ class Containerd(OnNode):
         (folder / "cni").mkdir(exist_ok=True)
         _write(settings, "cni/10-bridge.conflist", _pod_network(_network(settings)))
 
-    def finish(self, settings: Settings, process: Process) -> None:
+    def complete_start(self, settings: Settings, process: Process) -> None:
         """Import the images."""
         images = archive(binaries.provide(["web"])["web"], IMAGES)
         run(
@@ -236,7 +241,7 @@ def create_identity(settings: Settings) -> None:
     )
 
 
-def _kubelet(settings: Settings) -> list[str]:
+def _kubelet_arguments(settings: Settings) -> list[str]:
     return [
         f"--config={_folder(settings) / 'kubelet.yaml'}",
         f"--kubeconfig={settings.kubeconfig}",
@@ -367,7 +372,7 @@ COMPONENTS = (
         ),
     ),
     (
-        Kubelet("kubelet", _kubelet, 10248, "/healthz", is_child=True),
+        Kubelet("kubelet", _kubelet_arguments, 10248, "/healthz", is_child=True),
         KubeProxy(
             "kube-proxy",
             lambda settings: [f"--config={_folder(settings)}/kube-proxy.yaml"],

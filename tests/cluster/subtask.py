@@ -20,20 +20,22 @@ class Progress:
     """Progress of a command that prints one line per piece of its work."""
 
     def __init__(self, pieces: int) -> None:
-        self._pieces, self._done, self._began = pieces, 0, time.monotonic()
+        self._pieces, self._completed, self._began = pieces, 0, time.monotonic()
 
     def count(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield the lines and count them."""
         for line in lines:
-            self._done += 1
+            self._completed += 1
             yield line
 
     def __str__(self) -> str:
-        if not self._done:
+        if not self._completed:
             return ""
-        to_do = max(0, self._pieces - self._done)
-        seconds = max(PROGRESS_INTERVAL, (time.monotonic() - self._began) / self._done * to_do)
-        return f", {min(self._done, self._pieces)} of {self._pieces}, about {seconds:.0f} s left"
+        remaining = max(0, self._pieces - self._completed)
+        seconds_per_piece = (time.monotonic() - self._began) / self._completed
+        seconds = max(PROGRESS_INTERVAL, seconds_per_piece * remaining)
+        completed = min(self._completed, self._pieces)
+        return f", {completed} of {self._pieces}, about {seconds:.0f} s left"
 
 
 def run(
@@ -71,8 +73,9 @@ def run(
                     process.wait(PROGRESS_INTERVAL)
                     break
                 except subprocess.TimeoutExpired:
-                    now = output[-1].strip() if output else "no output yet"
-                    say(f"{label}: {time.monotonic() - began:.0f} s{progress or ''} ({now[:80]})")
+                    last_line = output[-1].strip() if output else "no output yet"
+                    seconds = f"{time.monotonic() - began:.0f} s"
+                    say(f"{label}: {seconds}{progress or ''} ({last_line[:80]})")
         except BaseException:
             os.killpg(process.pid, signal.SIGINT)  # the process group, since go starts compilers
             raise

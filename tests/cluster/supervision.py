@@ -28,7 +28,9 @@ def health(state: State, component: Component) -> str:
 
 
 def start(state: State, components: list[Component], programs: dict[str, Path]) -> None:
-    """Restart the components, and wait until all are healthy. Raises ClusterError."""
+    """Start the components, after killing those that still run, and wait until all are healthy.
+    Raises ClusterError.
+    """
     environment = ENVIRONMENT | {"HOME": str(state.folder)}
     for component in components:
         end(state, component.name, signal.SIGKILL)
@@ -41,7 +43,7 @@ def start(state: State, components: list[Component], programs: dict[str, Path]) 
             state.save()
     for component in components:
         _await_health(state, component)
-        component.finish(state.settings, state.processes[component.name])
+        component.complete_start(state.settings, state.processes[component.name])
 
 
 def end(state: State, name: str, with_signal: signal.Signals = signal.SIGTERM) -> None:
@@ -55,15 +57,15 @@ def end(state: State, name: str, with_signal: signal.Signals = signal.SIGTERM) -
 def _await_health(state: State, component: Component) -> None:
     log = _log(state, component)
 
-    def healthy() -> bool:
-        word = health(state, component)
-        if word == "stopped":
+    def is_healthy() -> bool:
+        component_health = health(state, component)
+        if component_health == "stopped":
             raise ClusterError(
                 f"{component.name} exited during startup; the end of its log:\n{last_lines(log)}"
             )
-        return word == "healthy"
+        return component_health == "healthy"
 
-    wait_for(component.name, healthy, log)
+    wait_for(component.name, is_healthy, log)
 
 
 def _log(state: State, component: Component) -> Path:

@@ -22,7 +22,9 @@ Resource = TypeVar("Resource")
 
 
 def begin() -> None:
-    """Prepare a program with workers: log only errors of packages, and clean up at SIGTERM."""
+    """Prepare a program with workers: log only errors of the Kubernetes client and urllib3, and
+    clean up at SIGTERM.
+    """
     for package in ("kubernetes", "urllib3"):
         logging.getLogger(package).setLevel(logging.ERROR)
     exit_cleanly_at_sigterm()
@@ -34,9 +36,11 @@ def run_jobs(
     resource: Callable[[int], AbstractContextManager[Resource]],
     do: Callable[[Resource, Job], None],
 ) -> None:
-    """Run each job once, in order; `resource` creates the resource of a worker by its number.
+    """Start the jobs in order, each once; `resource` creates the resource of the worker with the
+    given number.
 
-    An error of a worker is not a failure of the code under test, and exits the program.
+    An exception from `do` or `resource` is an error of the test program, not a failure of the code
+    under test: the program exits.
     """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     errors: list[BaseException] = []

@@ -96,7 +96,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _lock(file, what)
-            is_locked = _is_file(file, path)
+            is_locked = _is_still_at(file, path)
             if is_locked:
                 yield
         finally:
@@ -118,7 +118,7 @@ def _lock(file: int, what: str) -> None:
             time.sleep(0.1)
 
 
-def _is_file(file: int, path: Path) -> bool:
+def _is_still_at(file: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file), path.stat())
     except FileNotFoundError:
@@ -148,10 +148,10 @@ def run_and_exit(main: Callable[[list[str]], int]) -> NoReturn:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM during the block, so that each started process is recorded."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    """Defer Ctrl-C and SIGTERM until the block ends, so that each started process is recorded."""
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)

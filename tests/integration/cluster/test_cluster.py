@@ -661,8 +661,12 @@ def test_etcd_is_unreachable_for_pods():
     )
 
     for arguments in (
-        components._etcd(settings),
-        [argument for argument in components._kube_apiserver(settings) if "etcd" in argument],
+        components._etcd_arguments(settings),
+        [
+            argument
+            for argument in components._kube_apiserver_arguments(settings)
+            if "etcd" in argument
+        ],
     ):
         urls = [argument for argument in arguments if "http://" in argument]
         assert urls and all(

@@ -90,11 +90,12 @@ class AutoscaledShop(Shop):
 
     def __init__(self, cluster: Cluster, namespace: Namespace, kind: Kind) -> None:
         super().__init__(cluster, namespace, kind, CONTAINER)
-        group = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
-        self._autoscalers = group
+        self._autoscalers = (
+            f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers")
 
     def open_autoscaled(self) -> str:
-        """Create foo and its autoscaler, wait until it has metrics, and return the URL of a load.
+        """Create foo and its autoscaler, wait for the metrics of all pods, and return the URL to
+        which a test sends the load.
         """
         url = self.open()
         version = self.manifest("")["apiVersion"]
@@ -120,7 +121,7 @@ class AutoscaledShop(Shop):
         return {condition["type"]: condition["status"] for condition in conditions}
 
     def size(self) -> int:
-        """Return the size that foo has to have."""
+        """Return the desired number of pods of foo."""
         return self.namespace.call("GET", f"{self.path}/foo")["spec"]["replicas"]
 
     def ready(self) -> dict[str, int]:
@@ -144,11 +145,13 @@ class AutoscaledShop(Shop):
 
 
 class AutoscalerLog:
-    """A context manager that records when an autoscaler is frozen, is restored and scales."""
+    """A context manager that records when an update freezes and restores an autoscaler, and when
+    the autoscaler scales.
+    """
 
     def __init__(self, shop: AutoscaledShop) -> None:
         self._shop = shop
-        #: The times, in seconds since 1970.
+        #: The times of these three events, in seconds since 1970.
         self.frozen: list[float] = []
         self.restored: list[float] = []
         self.scaled: list[float] = []
@@ -163,30 +166,32 @@ class AutoscalerLog:
         self._stopped.set()
         self._thread.join()
 
-    def freeze(self) -> tuple[float, float]:
-        """Wait for the end of the first freeze, and return its begin and its end."""
+    def first_freeze(self) -> tuple[float, float]:
+        """Wait for the end of the first freeze, and return its start and its end."""
         return eventually(lambda: self.restored and (self.frozen[0], self.restored[0]),
                           "a restored autoscaler", 5)
 
     def first_scaling(self, after: float, seconds: float = 90) -> float:
-        """Wait for the first scaling after a time, and return its time."""
+        """Wait for the first scaling after the time `after`, and return when it happened."""
         return eventually(lambda: next((scaled for scaled in self.scaled if scaled > after), 0),
                           "a scaling by the autoscaler", seconds)
 
     def _poll(self) -> None:
-        was_frozen, last_scaling = self._state()
+        was_frozen, previous_scale_time = self._state()
         while not self._stopped.wait(0.2):
-            is_frozen, scaling = self._state()
+            is_frozen, last_scale_time = self._state()
             if is_frozen != was_frozen:
                 (self.frozen if is_frozen else self.restored).append(time.time())
-            if scaling != last_scaling:
+            if last_scale_time != previous_scale_time:
                 self.scaled.append(time.time())
-            was_frozen, last_scaling = is_frozen, scaling
+            was_frozen, previous_scale_time = is_frozen, last_scale_time
 
     def _state(self) -> tuple[bool, str]:
-        item = self._shop.autoscaler()
-        rules = item["spec"].get("behavior", {}).get("scaleUp", {})
-        return rules.get("selectPolicy") == "Disabled", item["status"].get("lastScaleTime", "")
+        """Return whether the autoscaler is frozen, and its lastScaleTime."""
+        autoscaler = self._shop.autoscaler()
+        rules = autoscaler["spec"].get("behavior", {}).get("scaleUp", {})
+        is_frozen = rules.get("selectPolicy") == "Disabled"
+        return is_frozen, autoscaler["status"].get("lastScaleTime", "")
 
 
 def load(url: str) -> Traffic:

@@ -135,9 +135,9 @@ class Canary:
         """Return the seconds between the first and the last answer of this version."""
         return self.all_answers[-1].sent - self.all_answers[0].sent if self.all_answers else 0
 
-    def count(self, traffic: Traffic) -> None:
-        """Assign the answers during the playbook; after a rollback, include the answers of the
-        terminating pod.
+    def assign_answers(self, traffic: Traffic) -> None:
+        """Set the fields of requests and answers from the traffic during the playbook; after a
+        rollback, the answers of the terminating pod are included.
         """
         during_playbook = traffic.between(self.began, self.ended)
         self.requests = len(during_playbook)
@@ -193,5 +193,5 @@ class CanaryRunner:
             began,
             time.time(),
             run.output + run.errors,
-            not run.is_well and image(version) not in images,
+            not run.has_succeeded and image(version) not in images,
         )

@@ -37,8 +37,8 @@ class ScaleOut(t.NamedTuple):
     kind: str
     #: Time in which the autoscaler was frozen; 0 without an update.
     frozen: float
-    #: Time from the end of the freeze, or without an update from the start of the load, to the
-    #: first scaling, and to the size for the load.
+    #: Time to the first scaling, and time to the size for the load. Both count from the end of the
+    #: freeze, or, without an update, from the start of the load.
     first: float
     complete: float
 
@@ -51,11 +51,11 @@ CANARIES = pytest.StashKey[list[Canary]]()
 
 def table(measurements: list[Measurement]) -> list[str]:
     """Return a row per rollout, with the negative controls last, and a row with the totals."""
-    head = (
+    header = (
         "| rollout | kind | by | seconds | requests on new connections | failed "
         "| requests on persistent connections | failed |"
     )
-    lines = [head, "|---|---|---|---|---|---|---|---|"]
+    lines = [header, "|---|---|---|---|---|---|---|---|"]
     rows = sorted(measurements, key=lambda measurement: measurement.case.row.is_negative_control)
     lines += [_line(_title(measurement), measurement.answers) for measurement in rows]
     counted = [
@@ -97,23 +97,24 @@ def settings(measurements: list[Measurement]) -> list[str]:
 
 
 def table_of_canaries(canaries: list[Canary]) -> list[str]:
-    """Return a row per version."""
-    head = (
+    """Return a table with a row for the good versions and a row per bad version."""
+    header = (
         "| version | rollouts | rolled back | requests | answered by the canary "
         "| average share | maximum share "
         "| median seconds | maximum seconds |"
     )
-    lines = [head, "|---|---|---|---|---|---|---|---|---|"]
-    for title, chosen in _by_title(canaries).items():
+    lines = [header, "|---|---|---|---|---|---|---|---|---|"]
+    for title, canaries_of_row in _by_title(canaries).items():
         answers, totals = (
-            [len(getattr(canary, name)) for canary in chosen] for name in ("answers", "all_answers")
+            [len(getattr(canary, name)) for canary in canaries_of_row]
+            for name in ("answers", "all_answers")
         )
-        seconds = [canary.seconds for canary in chosen]
+        seconds = [canary.seconds for canary in canaries_of_row]
         cells = [
             title,
-            len(chosen),
-            sum(canary.is_rolled_back for canary in chosen),
-            f"{sum(canary.requests for canary in chosen):,}",
+            len(canaries_of_row),
+            sum(canary.is_rolled_back for canary in canaries_of_row),
+            f"{sum(canary.requests for canary in canaries_of_row):,}",
             f"{sum(answers):,}",
             f"{_share(sum(answers), sum(totals)):.1%}",
             f"{max(map(_share, answers, totals)):.1%}",
@@ -160,8 +161,8 @@ def _line(title: str, answers: list[Answer]) -> str:
 
 def table_of_scale_outs(scale_outs: list[ScaleOut]) -> list[str]:
     """Return a row per scale-out."""
-    head = "| under load | kind | seconds frozen | then first scaling | size for the load |"
-    return [head, "|---|---|---|---|---|",
+    header = "| under load | kind | seconds frozen | then first scaling | size for the load |"
+    return [header, "|---|---|---|---|---|",
             *(f"| {title} | {kind} | {frozen:.0f} | {first:.0f} s | {complete:.0f} s |"
               for title, kind, frozen, first, complete in scale_outs)]
 
@@ -190,9 +191,10 @@ class Page(t.NamedTuple):
     def write(self, text: str) -> None:
         """Replace everything after the heading."""
         document = DOCUMENTS / self.name
-        head = document.read_text("utf-8").partition(HEADING)[0]
+        retained = document.read_text("utf-8").partition(HEADING)[0]
         document.write_text(
-            f"{head}{HEADING}\n\nWritten by `WRITE_TRAFFIC=1 make test-node`.\n\n{text}\n", "utf-8"
+            f"{retained}{HEADING}\n\nWritten by `WRITE_TRAFFIC=1 make test-node`.\n\n{text}\n",
+            "utf-8",
         )
 
 

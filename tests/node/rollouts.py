@@ -207,10 +207,10 @@ def kill_at_new_pod_and_resume(shop: Shop) -> None:
 
 def kill_at_new_pod_and_roll_back(shop: Shop) -> None:
     """Kill the task while the new pod starts, and roll back before the new pod is ready."""
-    first = uids(shop.namespace.pods())
+    initial_pods = uids(shop.namespace.pods())
     shop.roll_until(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
     shop.roll(state="rolled_back")
-    assert first <= uids(shop.namespace.pods()), "the old pod was replaced"
+    assert initial_pods <= uids(shop.namespace.pods()), "the old pod was replaced"
 
 
 def kill_in_handover_and_resume(shop: Shop) -> None:
@@ -316,8 +316,8 @@ def kubectl_rolling_update(shop: Shop) -> None:
     client = clients.kubectl(binaries.provide(["kubectl-1.17"])["kubectl-1.17"])
     task = {"name": "foo", "namespace": shop.namespace.name, "image": V2}
     with tempfile.TemporaryDirectory(prefix="baton-home-") as home:
-        ended = clients.Program().run(*client(task, shop.namespace.admin_kubeconfig, Path(home)))
-    assert ended.is_well, ended.last_output
+        run = clients.Program().run(*client(task, shop.namespace.admin_kubeconfig, Path(home)))
+    assert run.has_succeeded, run.last_output
 
 
 def delete_and_create(shop: Shop) -> None:
@@ -360,13 +360,13 @@ class Row:
     #: Image of all pods after the rollout.
     final_image: str = V2
     #: Whether some of the initial pods may survive.
-    retains_old_pods: bool = False
+    may_retain_old_pods: bool = False
     container: Json = dataclasses.field(default_factory=lambda: WELL_BEHAVED)
     #: Whether the number of ready pods never drops below the kind's size minus `unavailable`.
     has_all_pods_ready: bool = True
     #: Whether the rollout has a deliberate fault, so that requests must fail.
     is_negative_control: bool = False
-    #: Part of `make test`, for the first kind of the row.
+    #: Whether the row is part of `make test`, with the first of its kinds only.
     is_sample: bool = False
 
 
@@ -386,7 +386,7 @@ ROWS = [
         kill_at_new_pod_and_roll_back,
         kinds=(DAEMON_SET,),
         final_image=V1,
-        retains_old_pods=True,
+        may_retain_old_pods=True,
     ),
     Row("update, killed at half and resumed", kill_and_resume),
     Row(
@@ -394,11 +394,22 @@ ROWS = [
         kill_in_handover_and_resume,
         kinds=(RC, REPLICA_SET),
     ),
-    Row("update, killed at half and rolled back", roll_back, final_image=V1, retains_old_pods=True),
+    Row(
+        "update, killed at half and rolled back",
+        roll_back,
+        final_image=V1,
+        may_retain_old_pods=True,
+    ),
     Row("update in stages of 25%, 50%, 100%", update_in_stages),
     Row("update to another name (next_name)", update_to_another_name, kinds=(RC, REPLICA_SET)),
     Row("restart", restart, kinds=(*OUR_KINDS, DAEMON_SET), final_image=V1),
-    Row("migration to a Deployment", migrate, kinds=(RC,), final_image=V1, retains_old_pods=True),
+    Row(
+        "migration to a Deployment",
+        migrate,
+        kinds=(RC,),
+        final_image=V1,
+        may_retain_old_pods=True,
+    ),
     Row(
         "update, kubelet killed and restarted",
         update_with_disruption(outage_of("kubelet")),

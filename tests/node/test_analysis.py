@@ -46,19 +46,19 @@ def binary():
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_only_bad_versions_are_rolled_back(rounds, cluster, namespace, binary, request, tmp_path):
-    shop, old, canaries = Shop(cluster, namespace, CANARY_RC, CONTAINER), GOOD[0], []
+    shop, old_version, canaries = Shop(cluster, namespace, CANARY_RC, CONTAINER), GOOD[0], []
     with (
         scraped_pods(shop, tmp_path / "targets.json") as targets,
         monitoring.running(binary, targets, INTERVAL) as prometheus,
     ):
-        url = shop.open(image(old))
+        url = shop.open(image(old_version))
         runner = CanaryRunner(shop, prometheus, tmp_path)
         with Traffic(url, RATES) as traffic:
             time.sleep(BEFORE)
             for _round in range(rounds):
                 for version in (
                     *FAILING_METRICS,
-                    next(version for version in GOOD if version != old),
+                    next(version for version in GOOD if version != old_version),
                 ):
                     pods_before = uids(namespace.pods())
                     canary = runner.update_canary(version)
@@ -66,16 +66,16 @@ def test_only_bad_versions_are_rolled_back(rounds, cluster, namespace, binary, r
                     if canary.is_rolled_back:
                         pods = namespace.pods()
                         assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {
-                            image(old)
+                            image(old_version)
                         }
                         assert len(uids(pods) & pods_before) == len(pods) - 1 == PODS - 1
                     elif canary.is_bad:  # undetected: an assertion below fails
                         shop.roll(state="rolled_back")
                     else:
                         shop.roll(image=image(version), max_surge=PODS - 1)
-                        old = version
+                        old_version = version
     for canary in canaries:
-        canary.count(traffic)
+        canary.assign_answers(traffic)
     request.config.stash[record.CANARIES] = max(
         request.config.stash[record.CANARIES], canaries, key=len
     )

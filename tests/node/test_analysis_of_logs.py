@@ -13,9 +13,11 @@ from objects import eventually, manifest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
-#: A line every 50 ms; 1% or 20% of the lines are errors.
+#: Environment of the web server: 20 lines per second, of which 1% or 20% are errors.
 GOOD, BAD = ({"LOG_MS": "50", "LOG_ERRORS": errors} for errors in ("1", "20"))
+#: Metrics: errors per pod and minute (12 or 240), and the share of errors in the lines.
 BY_MINUTE, BY_LINE = {"max_increase": 100}, {"per": "line", "max": 0.1, "name": "share"}
+#: Seconds of the logs that an analysis reads.
 WINDOW = 10
 
 
@@ -48,6 +50,7 @@ def test_analysis_fails_only_for_a_version_that_logs_errors(shop):
     for _run in range(5):
         good = run_analysis(shop, BY_MINUTE, BY_LINE, window=f"{WINDOW}s", count=2)
         assert good["outcome"] == "passed", good["msg"]
+    # two new pods with 20 lines per second
     assert good["measurements"][0]["samples"] == pytest.approx(2 * 20 * WINDOW, rel=0.2)
     assert good["measurements"][0]["old"] == pytest.approx(12, abs=12)
 

@@ -32,9 +32,9 @@ pytestmark = pytest.mark.long
 
 NAME = operator.attrgetter("name")
 
-DELAY = 60
-"""Most seconds from the begin of a load, or from the end of a freeze, to a scale-out. A new pod has
-metrics after two measurements of metrics-server, and counts as idle before.
+MAX_DELAY = 60
+"""Maximum seconds from the start of a load, or from the end of a freeze, to a scale-out. A new pod
+counts as idle until metrics-server has measured it twice.
 """
 
 
@@ -51,21 +51,23 @@ def shop(request, cluster, namespace):
 
 @pytest.fixture
 def measure(request, shop):
-    """Provide a function that waits for a scale-out, and records its times."""
+    """Provide a function that waits for a scale-out, and records its duration since `begin`."""
     def measure(title, log, begin, frozen=0.0):
         first = log.first_scaling(begin)
         eventually(lambda: shop.size() >= NEEDED, "the size for the load")
         complete = time.time()
         request.config.stash[record.SCALE_OUTS].append(record.ScaleOut(
             title, shop.kind.name, frozen, first - begin, complete - begin))
-        assert first - begin < DELAY
+        assert first - begin < MAX_DELAY
 
     return measure
 
 
 def freeze_of(log):
-    """Return the end of the freeze, and its seconds; the autoscaler has not scaled meanwhile."""
-    frozen, restored = log.freeze()
+    """Return the end of the freeze and its duration in seconds, after checking that the autoscaler
+    did not scale in that time.
+    """
+    frozen, restored = log.first_freeze()
     assert not [scaled for scaled in log.scaled if frozen < scaled < restored]
     return restored, restored - frozen
 
@@ -130,7 +132,9 @@ def test_active_autoscaler_adds_new_pods_to_the_canary_of_a_stateful_set(shop):
 
 @pytest.mark.parametrize("shop", [RC], indirect=True, ids=NAME)
 def test_active_autoscaler_adds_old_pods_to_the_canary_of_a_replication_controller(shop):
-    """Without a load: minReplicas applies to foo without its successor. The update cannot end."""
+    """Without a load, the autoscaler restores minReplicas of foo alone, without counting the pods
+    of the successor; so the autoscaler undoes the steps of the update, which cannot end.
+    """
     shop.open_autoscaled()
     shop.roll(image=V2, pause_at=1, autoscaler="ignore")
 

@@ -29,7 +29,7 @@ WORKERS = 4
 
 
 PROBE = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1, "failureThreshold": 2}
-LATER = PROBE | {"initialDelaySeconds": 60}
+LATE_PROBE = PROBE | {"initialDelaySeconds": 60}
 """Probe with a delay, so that the container exits before the first probe on a busy machine too."""
 
 
@@ -39,14 +39,15 @@ class Row:
 
     title: str
     kind: str
-    #: Regular expressions for the reason in the cluster, and for its message in progress lines and
-    #: in the error.
+    #: Regular expression for the reason that Kubernetes reports.
     reason: str
+    #: Regular expression for the message of that reason, in progress lines and in the error.
     message: str
     is_fatal: bool = True
     #: Fields of the container and of the pod in the new template.
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
+    #: End of the place in the error; the place begins with the pod.
     place: str = ", container web"
     #: Text in the last lines of the log; "" if the cause has no log.
     log: str = ""
@@ -96,7 +97,7 @@ ROWS = [
         "crash",
         CRASH,
         "exit code 3",
-        container={"env": CRASHING, "readinessProbe": LATER},
+        container={"env": CRASHING, "readinessProbe": LATE_PROBE},
         log=LAST_WORDS,
     ),
     Row(
@@ -108,7 +109,7 @@ ROWS = [
         container={
             "env": environment(MEMORY_MB=200),
             "resources": {"limits": {"memory": "64Mi"}},
-            "readinessProbe": LATER,
+            "readinessProbe": LATE_PROBE,
         },
     ),
     Row(

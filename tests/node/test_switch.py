@@ -3,7 +3,7 @@
 
 """Switch a Service between the old and the new pods under traffic through kube-proxy.
 
-New connections follow the selector within a second; connections that exist stay with their pods.
+New connections follow the selector within two seconds; existing connections stay with their pods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONTAINER = {
     "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}}
 RATES = {"new": 60, "persistent": 60}
 #: Seconds from the write of the selector to the last new connection to a pod of the other version.
-LONGEST = 2.0
+MAX_DELAY = 2.0
 
 
 def switch(shop, monkeypatch, **options):
@@ -50,29 +50,30 @@ def switch(shop, monkeypatch, **options):
 def test_new_connections_follow_the_selector(kind, cluster, namespace, monkeypatch):
     shop = Shop(cluster, namespace, kind, CONTAINER)
     namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
-    changes = []
+    switches = []
     with Traffic(shop.open(), RATES) as traffic:
         switch(shop, monkeypatch, weight="0%")
         shop.roll(image=V2, pause_at="100%", keep_old=True)
         for weight in ("100%", "0%", "100%"):
             (begin,) = switch(shop, monkeypatch, weight=weight)
-            changes.append((begin, "v2" if weight == "100%" else "v1"))
-            time.sleep(LONGEST + 2)
+            switches.append((begin, "v2" if weight == "100%" else "v1"))
+            time.sleep(MAX_DELAY + 2)
         began = time.time()
         shop.roll(image=V2)
-        time.sleep(LONGEST)
-    ends = [begin for begin, _version in changes[1:]] + [began]
+        time.sleep(MAX_DELAY)
+    ends = [begin for begin, _version in switches[1:]] + [began]
     new = [answer for answer in traffic.answers if answer.connection == "new"]
     delays = [max((answer.sent - begin for answer in new if begin < answer.sent < end
                    and answer.version not in ("", version)), default=0.0)
-              for (begin, version), end in zip(changes, ends, strict=True)]
-    lasting = versions(answer for answer in traffic.between(changes[0][0] + LONGEST, changes[1][0])
-                       if answer.connection == "persistent")
-    print(delays, lasting, len(traffic.answers), reasons(traffic.answers), *traffic.failures[:10],
-          sep="\n")
+              for (begin, version), end in zip(switches, ends, strict=True)]
+    before_second_switch = traffic.between(switches[0][0] + MAX_DELAY, switches[1][0])
+    versions_on_persistent = versions(answer for answer in before_second_switch
+                                      if answer.connection == "persistent")
+    print(delays, versions_on_persistent, len(traffic.answers), reasons(traffic.answers),
+          *traffic.failures[:10], sep="\n")
     assert traffic.failures == []
-    assert versions(answer for answer in new if answer.sent < changes[0][0]) == ["v1"]
-    assert max(delays) < LONGEST
-    assert "v1" in lasting, "connections that exist have left the old pods"
+    assert versions(answer for answer in new if answer.sent < switches[0][0]) == ["v1"]
+    assert max(delays) < MAX_DELAY
+    assert "v1" in versions_on_persistent, "existing connections have left the old pods"
     last = traffic.answers[-1].sent
     assert versions(traffic.since(last - 1)) == ["v2"]

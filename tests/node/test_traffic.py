@@ -58,24 +58,24 @@ def test_no_request_fails_during_a_rollout(case, cluster, namespace, request):
         )
         return
     assert traffic.failures == []
-    first, last = V1.rpartition(":")[2], row.final_image.rpartition(":")[2]
-    assert versions(traffic.between(0, began)) == [first]
-    assert versions(traffic.since(ended)) == [last]
+    first_version, last_version = V1.rpartition(":")[2], row.final_image.rpartition(":")[2]
+    assert versions(traffic.between(0, began)) == [first_version]
+    assert versions(traffic.since(ended)) == [last_version]
     if row.has_all_pods_ready:
         assert observer.min_ready >= case.kind.pods - case.kind.unavailable
-    assert row.retains_old_pods or not uids(namespace.pods()) & observer.initial_pods
+    assert row.may_retain_old_pods or not uids(namespace.pods()) & observer.initial_pods
     third = (ended - began) / 3
     shares = [
         share_of_v2(traffic.between(began + part * third, began + (part + 1) * third))
         for part in range(3)
     ]
-    if last != first:
+    if last_version != first_version:
         assert shares[0] < shares[2] and shares == sorted(shares)
         assert len(set(shares)) == 3 or case.kind.pods == 1  # a single pod is replaced in one step
     for begin, end, share in shop.stages:
         replies = [
             answer.version for answer in traffic.between(begin, end) if answer.connection == "new"
         ]
-        # standard deviation, since a Service selects a random pod for each connection
-        deviation = math.sqrt(share * (1 - share) / len(replies))
-        assert abs(replies.count("v2") / len(replies) - share) < 5 * deviation
+        # of the binomial distribution, since a Service selects a random pod for each connection
+        standard_deviation = math.sqrt(share * (1 - share) / len(replies))
+        assert abs(replies.count("v2") / len(replies) - share) < 5 * standard_deviation

@@ -35,10 +35,8 @@ second.
 """
 
 PRIORITY = ("nice", "-n", "-10")
-"""The prefix of a command that measures.
-
-Other work on the machine must not become failed requests. Without the permission, the priority
-stays.
+"""Prefix of the commands that measure: it raises their priority, so that other work on the machine
+does not make requests fail. Without permission, nice runs the command with its normal priority.
 """
 
 PHASES = ("blocked", "connecting", "sending", "waiting", "receiving")
@@ -59,7 +57,7 @@ class Answer(t.NamedTuple):
     version: str
     #: "" if the answer has status 200.
     failure: str
-    #: The user agent of a failed request; "" of other requests.
+    #: The user agent of a failed request; "" for a successful request.
     agent: str = ""
     #: The milliseconds of each phase of a failed request, as k6 names the phases.
     phases: tuple[tuple[str, float], ...] = ()
@@ -174,7 +172,7 @@ class Traffic:
 
 
 def _detail(detail: tuple[str, dict[str, float]] | None) -> tuple[t.Any, ...]:
-    """Return the user agent and the phases of a failed request; () of another."""
+    """Return the user agent and the phases of a failed request; () for a successful request."""
     if not detail:
         return ()
     agent, phases = detail

@@ -30,14 +30,16 @@ TIMEOUT = 150
 """Seconds after which a running program is killed."""
 
 PYTHON_MODULE = [sys.executable, "-m"]
-"""First words of a command that runs in a forked process, with its modules already imported."""
+"""First words of the commands that Program runs in a forked process (forked.py), with the modules
+already imported.
+"""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Ended:
-    """Exit code and output of a program."""
+class ProgramRun:
+    """One run of a program: exit code, stdout, stderr (`errors`) and duration."""
 
     code: int
     output: str
@@ -45,7 +47,7 @@ class Ended:
     seconds: float
 
     @property
-    def is_well(self) -> bool:
+    def has_succeeded(self) -> bool:
         return self.code == 0
 
     @property
@@ -73,7 +75,8 @@ class Program:
         self._process: subprocess.Popen[str] | Forked | None = None
         self._has_started = threading.Event()
 
-    def run(self, command: list[str], environment: dict[str, str]) -> Ended:
+    def run(self, command: list[str], environment: dict[str, str]) -> ProgramRun:
+        """Run the command to its end, or kill it after TIMEOUT."""
         began = time.monotonic()
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
             if command[:2] == PYTHON_MODULE:
@@ -94,7 +97,7 @@ class Program:
             seconds = time.monotonic() - began
             output.seek(0)
             errors.seek(0)
-            return Ended(code, output.read(), errors.read(), seconds)
+            return ProgramRun(code, output.read(), errors.read(), seconds)
 
     def kill(self) -> None:
         """Kill the process and all its descendants in any session."""

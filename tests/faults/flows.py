@@ -38,19 +38,20 @@ class Flow:
 
     name: str
     #: Creates the initial state in an empty namespace.
-    begin: Callable[[World], None]
+    create_state: Callable[[World], None]
     task: Json
     #: The task that undoes `task`; {} for none.
     opposite: Json = field(default_factory=dict)
-    #: Creates a state from which `opposite` runs without faults. Its end state is the expected one.
-    opposite_begin: Callable[[World], None] | None = None
+    #: Creates the state from which `opposite` runs once without faults; each rollback after a fault
+    #: must reach the end state of this run.
+    create_opposite_state: Callable[[World], None] | None = None
 
     #: Normalizes an end state before a comparison.
-    comparable: Callable[[Json | str], Json | str] = lambda end: end
+    normalize: Callable[[Json | str], Json | str] = lambda end: end
     #: Maximum number of pods above the desired number.
-    surge: int = 1
+    max_surge: int = 1
     #: Maximum number of unready pods.
-    missing: int = 0
+    max_unready: int = 0
 
     @property
     def required_controllers(self) -> set[str]:
@@ -69,9 +70,9 @@ def create_updated(world: World) -> None:
     """Create foo with the label and the record of an earlier update."""
     body = manifest(REPLICAS)
     label = {object_meta.DEPLOYMENT_LABEL: "abcdef0123"}
-    last = {"outcome": "updated", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"},
-            "time": "2026-01-01T00:00:00Z"}
-    body["metadata"]["annotations"] = {object_meta.LAST_ROLLOUT: identity.canonical(last)}
+    record = {"outcome": "updated", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"},
+              "time": "2026-01-01T00:00:00Z"}
+    body["metadata"]["annotations"] = {object_meta.LAST_ROLLOUT: identity.canonical(record)}
     for labels in (body["metadata"]["labels"], body["spec"]["selector"],
                    body["spec"]["template"]["metadata"]["labels"]):
         labels.update(label)
@@ -80,12 +81,12 @@ def create_updated(world: World) -> None:
 
 
 def stopped_after_first_scaling(
-    task: Json, begin: Callable[[World], None] = create_updated
+    task: Json, create_state: Callable[[World], None] = create_updated
 ) -> Callable[[World], None]:
     """Return a function that creates foo, and stops the task after it has scaled foo once."""
 
-    def begin_and_stop(world: World) -> None:
-        begin(world)
+    def start_and_stop(world: World) -> None:
+        create_state(world)
         program = Program()
 
         def terminate_after_write(exchange: Exchange) -> None:
@@ -97,13 +98,13 @@ def stopped_after_first_scaling(
             is_scaling = b'"/spec/replicas"' in exchange.body and exchange.path.endswith("/foo")
             return terminate_after_write if exchange.is_write and is_scaling else None
 
-        ended = world.run(task, script, program=program)
-        assert "stopped (SIGTERM)" in ended.last_output, (
-            f"the task was not stopped: {ended.last_output}"
+        run = world.run(task, script, program=program)
+        assert "stopped (SIGTERM)" in run.last_output, (
+            f"the task was not stopped: {run.last_output}"
         )
         world.wait_until_idle()
 
-    return begin_and_stop
+    return start_and_stop
 
 
 def delete_primary_during_update(world: World) -> None:
@@ -117,8 +118,8 @@ def delete_primary_during_update(world: World) -> None:
 def complete_update(world: World) -> None:
     """Complete an update, so that the history contains the first template."""
     create_updated(world)
-    ended = world.run(UPDATE)
-    assert ended.is_well, ended.last_output
+    run = world.run(UPDATE)
+    assert run.has_succeeded, run.last_output
 
 
 def normalize_restart(end: Json | str) -> Json | str:
@@ -159,14 +160,16 @@ def create_deployment(world: World) -> None:
 def create_paused_deployment(world: World) -> None:
     """Create a Deployment foo, and start an update that pauses after one new pod."""
     create_deployment(world)
-    ended = world.run(UPDATE_DEPLOYMENT_TO_PAUSE)
-    assert ended.is_well, ended.last_output
+    run = world.run(UPDATE_DEPLOYMENT_TO_PAUSE)
+    assert run.has_succeeded, run.last_output
 
 
 def deployment_flow(name: str, task: Json, opposite: Json,
-                    begin: Callable[[World], None] = create_deployment) -> Flow:
-    """Return a flow with a surge of 2: the Deployment controller ignores terminating pods."""
-    return Flow(name, begin, task, opposite, create_paused_deployment, surge=2)
+                    create_state: Callable[[World], None] = create_deployment) -> Flow:
+    """Return a flow that allows two additional pods: the Deployment controller does not count
+    terminating pods.
+    """
+    return Flow(name, create_state, task, opposite, create_paused_deployment, max_surge=2)
 
 
 DEPLOYMENT_PAUSE_FLOW = deployment_flow(
@@ -177,7 +180,7 @@ STATEFUL_SET = {"kind": "StatefulSet"}
 UPDATE_STATEFUL_SET = {**UPDATE, **STATEFUL_SET}
 ROLLBACK_STATEFUL_SET = {**ROLLBACK, **STATEFUL_SET}
 UPDATE_STATEFUL_SET_TO_PAUSE = {**UPDATE_STATEFUL_SET, "pause_at": "1"}
-UNSCHEDULABLE = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
+UNSCHEDULABLE_TEMPLATE = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
                           "schedulerName": "none"}}
 
 
@@ -190,18 +193,19 @@ def create_stateful_set(world: World) -> None:
 def create_paused_stateful_set(world: World) -> None:
     """Create a StatefulSet foo, and start an update that pauses after one new pod."""
     create_stateful_set(world)
-    ended = world.run(UPDATE_STATEFUL_SET_TO_PAUSE)
-    assert ended.is_well, ended.last_output
+    run = world.run(UPDATE_STATEFUL_SET_TO_PAUSE)
+    assert run.has_succeeded, run.last_output
 
 
 def create_stuck_stateful_set(world: World) -> None:
-    """Create a StatefulSet foo with a pod of an unschedulable template, and restore the template.
+    """Create a StatefulSet foo, change its template to an unschedulable one, and restore the
+    template once a pod of the unschedulable template exists.
 
-    The pod stays unready, and blocks the update.
+    This pod stays unready, and blocks the update.
     """
     create_stateful_set(world)
     template = world.namespace.stateful_set()["spec"]["template"]
-    world.namespace.patch_stateful_set({"spec": {"template": UNSCHEDULABLE}})
+    world.namespace.patch_stateful_set({"spec": {"template": UNSCHEDULABLE_TEMPLATE}})
 
     def has_stuck_pod() -> bool:
         return any(not is_ready(pod) and pod["spec"]["schedulerName"] == "none"
@@ -215,10 +219,12 @@ def create_stuck_stateful_set(world: World) -> None:
 
 
 def stateful_set_flow(name: str, task: Json, opposite: Json,
-                      begin: Callable[[World], None] = create_stateful_set) -> Flow:
-    """Return a flow with one unready pod: an old pod is deleted before its replacement is created.
+                      create_state: Callable[[World], None] = create_stateful_set) -> Flow:
+    """Return a flow that allows one unready pod, because an old pod is deleted before its
+    replacement is created.
     """
-    return Flow(name, begin, task, opposite, create_paused_stateful_set, surge=0, missing=1)
+    return Flow(name, create_state, task, opposite, create_paused_stateful_set,
+                max_surge=0, max_unready=1)
 
 
 STUCK_FLOW = stateful_set_flow("StatefulSet, rollback of a stuck update", ROLLBACK_STATEFUL_SET, {},
@@ -227,7 +233,7 @@ STUCK_FLOW = stateful_set_flow("StatefulSet, rollback of a stuck update", ROLLBA
 DAEMON_SET = {"kind": "DaemonSet"}
 UPDATE_DAEMON_SET, ROLLBACK_DAEMON_SET = {**UPDATE, **DAEMON_SET}, {**ROLLBACK, **DAEMON_SET}
 UPDATE_DAEMON_SET_TO_PAUSE = {**UPDATE_DAEMON_SET, "pause_at": "1"}
-ON_NODES = {"nodeAffinity": {
+AFFINITY_TO_NODES = {"nodeAffinity": {
     "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [
         {"key": "kubernetes.io/hostname", "operator": "In",
          "values": [f"fake-{number}" for number in range(REPLICAS)]}]}]}}}
@@ -236,7 +242,7 @@ ON_NODES = {"nodeAffinity": {
 def create_daemon_set(world: World) -> None:
     """Create a DaemonSet foo on REPLICAS nodes."""
     body = manifest(REPLICAS)
-    body["spec"]["template"]["spec"]["affinity"] = ON_NODES
+    body["spec"]["template"]["spec"]["affinity"] = AFFINITY_TO_NODES
     world.namespace.create_any("DaemonSet", body)
     eventually(lambda: world.namespace.is_rolled_out_on(REPLICAS), "the pods of a DaemonSet")
 
@@ -244,15 +250,17 @@ def create_daemon_set(world: World) -> None:
 def create_paused_daemon_set(world: World) -> None:
     """Create a DaemonSet foo, and start an update that pauses after one new pod."""
     create_daemon_set(world)
-    ended = world.run(UPDATE_DAEMON_SET_TO_PAUSE)
-    assert ended.is_well, ended.last_output
+    run = world.run(UPDATE_DAEMON_SET_TO_PAUSE)
+    assert run.has_succeeded, run.last_output
 
 
 def daemon_set_flow(name: str, task: Json, opposite: Json,
-                    begin: Callable[[World], None] = create_daemon_set) -> Flow:
-    """Return a flow with one unready pod: an old pod is deleted before its replacement is created.
+                    create_state: Callable[[World], None] = create_daemon_set) -> Flow:
+    """Return a flow that allows one unready pod, because an old pod is deleted before its
+    replacement is created.
     """
-    return Flow(name, begin, task, opposite, create_paused_daemon_set, surge=0, missing=1)
+    return Flow(name, create_state, task, opposite, create_paused_daemon_set,
+                max_surge=0, max_unready=1)
 
 
 FLOWS = [

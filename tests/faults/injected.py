@@ -3,8 +3,8 @@
 
 """Define faults: functions that handle a client's request in place of the API server.
 
-A script selects the nth request, or all requests from the nth on. To add a fault, write a function,
-and append a row to FAULTS or WATCH_FAULTS.
+A script triggers a fault at the nth request, or at all requests from the nth on. To add a fault,
+write a function, and append a row to FAULTS or WATCH_FAULTS.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DELAY = 5.0
 """Delay of a response in seconds."""
 
 FOREIGN_ANNOTATION = "example.com/touched"
-"""Annotation that another client writes to the controllers."""
+"""Annotation that the fault change_object_before writes as another client."""
 
 
 class Script:
@@ -70,13 +70,13 @@ class WatchScript:
     def __init__(self, number: int,
                  fault: Callable[[Exchange, WatchScript], Iterator[bytes]]) -> None:
         self.number, self._fault = number, fault
-        self._is_over = False
+        self._has_seen_watch = False
         self.was_triggered = False
 
     def __call__(self, exchange: Exchange) -> Fault | None:
-        if self._is_over or not any_watch(exchange):
+        if self._has_seen_watch or not any_watch(exchange):
             return None
-        self._is_over = True
+        self._has_seen_watch = True
         return lambda exchange: exchange.stream(self._fault(exchange, self))
 
     def events(self, exchange: Exchange) -> Iterator[tuple[bytes, bool]]:
@@ -151,14 +151,14 @@ def respond_after_forwarding(response: Response) -> Fault:
     return fault
 
 
-def fail_test(exchange: Exchange) -> None:
+def fail_json_patch_test(exchange: Exchange) -> None:
     """Add a failing test to a JSON patch, so that the server rejects the patch."""
     operations = [*json.loads(exchange.body),
                   {"op": "test", "path": "/metadata/uid", "value": "another"}]
     exchange.reply(exchange.forward(json.dumps(operations).encode()))
 
 
-def change_before(exchange: Exchange) -> None:
+def change_object_before(exchange: Exchange) -> None:
     """Write to the object as another client, then forward the request."""
     exchange.proxy.change(exchange.path, {FOREIGN_ANNOTATION: str(time.time())})
     exchange.reply(exchange.forward())
@@ -282,7 +282,7 @@ def any_json_patch(exchange: Exchange) -> bool:
 
 
 def any_change(exchange: Exchange) -> bool:
-    # a POST has no existing object
+    """Return whether the request changes or deletes an existing object."""
     return exchange.is_write and exchange.command != "POST"
 
 
@@ -291,8 +291,8 @@ def any_watch(exchange: Exchange) -> bool:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A fault, its name in the table, and a filter of requests."""
+class FaultKind:
+    """A fault, its name in the tables of results, and the requests to which it applies."""
 
     name: str
     fault: Fault
@@ -300,34 +300,34 @@ class Kind:
 
 
 FAULTS = [
-    Kind("409", respond(CONFLICT), any_write),
-    Kind("422, failed test", fail_test, any_json_patch),
-    Kind("object changed before the write", change_before, any_change),
-    Kind("429 with Retry-After", respond(BUSY)),
-    Kind("500", respond(INTERNAL)),
-    Kind("500 after the write took effect", respond_after_forwarding(INTERNAL), any_write),
-    Kind("503", respond(UNAVAILABLE)),
-    Kind("504", respond(TIMEOUT)),
-    Kind("504 after the write took effect", respond_after_forwarding(TIMEOUT), any_write),
-    Kind("connection refused", refuse_connections),
-    Kind("reset before the server receives the request", reset),
-    Kind("reset after the request took effect", reset_after),
-    Kind("answer 5 s late", delay),
-    Kind("answer truncated", truncate),
-    Kind("watch refused with 410", respond(Response(410, [], json.dumps(GONE).encode())),
+    FaultKind("409", respond(CONFLICT), any_write),
+    FaultKind("422, failed test", fail_json_patch_test, any_json_patch),
+    FaultKind("object changed before the write", change_object_before, any_change),
+    FaultKind("429 with Retry-After", respond(BUSY)),
+    FaultKind("500", respond(INTERNAL)),
+    FaultKind("500 after the write took effect", respond_after_forwarding(INTERNAL), any_write),
+    FaultKind("503", respond(UNAVAILABLE)),
+    FaultKind("504", respond(TIMEOUT)),
+    FaultKind("504 after the write took effect", respond_after_forwarding(TIMEOUT), any_write),
+    FaultKind("connection refused", refuse_connections),
+    FaultKind("reset before the server receives the request", reset),
+    FaultKind("reset after the request took effect", reset_after),
+    FaultKind("answer 5 s late", delay),
+    FaultKind("answer truncated", truncate),
+    FaultKind("watch refused with 410", respond(Response(410, [], json.dumps(GONE).encode())),
          any_watch),
-    Kind("watch refused with 503", respond(UNAVAILABLE), any_watch),
+    FaultKind("watch refused with 503", respond(UNAVAILABLE), any_watch),
 ]
 
 PERMANENT_FAULTS = [
-    Kind("409", respond(CONFLICT), any_write),
-    Kind("422, failed test", fail_test, any_json_patch),
-    Kind("429 with Retry-After", respond(BUSY)),
-    Kind("503", respond(UNAVAILABLE)),
-    Kind("connection refused", refuse_connections_permanently),
-    Kind("reset before the server receives the request", reset),
-    Kind("reset after the request took effect", reset_after),
-    Kind("answer truncated", truncate),
+    FaultKind("409", respond(CONFLICT), any_write),
+    FaultKind("422, failed test", fail_json_patch_test, any_json_patch),
+    FaultKind("429 with Retry-After", respond(BUSY)),
+    FaultKind("503", respond(UNAVAILABLE)),
+    FaultKind("connection refused", refuse_connections_permanently),
+    FaultKind("reset before the server receives the request", reset),
+    FaultKind("reset after the request took effect", reset_after),
+    FaultKind("answer truncated", truncate),
 ]
 
 WATCH_FAULTS = {

@@ -26,7 +26,9 @@ Json = dict[str, Any]
 PROGRAM = "kubectl-1.17"
 
 FLOW = Flow("kubectl rolling-update", create_new, UPDATE)
-"""The flow starts with create_new: kubectl labels the pods of foo only in the first update."""
+"""The flow starts without a deployment label, because kubectl labels the pods of foo only in the
+first update.
+"""
 
 
 def series() -> list[Series]:
@@ -51,7 +53,7 @@ def series_of_kills(path: Path) -> Series:
         if killed is None:
             return None
         rerun = world.run(FLOW.task, client=client)
-        violations = ([] if rerun.is_well
+        violations = ([] if rerun.has_succeeded
                       else ["the same command fails: "
                             f"{without_hashes(rerun.errors.strip().splitlines()[-1])}"])
         end = end_of(world)
@@ -72,17 +74,17 @@ def series_of_kills(path: Path) -> Series:
 
 
 def violation_kinds(violations: list[str]) -> list[str]:
-    """Return the violations without details."""
+    """Return each violation without its details, which follow a colon."""
     return [text.partition(":")[0] for text in violations]
 
 
 def violations_of_reference(world: World, client: Client) -> list[str]:
     world.clear()
-    FLOW.begin(world)
-    world.judge.begin(REPLICAS, FLOW.required_controllers, FLOW.surge)
-    ended = world.run(FLOW.task, client=client)
-    if not ended.is_well:
-        raise SystemExit(f"kubectl fails without a kill: {ended.last_output}")
+    FLOW.create_state(world)
+    world.judge.begin(REPLICAS, FLOW.required_controllers, FLOW.max_surge)
+    run = world.run(FLOW.task, client=client)
+    if not run.has_succeeded:
+        raise SystemExit(f"kubectl fails without a kill: {run.last_output}")
     return violation_kinds(world.judge.violations())
 
 

@@ -4,7 +4,8 @@
 """List all series, longest first, so that the workers finish at about the same time.
 
 Faults at reads and at writes of Events are injected in one flow only. The flows with next_name, a
-Deployment or a StatefulSet have the same reads, so faults are injected only at their other writes.
+Deployment or a StatefulSet have the same reads, so faults are injected only at their writes of
+objects other than Events.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from injected import (
     FAULTS,
     PERMANENT_FAULTS,
     WATCH_FAULTS,
-    Kind,
+    FaultKind,
     any_change,
     any_json_patch,
     any_step,
@@ -27,7 +28,7 @@ from injected import (
 from series import References, Series, series_of_faults, series_of_kills, series_of_watch_faults
 
 
-def at_steps_only(kind: Kind) -> Kind | None:
+def at_steps_only(kind: FaultKind) -> FaultKind | None:
     """Return the fault for writes of objects other than Events; None for a fault of reads."""
     if kind.applies not in (any_write, any_change, any_json_patch):
         return None

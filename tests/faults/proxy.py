@@ -38,7 +38,9 @@ class Response(NamedTuple):
 
 
 class Exchange(BaseHTTPRequestHandler):
-    """The handler of a connection's requests; a fault receives it to handle the current request."""
+    """The handler of a connection's requests; a fault receives this handler, and handles the
+    current request in place of the API server.
+    """
 
     protocol_version = "HTTP/1.1"
     proxy: Proxy
@@ -88,7 +90,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     def events(self) -> Iterator[bytes]:
         """Yield the lines of a watch."""
-        # use a new connection: the response may not have been read to the end
+        # close the connection afterwards, because the response may not have been read to the end
         with contextlib.closing(self._upstream):
             yield from self._send(self.body)
 
@@ -134,11 +136,11 @@ class Exchange(BaseHTTPRequestHandler):
         return self._upstream.getresponse()
 
     def close_connections(self) -> None:
-        """Shut down both connections."""
+        """Shut down the connections to the client and to the API server."""
         self.is_closed = True
-        for end in (self._upstream.sock, self.connection):
+        for connection in (self._upstream.sock, self.connection):
             with contextlib.suppress(OSError, AttributeError):
-                end.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, *_unused: Any) -> None:
         """Discard the log."""

@@ -22,7 +22,7 @@ HEADING, LATER = "## Measured", "## Some series, measured later"
 Tallies = dict[Series, Tally]
 
 
-def is_good(chosen: list[Series], tallies: Tallies) -> bool:
+def have_points_passed(chosen: list[Series], tallies: Tallies) -> bool:
     """Return whether at least one point has run and all have passed; kubectl does not count."""
     counted = [tallies[series] for series in chosen if not series.note]
     return (all(tally.passed == tally.points for tally in counted)

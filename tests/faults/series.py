@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a flow once per place, with a fault at this place, until the task ends before the place.
+"""Run a flow with a fault at the first place, at the second, and so on, until the task ends before
+it reaches the place.
 
 A place is for example the second write. Each run is a point: create the initial state, run the task
 with the fault, run the next task of a user, and compare the observations with the guarantees.
@@ -16,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import injected
-from clients import Client, Ended, Program, module
+from clients import Client, ProgramRun, Program, module
 from flows import HANDOVER_FLOW, REPLICAS, Flow
-from injected import Kind, Script, WatchScript
+from injected import FaultKind, Script, WatchScript
 from workspace import say
 from world import ObservationLost, World
 
@@ -29,7 +30,8 @@ MAX_SECONDS = 60.0
 
 
 SAMPLE_PLACES = 16
-"""A sample runs one of the first SAMPLE_PLACES places of each series; consecutive series differ.
+"""A sample runs one of the first SAMPLE_PLACES places of each series; the place differs between
+consecutive series.
 """
 
 
@@ -69,29 +71,30 @@ class References:
         self._lock = threading.Lock()
 
     def end(self, world: World, flow: Flow, client: Client = module) -> Any:
-        """Return the end state of the task."""
-        return self._end_of_task(world, flow, "task", flow.begin, flow.task, client)
+        """Return the end state of the flow's task."""
+        return self._end_of_task(world, flow, "task", flow.create_state, flow.task, client)
 
     def end_of_rollback(self, world: World, flow: Flow) -> Any:
         """Return the end state of the opposite task; None without an opposite task."""
-        if not flow.opposite_begin:
+        if not flow.create_opposite_state:
             return None
-        return self._end_of_task(world, flow, "opposite", flow.opposite_begin, flow.opposite,
+        return self._end_of_task(world, flow, "opposite", flow.create_opposite_state, flow.opposite,
                                  module)
 
     def _end_of_task(self, world: World, flow: Flow, task_name: str,
-                     begin: Callable[[World], None], task: Json, client: Client) -> Any:
+                     create_state: Callable[[World], None], task: Json, client: Client) -> Any:
         key = (flow.name, task_name)
         with self._lock:
             if key not in self._ends:
                 world.clear()
-                begin(world)
-                world.judge.begin(REPLICAS, flow.required_controllers, flow.surge, flow.missing)
-                ended = world.run(task, client=client)
+                create_state(world)
+                world.judge.begin(REPLICAS, flow.required_controllers, flow.max_surge,
+                                  flow.max_unready)
+                run = world.run(task, client=client)
                 violations = world.judge.violations()
-                if not ended.is_well or violations:
+                if not run.has_succeeded or violations:
                     raise SystemExit(
-                        f"{flow.name} without a fault: {violations or ended.last_output}")
+                        f"{flow.name} without a fault: {violations or run.last_output}")
                 self._ends[key] = world.end_state()
             return self._ends[key]
 
@@ -117,8 +120,8 @@ class Series:
     def run(self, world: World, is_sample: bool = False, number: int = 0) -> Tally:
         """Run every point, or one point for a sample.
 
-        The sample has the point with this number modulo SAMPLE_PLACES, or the first point if the
-        task ends earlier.
+        number: the index of the series. The sample is the point with this index modulo
+        SAMPLE_PLACES, or the first point if the task ends earlier.
         """
         tally = Tally()
         start = number % SAMPLE_PLACES
@@ -132,7 +135,7 @@ class Series:
 
     def _attempt_with_retries(self, world: World, place: Any) -> Outcome | None:
         """Run a point, up to three times if the observation was lost on a busy machine."""
-        for _number in range(3):
+        for _attempt in range(3):
             try:
                 return self.attempt(world, place)
             except ObservationLost as error:
@@ -176,7 +179,7 @@ def kills() -> Iterator[tuple[int, bool]]:
     return ((number, is_after) for number in itertools.count(1) for is_after in (False, True))
 
 
-def from_one() -> Iterator[int]:
+def numbers_from_one() -> Iterator[int]:
     return itertools.count(1)
 
 
@@ -184,29 +187,30 @@ def at_write(place: tuple[int, bool]) -> str:
     return f"killed {'after' if place[1] else 'before'} write {place[0]}"
 
 
-def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client) -> Ended | None:
+def killed_at(world: World, flow: Flow, place: tuple[int, bool],
+              client: Client) -> ProgramRun | None:
     """Kill the flow's task at a write; return None if the task has fewer writes.
 
     Writes of Events count only in HANDOVER_FLOW.
     """
     number, is_after = place
     world.clear()
-    flow.begin(world)
-    world.judge.begin(REPLICAS, flow.required_controllers, flow.surge, flow.missing)
+    flow.create_state(world)
+    world.judge.begin(REPLICAS, flow.required_controllers, flow.max_surge, flow.max_unready)
     program = Program()
     applies = injected.any_write if flow is HANDOVER_FLOW else injected.any_step
     script = Script(
         number, applies, (injected.kill_after if is_after else injected.kill_before)(program.kill)
     )
-    ended = world.run(flow.task, script, client, program)
-    return ended if script.was_triggered else None
+    run = world.run(flow.task, script, client, program)
+    return run if script.was_triggered else None
 
 
 def check_resume(world: World, flow: Flow, end: Any, client: Client = module) -> list[str]:
     """Run the same task again; return violations unless it reaches the reference's end state."""
-    ended = world.run(flow.task, client=client)
-    if not ended.is_well:
-        return [f"the same task again fails: {ended.last_output}"]
+    run = world.run(flow.task, client=client)
+    if not run.has_succeeded:
+        return [f"the same task again fails: {run.last_output}"]
     return differences(flow, world.end_state(), end)
 
 
@@ -215,13 +219,14 @@ def check_rollback(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> 
 
     A refused opposite task must leave an update that the same task can resume.
     """
-    ended = world.run(flow.opposite)
-    if ended.is_well:
-        # before the successor is created, no object records the update's template
+    run = world.run(flow.opposite)
+    if run.has_succeeded:
+        # If the task was killed before it created the successor, no object has the new template,
+        # and the rollback cannot record its image.
         return [difference for difference in differences(flow, world.end_state(), end_of_rollback)
                 if "/last/from/web is None" not in difference]
-    return (([] if ended.result.get("failure")
-             else [f"not an error of the module: {ended.last_output}"])
+    return (([] if run.result.get("failure")
+             else [f"not an error of the module: {run.last_output}"])
             + check_resume(world, flow, end))
 
 
@@ -229,7 +234,7 @@ def differences(flow: Flow, end: Any, reference: Any) -> list[str]:
     """Return the differences from the end state of the reference run."""
     return [f"another end state: {difference}"
             for difference in itertools.islice(
-                _differences("", flow.comparable(end), flow.comparable(reference)), 3)]
+                _differences("", flow.normalize(end), flow.normalize(reference)), 3)]
 
 
 def _differences(path: str, actual: Any, expected: Any) -> Iterator[str]:
@@ -240,15 +245,15 @@ def _differences(path: str, actual: Any, expected: Any) -> Iterator[str]:
         yield f"{path} is {actual} and not {expected}"
 
 
-def check_error(ended: Ended) -> list[str]:
+def check_error(run: ProgramRun) -> list[str]:
     """Return a violation if the error does not name the object and the next command."""
-    failure = ended.result.get("failure") or {}
+    failure = run.result.get("failure") or {}
     missing = [key for key in ("what", "next_command") if not failure.get(key)]
     # an error about the connection contains a URL
-    if not (failure.get("where") or ended.result.get("rollout")
+    if not (failure.get("where") or run.result.get("rollout")
             or "http" in failure.get("what", "")):
         missing.append("where")
-    return [f"an error without {' and '.join(missing)}: {ended.last_output}"] if missing else []
+    return [f"an error without {' and '.join(missing)}: {run.last_output}"] if missing else []
 
 
 # Faults of requests
@@ -258,7 +263,7 @@ PERMANENT_FAULT_STARTS = (1, 5, 9, 13, 17)
 """Requests at which permanent faults begin: only these, since a run takes up to 30 s."""
 
 
-def series_of_faults(flow: Flow, references: References, kind: Kind,
+def series_of_faults(flow: Flow, references: References, kind: FaultKind,
                      is_permanent: bool = False) -> Series:
     """Return a series with a fault at the nth request, or at all requests from the nth on."""
 
@@ -266,9 +271,9 @@ def series_of_faults(flow: Flow, references: References, kind: Kind,
         script = Script(number, kind.applies, kind.fault, is_permanent)
         return run_with_fault(world, flow, references, script)
 
-    what = "one request and all later ones" if is_permanent else "one request"
-    places = (lambda: PERMANENT_FAULT_STARTS) if is_permanent else from_one
-    return Series(f"{what}: {flow.name}", kind.name, places, attempt,
+    scope = "one request and all later ones" if is_permanent else "one request"
+    places = (lambda: PERMANENT_FAULT_STARTS) if is_permanent else numbers_from_one
+    return Series(f"{scope}: {flow.name}", kind.name, places, attempt,
                   lambda number: f"at number {number}")
 
 
@@ -279,7 +284,7 @@ def series_of_watch_faults(flow: Flow, references: References, name: str) -> Ser
         script = WatchScript(number, injected.WATCH_FAULTS[name])
         return run_with_fault(world, flow, references, script)
 
-    return Series(f"one request: {flow.name}", name, from_one, attempt,
+    return Series(f"one request: {flow.name}", name, numbers_from_one, attempt,
                   lambda number: f"at event {number}")
 
 
@@ -287,19 +292,19 @@ def run_with_fault(world: World, flow: Flow, references: References,
                    script: Script | WatchScript) -> Outcome | None:
     """Run a task with a fault; return None if the task ends before the fault.
 
-    The task must end within MAX_SECONDS. If it fails, the error must be complete, and a rerun must
-    succeed.
+    The task must end within MAX_SECONDS. If the task fails, its error must name the object and the
+    next command, and a rerun must succeed.
     """
     end = references.end(world, flow)
     world.clear()
-    flow.begin(world)
-    world.judge.begin(REPLICAS, flow.required_controllers, flow.surge, flow.missing)
-    ended = world.run(flow.task, script)
+    flow.create_state(world)
+    world.judge.begin(REPLICAS, flow.required_controllers, flow.max_surge, flow.max_unready)
+    run = world.run(flow.task, script)
     if not script.was_triggered:
         return None
-    violations = [f"took {ended.seconds:.0f} s"] if ended.seconds > MAX_SECONDS else []
-    if not ended.is_well:
-        violations += check_error(ended) + check_resume(world, flow, end)
+    violations = [f"took {run.seconds:.0f} s"] if run.seconds > MAX_SECONDS else []
+    if not run.has_succeeded:
+        violations += check_error(run) + check_resume(world, flow, end)
     else:
         violations += differences(flow, world.end_state(), end)
-    return Outcome(violations + world.judge.violations(), succeeded_directly=ended.is_well)
+    return Outcome(violations + world.judge.violations(), succeeded_directly=run.has_succeeded)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clients import TASK, Client, Ended, Program, module
+from clients import TASK, Client, ProgramRun, Program, module
 from injected import FOREIGN_ANNOTATION
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
@@ -51,24 +51,24 @@ class Judge(Observer):
         #: Events after which neither foo nor a successor of foo existed.
         self.events_without_foo: list[str] = []
 
-    def begin(self, replicas: int, required_controllers: set[str], surge: int,
-              missing: int = 0) -> None:
+    def begin(self, replicas: int, required_controllers: set[str], max_surge: int,
+              max_unready: int = 0) -> None:
         """Start the observation in an idle namespace.
 
-        required_controllers: names of which at least one must always exist. surge: maximum number
-        of additional pods. missing: maximum number of unready pods.
+        required_controllers: names of which at least one must always exist. max_surge: maximum
+        number of additional pods. max_unready: maximum number of unready pods.
         """
         if self.errors:
             self.errors.clear()
             self._controllers.clear()
             self.__enter__()
         pods = self.namespace.pods()
-        ready = uids(pod for pod in pods if is_ready(pod) or not missing)
+        ready = uids(pod for pod in pods if is_ready(pod) or not max_unready)
         self._wait_for_watch(lambda: self._ready() == ready
                              and sorted(self._controllers) == self.namespace.rc_names())
         other_count = len(OTHER_CONTROLLERS)
-        self._floor = min(replicas - missing, len(ready) - other_count) + other_count
-        self._ceiling = replicas + surge + other_count
+        self._floor = min(replicas - max_unready, len(ready) - other_count) + other_count
+        self._ceiling = replicas + max_surge + other_count
         self._versions = self._versions_of_other_controllers()
         self._required_controllers = required_controllers
         with self._lock:  # the watch may still process earlier events
@@ -135,7 +135,9 @@ class Judge(Observer):
                 f"{', '.join(sorted(self._controllers))}")
 
     def _continues_foo(self, item: Json) -> bool:
-        """Return whether the controller is a required one, or names foo as its partner."""
+        """Return whether the controller is required, or its annotations name foo as the partner of
+        its update.
+        """
         annotations = item["metadata"].get("annotations") or {}
         partner = (annotations.get(object_meta.PARTNER)
                    or annotations.get(object_meta.KUBECTL_SOURCE, "").partition(":")[0])
@@ -190,8 +192,9 @@ class World:
             self.namespace.remove_deployment(item["metadata"]["name"])
         for resource in ("replicasets", "statefulsets"):
             self.namespace.call("DELETE", self.namespace.apps_path(resource))
-        # Without pods first, a sync that still runs may leave its expectations to the next
-        # DaemonSet of this name, which then gets no pods for five minutes.
+        # Foreground deletes the pods before the DaemonSet. Otherwise a sync of the DaemonSet
+        # controller that still runs could leave its expectations to the next DaemonSet of this
+        # name, which would get no pods for five minutes.
         daemon_sets = self.namespace.apps_path("daemonsets")
         self.namespace.call("DELETE", daemon_sets, {"propagationPolicy": "Foreground"})
         for pod in self.namespace.pods():
@@ -209,7 +212,7 @@ class World:
                    "an empty namespace")
 
     def run(self, params: Json, script: Script | None = None, client: Client = module,
-            program: Program | None = None) -> Ended:
+            program: Program | None = None) -> ProgramRun:
         """Run a task with the script as the handler of its requests."""
         command, environment = client({**TASK, "namespace": self.namespace.name, **params},
                                       self._proxy_kubeconfig, self.home)

@@ -13,7 +13,7 @@ import typing as t
 from pathlib import Path
 
 import gateway_api
-from clients import Ended, Program, module
+from clients import ProgramRun, Program, module
 from edge import NAME, EdgeGateway
 from embedded import Cluster
 from injected import Script, kill_after, kill_before
@@ -37,16 +37,18 @@ def container(start: float) -> Json:
 
 
 CONTAINER = container(START)
+#: Option `match` of traffic_split: requests with this header go to the new version.
 TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
 
 
 class Kill(t.NamedTuple):
-    """A SIGKILL of the task, before the API server receives a write, or before its answer."""
+    """A SIGKILL of the task before a write reaches the API server, or before the answer arrives."""
 
     #: Number of the write, from 1.
     write: int
+    #: Whether the API server has stored the write.
     is_after: bool
-    #: The text in the body of the counted writes.
+    #: Only writes whose body contains this text are counted.
     body: bytes = b""
 
     def script(self, program: Program) -> Script:
@@ -136,7 +138,7 @@ class RoutedShop(Shop):
 
     # Tasks
 
-    def run(self, script: t.Any = None, kill: Kill | None = None, **options: t.Any) -> Ended:
+    def run(self, script: t.Any = None, kill: Kill | None = None, **options: t.Any) -> ProgramRun:
         """Run a task in a process of its own; `script` handles its requests."""
         program = Program()
         command, environment = module(
@@ -152,9 +154,9 @@ class RoutedShop(Shop):
 
     def complete(self, script: t.Any = None, **options: t.Any) -> Json:
         """Run a task to its successful end, and return its result."""
-        ended = self.run(script, **options)
-        assert ended.is_well, ended.last_output
-        return ended.result
+        run = self.run(script, **options)
+        assert run.has_succeeded, run.last_output
+        return run.result
 
     def split(self, script: t.Any = None, **options: t.Any) -> Json:
         return self.complete(script, module="traffic_split", route="edge", **options)

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test how many requests a bad version answers at a share of 1%, until an analysis ends it.
+"""Test how many requests a bad version answers at a share of 1%, until an analysis fails.
 
-The requests are held before the update, so that the new pod gets none before its share.
+A weight of 0% is set before the update, so that the new pod gets no requests before its share.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ GOOD, BAD = "localhost/web:good-1", "localhost/web:errors"
 ANALYSIS = {"window": "20s", "initial_delay": "20s", "interval": "1", "count": 30,
             "inconclusive_limit": 29,
             "metrics": [{"type": "success_rate", "min": 0.98, "min_samples": 40}]}
-LIMIT = 0.015
+#: Maximum share of the requests that the bad version may answer.
+MAX_SHARE = 0.015
 
 
 @pytest.fixture(scope="session")
@@ -59,31 +60,32 @@ def test_bad_version_answers_the_requested_share(gateway, cluster, namespace, bi
             time.sleep(2)
             shop.split(weight="0%")
             shop.pause(BAD)
-            ready = ready_time(shop)
-            before = time.time()
+            ready_at = ready_time(shop)
+            split_began = time.time()
             shop.split(weight="1%")
-            split = time.time()
+            split_ended = time.time()
             failed = shop.run(module="rollout_analysis", prometheus_url=prometheus, **ANALYSIS)
             shop.split(weight="0%")
             ended = time.time()
             shop.complete(module="rolling_update", state="rolled_back")
             shop.split(state="restored")
             time.sleep(2)
-    answers = traffic.between(split, ended)
-    met = count_of("errors", answers)
-    all_met = count_of("errors", traffic.answers)
-    everything = traffic.between(ready, ended)
+    answers = traffic.between(split_ended, ended)
+    bad_answers = count_of("errors", answers)
+    answers_since_ready = traffic.between(ready_at, ended)
+    all_bad_answers = count_of("errors", traffic.answers)
     for title, count, total, seconds in (
-            ("with 5% errors, from the split", met, len(answers), ended - split),
-            ("with 5% errors, from the first ready pod", all_met, len(everything), ended - ready)):
+            ("with 5% errors, from the split", bad_answers, len(answers), ended - split_ended),
+            ("with 5% errors, from the first ready pod", all_bad_answers, len(answers_since_ready),
+             ended - ready_at)):
         request.config.stash[measured.ROWS].append(measured.Row("bad version", (
             title, "1%", total, count, 100 * count / total, float(seconds))))
     lost = [answer for answer in traffic.failures if answer.version not in ("errors", "good-1")]
     print(failed.last_output, reasons(traffic.answers), *lost[:10], *gateway.log()[-10:], sep="\n")
-    assert not failed.is_well and "success_rate" in failed.last_output
+    assert not failed.has_succeeded and "success_rate" in failed.last_output
     assert lost == []
-    assert before > ready and count_of("errors", traffic.between(0, before)) == 0
-    assert all_met / len(everything) <= LIMIT
-    deviation = math.sqrt(0.01 * 0.99 / len(answers))
-    assert met / len(answers) <= min(LIMIT, 0.01 + 4 * deviation)
+    assert split_began > ready_at and count_of("errors", traffic.between(0, split_began)) == 0
+    assert all_bad_answers / len(answers_since_ready) <= MAX_SHARE
+    standard_deviation = math.sqrt(0.01 * 0.99 / len(answers))
+    assert bad_answers / len(answers) <= min(MAX_SHARE, 0.01 + 4 * standard_deviation)
     assert count_of("errors", traffic.since(ended)) == 0

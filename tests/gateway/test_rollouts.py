@@ -29,10 +29,11 @@ SPLIT: Json = {"module": "traffic_split", "route": "edge"}
 
 
 def tasks(kind: Kind, image: str) -> list[Json]:
-    """Return the tasks of a release: held requests, a canary of one pod, shares, all pods.
+    """Return the tasks of a release: a weight of 0% for the new version, a canary of one pod,
+    shares of the requests, all pods.
 
-    The last task restores the route before the last old pods go. The DaemonSet has one pod, whose
-    requests cannot be split: its update restores the route first.
+    The last task restores the route before it deletes the last old pods. The DaemonSet has one pod,
+    whose requests cannot be split: its update restores the route first.
     """
     hold, update = {**SPLIT, "weight": "0%"}, {**UPDATE, "image": image}
     if kind is DAEMON_SET:
@@ -41,7 +42,7 @@ def tasks(kind: Kind, image: str) -> list[Json]:
             update]
 
 
-#: A rollback: first all requests return to the old pods, then the new pods go.
+#: A rollback: first all requests return to the old pods, then the new pods are deleted.
 ROLLBACK: Json = {**UPDATE, "state": "rolled_back"}
 
 
@@ -74,33 +75,33 @@ class Release(t.NamedTuple):
 
 
 class Pace:
-    """The wait after each task, so that each release has its part of the requests.
-
-    A machine with other work may start fewer requests than RATES.
+    """Waits after each task until k6 has sent the release's part of the requests; on an overloaded
+    machine, k6 sends fewer requests per second than RATES.
     """
 
     def __init__(self, traffic: Traffic, count: int, releases: int) -> None:
         self._traffic, self._count, self._releases = traffic, count, releases
 
-    def wait(self, release: int, part: float) -> None:
-        """Wait until the releases before, and a part of this one, have had their requests."""
-        while self._traffic.count() < self._count * (release + part) / self._releases:
+    def wait(self, index: int, part: float) -> None:
+        """Wait until the first `index` releases, and a part of the next, have had their requests.
+        """
+        while self._traffic.count() < self._count * (index + part) / self._releases:
             time.sleep(1)
 
 
-def run(release: Release, shop: RoutedShop, image: str, writes: list[int],
-        wait: t.Callable[[float], None]) -> int:
+def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int],
+                wait: t.Callable[[float], None]) -> int:
     """Run the tasks of a release, and return the number of killed tasks.
 
-    writes: the number of writes of each task, which an undisturbed release stores.
+    writes: a list in which an undisturbed release stores the number of writes of each task.
     """
     killed = 0
     planned = release.tasks(shop.kind, image)
     for position, options in enumerate(planned):
         if kill := release.kills.get(position):
-            ended = shop.run(kill=kill, **options)
-            assert ended.was_killed or ended.is_well, ended.last_output
-            killed += ended.was_killed
+            task_run = shop.run(kill=kill, **options)
+            assert task_run.was_killed or task_run.has_succeeded, task_run.last_output
+            killed += task_run.was_killed
         if not kill or release.is_resumed(shop.kind, position):
             counter = WriteCounter()
             shop.complete(counter, **options)
@@ -112,7 +113,7 @@ def run(release: Release, shop: RoutedShop, image: str, writes: list[int],
 
 
 def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, Kill]:
-    """Return a kill at a random write of a release."""
+    """Return a kill at a random write of a release: the task's position, and the kill."""
     points = [(position, number + 1) for position, count in enumerate(writes)
               for number in range(max(1, count - 3))]
     position, number = generator.choice(points)
@@ -135,8 +136,8 @@ def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
             yield Release({}, generator.randrange(2, 5))
 
 
-class Span(t.NamedTuple):
-    """A release that has ended, with its times and the number of its killed tasks."""
+class ReleaseSpan(t.NamedTuple):
+    """A release with its start, its end and the number of its killed tasks."""
 
     release: Release
     began: float
@@ -158,7 +159,7 @@ def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace,
     seed = random.randrange(10**6)
     print("seed", seed)
     images, writes = [V1, V2], [0] * len(tasks(kind, V1))
-    spans: list[Span] = []
+    spans: list[ReleaseSpan] = []
     pod = container(SLOW_START) if kind is DAEMON_SET else CONTAINER
     with RoutedShop(gateway, cluster, namespace, kind, pod) as shop, Stalls() as stalls:
         shop.open()
@@ -167,9 +168,9 @@ def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace,
             pace = Pace(traffic, requests, sum(counts))
             for number, release in enumerate(releases(kind, writes, counts, seed)):
                 began = time.time()
-                killed = run(release, shop, images[1], writes,
-                             lambda part, number=number: pace.wait(number, part))
-                spans.append(Span(release, began, time.time(), killed))
+                killed = run_release(release, shop, images[1], writes,
+                                     lambda part, number=number: pace.wait(number, part))
+                spans.append(ReleaseSpan(release, began, time.time(), killed))
                 print(spans[-1], flush=True)
                 shop.wait_for_pods_of(images[0 if release.rolled_back_after else 1])
                 if not release.rolled_back_after:
@@ -186,8 +187,9 @@ def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace,
     assert sum(span.killed for span in spans) == sum(len(span.release.kills) for span in spans)
 
 
-def row_of(title: str, kind: Kind, traffic: Traffic, spans: t.Sequence[Span]) -> measured.Row:
-    """Return the row of the releases with a title."""
+def row_of(title: str, kind: Kind, traffic: Traffic,
+           spans: t.Sequence[ReleaseSpan]) -> measured.Row:
+    """Return the table row of the releases with this title."""
     answers = [answer for span in spans for answer in traffic.between(span.began, span.ended)]
     return measured.Row("rollouts", (
         f"{title}, {len(spans)} times", kind.name,

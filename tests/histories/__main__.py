@@ -30,7 +30,7 @@ import acts  # noqa: E402
 import embedded  # noqa: E402
 import hypothesis  # noqa: E402
 from fleets import Fleets, FleetWorld  # noqa: E402
-from history import KINDS, Ended, History, Json  # noqa: E402
+from history import KINDS, History, Json, TaskRun  # noqa: E402
 from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
 from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
@@ -52,45 +52,48 @@ NEXT_HEADING = "\n## What this shows about kubectl"
 Counts = collections.Counter[str]
 
 
-class Counting:
-    """A wrapper of a world that counts the moves of other clients."""
+class CountingWorld:
+    """A wrapper of a world (World in history.py) that counts the moves of other clients."""
 
-    def __init__(self, world: t.Any, done: Counts) -> None:
-        self._world, self._done = world, done
+    def __init__(self, world: t.Any, counts: Counts) -> None:
+        self._world, self._counts = world, counts
 
     def __getattr__(self, name: str) -> t.Any:
         if name in MOVES_OF_CLIENTS:
-            self._done[f"by others: {name}"] += 1
+            self._counts[f"by others: {name}"] += 1
         return getattr(self._world, name)
 
 
-def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Sequence[str] = KINDS,
+def play(create_world: t.Callable[[], t.Any], seed: int, histories: int,
+         selected_kinds: t.Sequence[str] = KINDS,
          machine: type[History] | type[Fleets] = History) -> tuple[int, Counts, str]:
     """Play the histories of a seed; return the seed, the counts of moves, and the failure."""
-    done: Counts = collections.Counter()
+    counts: Counts = collections.Counter()
 
     class Counted(machine):  # type: ignore[misc, valid-type]
-        kinds = tuple(kind for kind in of_kinds if kind != FLEET)
+        kinds = tuple(kind for kind in selected_kinds if kind != FLEET)
 
         def __init__(self) -> None:
             super().__init__()
-            self.world = Counting(world(), done)
+            self.world = CountingWorld(create_world(), counts)
 
-        def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
-            return self._counted(params, super()._run(params, death, hurry))
+        def _run(self, params: Json, death: tuple[int, bool] | None,
+                 hurry: bool = False) -> TaskRun:
+            return self._count_run(params, super()._run(params, death, hurry))
 
         def _roll(self, params: Json, death: tuple[int, bool] | None,
-                  is_loaded: bool = False) -> Ended:
-            return self._counted(params, super()._roll(params, death, is_loaded), "fleet ")
+                  is_loaded: bool = False) -> TaskRun:
+            return self._count_run(params, super()._roll(params, death, is_loaded), "fleet ")
 
-        def _counted(self, params: Json, ended: Ended, prefix: str = "") -> Ended:
-            done[f"{prefix}{params.get('state', 'updated')}, {ended.outcome}"] += 1
-            return ended
+        def _count_run(self, params: Json, run: TaskRun, prefix: str = "") -> TaskRun:
+            """Count the run by its state and outcome, and return it."""
+            counts[f"{prefix}{params.get('state', 'updated')}, {run.outcome}"] += 1
+            return run
 
         def teardown(self) -> None:
             try:
                 super().teardown()
-                done["histories"] += 1
+                counts["histories"] += 1
             finally:
                 self.world.close()
 
@@ -106,8 +109,8 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Se
     try:
         run_state_machine_as_test(hypothesis.seed(seed)(Counted), settings=settings)
     except Exception:
-        return seed, done, traceback.format_exc()
-    return seed, done, ""
+        return seed, counts, traceback.format_exc()
+    return seed, counts, ""
 
 
 def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str]:
@@ -119,17 +122,19 @@ def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str
 
 
 def play_acts(number: int, kind: str, row: acts.Row, step: int) -> tuple[str, Counts, str]:
-    """Play a row of the table of acts on the real cluster; return its title, the counts, and the
-    failure.
+    """Play every `step`-th kill of a row of the table of acts on the real cluster; return the row's
+    title, the counts, and the failure.
+
+    number: the index of the row, so that the rows do not all begin with the same kill.
     """
-    title, done = f"{kind}: {row.title}", Counts()
+    title, counts = f"{kind}: {row.title}", Counts()
     try:
-        done["histories"] = done["killed"] = acts.play(
+        counts["histories"] = counts["killed"] = acts.play(
             kind, row, tuple(acts.REAL_ACTIONS), lambda: RealWorld(CLUSTER, f"acts-{number}"),
             number % step, step)
     except Exception:
-        return title, done, traceback.format_exc()
-    return title, done, ""
+        return title, counts, traceback.format_exc()
+    return title, counts, ""
 
 
 def main() -> int:
@@ -158,55 +163,53 @@ def main() -> int:
     seeds, began = range(int(first), int(last or first) + 1), time.monotonic()
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool:
         if options.simulated:
-            done, failed = gather(pool.submit(play, SimulatedWorld, seed, options.simulated,
-                                              [kind for kind in options.kinds if kind != FLEET])
-                                  for seed in seeds)
+            counts, failed = gather(pool.submit(play, SimulatedWorld, seed, options.simulated,
+                                                [kind for kind in options.kinds if kind != FLEET])
+                                    for seed in seeds)
         else:
             with embedded.up(CLUSTER):
-                done, failed = gather(
+                counts, failed = gather(
                     [pool.submit(play_acts, number, kind, row, options.acts)
                      for number, (kind, row) in enumerate(acts.series(has_all_actions=True))
                      if kind in options.kinds and re.search(options.rows, row.title)]
                     if options.acts else
                     [pool.submit(play_on_cluster, seed, options.kinds) for seed in seeds])
     minutes = (time.monotonic() - began) / 60
-    print("\n".join(f"{count:6} {action}" for action, count in sorted(done.items())))
+    print("\n".join(f"{count:6} {action}" for action, count in sorted(counts.items())))
     played = "the table" if options.acts else f"{len(seeds)} seeds"
-    print(f"{done['histories']} histories of {played} in {minutes:.1f} minutes; failed: "
+    print(f"{counts['histories']} histories of {played} in {minutes:.1f} minutes; failed: "
           f"{', '.join(failed) or 'none'}")
     if options.record:
-        record(options, done, failed)
-    return 1 if failed or not done["histories"] else 0
+        record(options, counts, failed)
+    return 1 if failed or not counts["histories"] else 0
 
 
 def gather(futures: t.Iterable[
         concurrent.futures.Future[tuple[int | str, Counts, str]]]) -> tuple[Counts, list[str]]:
     """Return the sum of all counts and the failed seeds or rows; print each result."""
-    done: Counts = collections.Counter()
+    total: Counts = collections.Counter()
     failed: list[str] = []
     for future in concurrent.futures.as_completed(list(futures)):
-        seed, counts, failure = future.result()
-        done += counts
+        seed_or_row, counts, failure = future.result()
+        total += counts
+        title = f"seed {seed_or_row}" if isinstance(seed_or_row, int) else seed_or_row
         if failure:
-            failed.append(str(seed))
-            print(f"{title(seed)}:\n{failure}", flush=True)
-        print(f"{title(seed)} {'FAILED' if failure else 'passed'}, {done['histories']} histories",
+            failed.append(str(seed_or_row))
+            print(f"{title}:\n{failure}", flush=True)
+        print(f"{title} {'FAILED' if failure else 'passed'}, {total['histories']} histories",
               file=sys.stderr, flush=True)
-    return done, sorted(failed)
+    return total, sorted(failed)
 
 
-def title(seed: int | str) -> str:
-    return f"seed {seed}" if isinstance(seed, int) else seed
-
-
-def record(options: argparse.Namespace, done: Counts, failed: list[str]) -> None:
+def record(options: argparse.Namespace, counts: Counts, failed: list[str]) -> None:
     """Append a row to the table of runs in the document."""
-    tasks, killed = (sum(count for action, count in done.items() if end in action)
-                     for end in (", ", ", killed"))
+    # the counts of tasks have keys such as "updated, killed"
+    tasks, killed = (sum(count for action, count in counts.items() if part in action)
+                     for part in (", ", ", killed"))
     cells = [datetime.datetime.now(datetime.UTC).date(),
              "simulated" if options.simulated else "real",
              f"--acts {options.acts}" if options.acts else options.seeds,
-             done["histories"], tasks, killed, ", ".join(failed) or "none"]
+             counts["histories"], tasks, killed, ", ".join(failed) or "none"]
     row = f"| {' | '.join(map(str, cells))} |"
     head, heading, rest = DOCUMENT.read_text("utf-8").partition(NEXT_HEADING)
     DOCUMENT.write_text(f"{head.rstrip()}\n{row}\n{heading}{rest}", "utf-8")

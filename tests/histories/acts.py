@@ -21,8 +21,8 @@ PAUSE: Json = {**V2, "pause_at": 1}
 KEEP_OLD: Json = {**V2, "pause_at": "100%", "keep_old": True}
 ROLL_BACK: Json = {"state": "rolled_back"}
 CLIENT_DRIVEN = tuple(kind for kind in KINDS if kind not in SERVER_DRIVEN)
-#: The kinds that can keep all old pods beside all new pods.
-KEEPING = (*CLIENT_DRIVEN, "Deployment")
+#: The kinds that accept keep_old: all old pods run next to all new pods.
+KINDS_WITH_KEEP_OLD = (*CLIENT_DRIVEN, "Deployment")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,13 +48,14 @@ ROWS = (
     Row("an update with a surge of two", {**V2, "max_surge": 2},
         kinds=tuple(kind for kind in KINDS if kind != "StatefulSet")),
     Row("an update without a surge", {**V2, "max_surge": 0, "max_unavailable": 1},
-        kinds=KEEPING),
+        kinds=KINDS_WITH_KEEP_OLD),
     Row("an update to a pause with two unavailable pods", {**PAUSE, "max_unavailable": 2}),
-    Row("an update that keeps the old pods", KEEP_OLD, kinds=KEEPING),
-    Row("an update from kept old pods to the end", V2, before=(KEEP_OLD,), kinds=KEEPING),
+    Row("an update that keeps the old pods", KEEP_OLD, kinds=KINDS_WITH_KEEP_OLD),
+    Row("an update from kept old pods to the end", V2, before=(KEEP_OLD,),
+        kinds=KINDS_WITH_KEEP_OLD),
     Row("an update from kept old pods, then a rollback", V2, before=(KEEP_OLD,), after=ROLL_BACK,
-        kinds=KEEPING),
-    Row("a rollback from kept old pods", ROLL_BACK, before=(KEEP_OLD,), kinds=KEEPING),
+        kinds=KINDS_WITH_KEEP_OLD),
+    Row("a rollback from kept old pods", ROLL_BACK, before=(KEEP_OLD,), kinds=KINDS_WITH_KEEP_OLD),
     Row("a rollback from a pause", ROLL_BACK, before=(PAUSE,)),
     Row("a rollback from a pause, then the update", ROLL_BACK, before=(PAUSE,), after=V2),
     Row("a rollback to a revision", {**ROLL_BACK, "to_revision": 1}, before=(V2,)),
@@ -64,7 +65,7 @@ ROWS = (
         kinds=("ReplicationController",), needs_api_server=True),
 )
 
-#: Actions of another client between the kill and the next task.
+#: Actions of another client between the kill and the next task, in every world.
 ACTIONS: dict[str, t.Callable[[History], None]] = {
     "nothing": lambda history: None,
     "scale up": lambda history: history.scale(5),
@@ -73,7 +74,7 @@ ACTIONS: dict[str, t.Callable[[History], None]] = {
     "edit the template": lambda history: history.edit("a"),
     "remove the annotations": lambda history: history.unmark(),
 }
-#: More actions, on a real API server.
+#: The actions on a real API server.
 REAL_ACTIONS = {
     **ACTIONS,
     "apply the first manifest": lambda history: history.apply(REPLICAS),
@@ -85,7 +86,10 @@ REAL_ACTIONS = {
 
 
 def series(has_all_actions: bool) -> list[tuple[str, Row]]:
-    """Return the kinds and rows that a world has."""
+    """Return each row with each of its kinds.
+
+    has_all_actions: whether the world has a real API server, and so all rows (World in history.py).
+    """
     return [(kind, row) for row in ROWS for kind in row.kinds
             if has_all_actions or not row.needs_api_server]
 
@@ -94,8 +98,10 @@ class Acts(History):
     """A history of one kill; the caller selects the world."""
 
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
-        """Play a row, with a kill before or after the nth write; return False if the task ended
+        """Play a row with a kill before or after the nth write; return False if the task ended
         before the kill.
+
+        moment: the number of the write, and whether the kill follows the write.
         """
         self.start(kind, REPLICAS)
         for task in row.before:
@@ -119,8 +125,8 @@ class Acts(History):
 
 def play(kind: str, row: Row, actions: t.Sequence[str], world: t.Callable[[], World],
          first: int = 0, step: int = 1) -> int:
-    """Play a point of a row in `step`, with each action in turn, and assert the guarantees; return
-    the number of kills.
+    """Play every `step`-th kill of a row from the index `first` on, and assert the guarantees;
+    return the number of kills. The actions take turns.
     """
     for kills, index in enumerate(range(first, 2 * MAX_WRITES, step)):
         moment = index // 2 + 1, index % 2 == 1

@@ -3,9 +3,9 @@
 
 """Play histories of fleets: tasks for controllers of several kinds, killed at random writes.
 
-Some controllers have the same name. A task is a separate process, so that a kill ends all its
-threads. Another client may write to all controllers and pods during the task, and the Lease is
-renewed often.
+Controllers of different kinds may have the same name. A task is a separate process, so that a kill
+ends all its threads. Another client may write to all controllers and pods during the task, and the
+Lease is renewed often.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import typing as t
 from multiprocessing.connection import Connection as Pipe
 from unittest import mock
 
-from history import BROKEN, DEATHS, IMAGES, IMPATIENT, KINDS, Ended, Json
+from history import BROKEN, DEATHS, IMAGES, IMPATIENT, KINDS, Json, TaskRun
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -48,7 +48,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import 
 FLEET_LABEL, MEMBER_LABEL = "tier", "member"
 #: Interval between renewals of a Lease in seconds, short enough for renewals in a short task.
 RENEW_INTERVAL = 0.3
-#: An image whose pods become ready after 3 s, so that a task takes several renewals.
+#: An image whose pods become ready after 3 s, so that the task renews the Lease several times.
 SLOW = "myimage:v7-slow"
 #: Parts of messages about another task on the same controller.
 INTRUSIONS = ("took over", "already working on it")
@@ -66,7 +66,7 @@ class Member(t.NamedTuple):
 
 
 class FleetObserver(Observer):
-    """An observer that also records the minimum of ready pods per member."""
+    """An observer that also records the minimum number of ready pods of each member."""
 
     def __init__(self, world: FleetWorld) -> None:
         super().__init__(world.namespace)
@@ -106,29 +106,32 @@ class FleetWorld(RealWorld):
                 if pod["metadata"]["labels"].get(MEMBER_LABEL) == member.label and owner_uid(pod)]
 
     def roll(self, params: Json, death: tuple[int, bool] | None, floors: t.Mapping[str, int],
-             is_loaded: bool) -> Ended:
-        """Run a task for several controllers, and assert the floor of ready pods of each."""
+             is_loaded: bool) -> TaskRun:
+        """Run a task for several controllers, and assert the minimum number of ready pods of each.
+
+        floors: this minimum by label. is_loaded: whether another client writes meanwhile.
+        """
         context = multiprocessing.get_context("fork")
-        ours, theirs = context.Pipe()
+        parent_end, child_end = context.Pipe()
         task = with_kinds({
             **{option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}, **LIMITS,
             "namespace": self.namespace.name, **params})
-        arguments = (theirs, self.namespace.kubeconfig, task, death, self.clock_ahead)
+        arguments = (child_end, self.namespace.kubeconfig, task, death, self.clock_ahead)
         # fork before the threads of the observer start
         process = context.Process(target=_task, args=arguments)
         process.start()
-        theirs.close()
+        child_end.close()
         with FleetObserver(self) as observer, self._load(is_loaded):
-            ours.send("begin")
+            parent_end.send("begin")
             try:
-                ended = ours.recv()
+                run = parent_end.recv()
             except EOFError:
-                ended = Ended("killed")
+                run = TaskRun("killed")
             process.join()
         for label, floor in floors.items():
             min_ready = observer.min_ready_by_label.get(label, floor)
             assert min_ready >= floor, f"{min_ready} pods of {label} ready instead of {floor}"
-        return ended
+        return run
 
     def _load(self, is_loaded: bool) -> contextlib.AbstractContextManager[None]:
         return self._writes_of_another_client() if is_loaded else contextlib.nullcontext()
@@ -175,7 +178,7 @@ def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | N
         os._exit(0)
 
 
-def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> Ended:
+def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> TaskRun:
     try:
         selected_fleet = t.cast(fleet.Fleet, fleet.Fleet.from_params(params))
         groups = {}
@@ -185,23 +188,23 @@ def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) ->
                                         params["namespace"], flow.watches, False)
             groups[fleet.Place(params["namespace"], kind)] = fleet.Group(flow, gateway)
         if death:
-            _kill(groups, *death)
+            _kill_at_write(groups, *death)
         requests = selected_fleet.requests(params, groups)
         result = fleet.run(selected_fleet, requests, groups, Clock())
     except RolloutError as error:
-        return Ended("refused", error.progress, error.message)
+        return TaskRun("refused", error.progress, error.message)
     except Exception:
-        return Ended("crashed", message=traceback.format_exc())
-    return Ended("done", result, result["msg"])
+        return TaskRun("crashed", message=traceback.format_exc())
+    return TaskRun("done", result, result["msg"])
 
 
-def _kill(groups: fleet.Groups, number: int, after: bool) -> None:
+def _kill_at_write(groups: fleet.Groups, number: int, is_after: bool) -> None:
     """Exit the process before or after its nth write, in any thread."""
     count = itertools.count(1)
 
     def write_or_exit(_what: t.Any, write: t.Callable[[], bool]) -> bool:
         is_last = next(count) == number
-        if is_last and not after:
+        if is_last and not is_after:
             os._exit(9)
         result = write()
         if is_last:
@@ -271,34 +274,35 @@ class Fleets(RuleBasedStateMachine):
     def delete_pod(self, index: int) -> None:
         self.world.delete_pod(index)
 
-    def _roll(self, params: Json, death: tuple[int, bool] | None, is_loaded: bool = False) -> Ended:
+    def _roll(self, params: Json, death: tuple[int, bool] | None,
+              is_loaded: bool = False) -> TaskRun:
         params = {"label_selectors": [f"{FLEET_LABEL}=fleet"], "kind": list(KINDS), **params}
         self.has_failed = True  # until the task has succeeded
         self.world.wait_until_idle()
         floors = {member.label: min([*self.sizes[member],
                                      sum(ready for _image, ready in self.world.pods_of(member))])
                   - (member.kind in ("StatefulSet", "DaemonSet")) for member in self.members}
-        ended = self.world.roll(params, death, floors, is_loaded)
-        note(f"  {ended.outcome} {ended.message}")
-        assert ended.outcome != "crashed", ended.message
-        assert not any(text in ended.message for text in INTRUSIONS), ended.message
+        run = self.world.roll(params, death, floors, is_loaded)
+        note(f"  {run.outcome} {run.message}")
+        assert run.outcome != "crashed", run.message
+        assert not any(text in run.message for text in INTRUSIONS), run.message
         was_pending, self.pending = self.pending, params
-        if ended.outcome != "killed":
-            results = ended.result.get("results", [])
+        if run.outcome != "killed":
+            results = run.result.get("results", [])
             assert len(results) == len(self.members), (
                 f"{len(results)} results of {len(self.members)} controllers")
-            assert any(result["failed"] for result in results) == (ended.outcome == "refused"), (
-                ended.message)
+            assert any(result["failed"] for result in results) == (run.outcome == "refused"), (
+                run.message)
             is_complete = all(result.get("rollout", {}).get("phase", "complete") == "complete"
                               for result in results)
             if is_complete:
                 self.pending = None
-            if ended.outcome == "refused" and not (was_pending or params.get("image") == BROKEN):
-                assert is_loaded and "keeps changing" in ended.message, ended.message
-            if ended.outcome == "done" and is_complete and "image" in params:
+            if run.outcome == "refused" and not (was_pending or params.get("image") == BROKEN):
+                assert is_loaded and "keeps changing" in run.message, run.message
+            if run.outcome == "done" and is_complete and "image" in params:
                 self._assert_image(params["image"])
         self.has_failed = False
-        return ended
+        return run
 
     def _assert_image(self, image: str) -> None:
         """Assert that each member has ready pods of the image, in an acceptable number."""
@@ -318,8 +322,8 @@ class Fleets(RuleBasedStateMachine):
         if self.pending:
             self._roll({"state": "rolled_back", "max_failures": "100%"}, None)
         self.pending = None
-        ended = self._roll({"image": "myimage:last", "concurrency": 4}, None)
-        assert ended.outcome == "done", ended.message
+        run = self._roll({"image": "myimage:last", "concurrency": 4}, None)
+        assert run.outcome == "done", run.message
         again = self._roll({"image": "myimage:last"}, None)
         assert not again.result["changed"], "a rerun of the last task has changed something"
         for kind in KINDS:

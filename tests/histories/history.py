@@ -31,7 +31,7 @@ SERVER_DRIVEN = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
 #: An image whose pods never become ready; the kubelet reports the cause immediately.
 BROKEN = "myimage:v9-noconfig"
-#: Options of a task that fails soon if pods do not become ready.
+#: Options with which a task fails soon if pods do not become ready.
 IMPATIENT = {"failure_grace": 1, "progress_deadline": 10}
 #: Fields of spec that the user sets: an update restores them at its end.
 USER_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds",
@@ -68,14 +68,15 @@ WAYS = st.fixed_dictionaries({}, optional={
 HALTS = st.one_of(st.just({}), st.just({}), st.just({}),
                   st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}))
 HALTING = {"pause_at"}
-#: Number of the write at which the client is killed, and whether the kill follows the write.
+#: Number of the write at which the client is killed, and whether the kill follows the write; None
+#: without a kill.
 DEATHS = st.one_of(st.none(),
                    *[st.tuples(st.integers(1, number), st.booleans()) for number in (6, 14, 24)])
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
-    """The result of a task."""
+class TaskRun:
+    """How one run of a task ended."""
 
     #: "done", "killed" or "refused".
     outcome: str
@@ -88,8 +89,8 @@ class Ended:
 class World(t.Protocol):
     """The cluster in which a history is played."""
 
-    #: Whether the world has all kinds, budgets, several clients, and a controller manager to
-    #: restart.
+    #: Whether the world is a real API server: with all kinds, budgets, several clients, and a
+    #: controller manager to restart.
     has_all_actions: bool
     #: Offset of the client's clock in seconds.
     clock_ahead: float
@@ -106,13 +107,12 @@ class World(t.Protocol):
         """
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
-             ceiling: int | None) -> Ended:
-        """Run a task, and assert the guarantees that hold during a task.
-
-        They are the floor of ready pods, the ceiling of pods, and a controller for each pod.
+             ceiling: int | None) -> TaskRun:
+        """Run a task, and assert the guarantees that hold during a task: the floor of ready pods,
+        the ceiling of pods (if not None), and a controller for each pod.
         """
 
-    def check(self, params: Json) -> Ended:
+    def check(self, params: Json) -> TaskRun:
         """Run a task in check mode."""
 
     def wait_until_idle(self) -> None:
@@ -154,7 +154,9 @@ class World(t.Protocol):
         """Execute a kubectl command that changes an object."""
 
     def apply(self, kind: str, replicas: int) -> None:
-        """Apply the first manifest of foo with force and this size; the API server may refuse."""
+        """Apply the first manifest of foo with this size, by a forced server-side apply, which the
+        API server may refuse.
+        """
 
     def budget(self, spec: Json) -> None:
         """Create a PodDisruptionBudget for all pods."""
@@ -181,10 +183,10 @@ class History(RuleBasedStateMachine):
     """A random history; a subclass selects the world."""
 
     world: World
-    #: Whether the history has ended early.
+    #: Whether the history ended early, so that teardown does not check the end state.
     has_failed = True
 
-    #: Kinds with histories.
+    #: Kinds from which the history draws its kind.
     kinds: t.Sequence[str] = KINDS
 
     @initialize(data=st.data(), replicas=st.integers(1, 4), choice=st.integers(0, 9),
@@ -203,7 +205,7 @@ class History(RuleBasedStateMachine):
               pastes: int | None = 0) -> None:
         """Create the controller foo of a new history."""
         self.kind, self.name, self.first_kind = kind, "foo", kind
-        #: Index of the command of an error to execute, or None.
+        #: Which of the alternatives that an error suggests is executed (an index); None for none.
         self.pastes = pastes
         #: Whether the controller has a finalizer.
         self.has_finalizer = False
@@ -309,6 +311,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.pending)
     @rule()
     def unmark(self) -> None:
+        """Remove the annotations, and so the record of the update, as another client."""
         if self.world.get(self.kind, self.name):
             self.world.remove_annotations(self.kind, self.name)
             self.has_lost_record = True
@@ -363,6 +366,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.world.has_all_actions and not self.has_finalizer)
     @rule()
     def hold(self) -> None:
+        """Delay a deletion of the controller by a finalizer."""
         if self.world.get(self.kind, self.name):
             self.world.add_finalizer(self.kind, self.name)
             self.has_finalizer = True
@@ -383,41 +387,43 @@ class History(RuleBasedStateMachine):
 
     def _run_and_paste(self, params: Json, death: tuple[int, bool] | None,
                        hurry: bool = False) -> None:
-        """Run a task, and execute a next command of its error."""
-        ended = self._run(params, death, hurry)
-        if self.pastes is not None:
-            self._paste(params, ended, self.pastes)
-
-    def _paste(self, params: Json, ended: Ended, which: int) -> None:
-        """Execute a command of an error, then the last command of each later error.
-
-        At most two commands per pod are executed.
+        """Run a task; if it fails, execute the commands that its error suggests, like a user who
+        pastes them.
         """
-        for _time in range(2 * max(self.sizes)):
+        run = self._run(params, death, hurry)
+        if self.pastes is not None:
+            self._paste(params, run, self.pastes)
+
+    def _paste(self, params: Json, run: TaskRun, choice: int) -> None:
+        """Execute the alternative `choice` of an error, then the last alternative of each later
+        error, at most two alternatives per pod.
+        """
+        for _attempt in range(2 * max(self.sizes)):
             # the failed update is rolled back already, so a rerun would fail again
-            if ended.outcome != "refused" or "is rolled back to" in ended.message:
+            if run.outcome != "refused" or "is rolled back to" in run.message:
                 return
-            if "add max_surge=1" in ended.message:
+            if "add max_surge=1" in run.message:
                 params = self._with_surge(params)
-            elif not (ways := typed_commands.alternatives(ended.message)):
+            elif not (ways := typed_commands.alternatives(run.message)):
                 return
             else:
-                way = ways[which if -len(ways) <= which < len(ways) else -1]
+                way = ways[choice if -len(ways) <= choice < len(ways) else -1]
                 params = self._run_alternative(way, params)
-                which = -1  # the last command, a rollback
-            ended = self._run(params, None)
+                choice = -1  # the last alternative is a rollback
+            run = self._run(params, None)
         # the previous template is unknown
-        if ended.outcome == "refused" and self.has_lost_record:
+        if run.outcome == "refused" and self.has_lost_record:
             return
         # the previous version is also broken
-        if ended.outcome == "refused" and self.was_broken:
-            ended = self._run({"image": typed_commands.WORKING}, None)
+        if run.outcome == "refused" and self.was_broken:
+            run = self._run({"image": typed_commands.WORKING}, None)
             if self.kind in ("StatefulSet", "DaemonSet"):  # pods of the failed template may remain
                 return
-        assert ended.outcome != "refused", f"each suggested command is refused: {ended.message}"
+        assert run.outcome != "refused", f"each suggested command is refused: {run.message}"
 
     def _run_alternative(self, way: list[list[str]], params: Json) -> Json:
-        """Execute the kubectl commands; return the options of the suggested task, or else params.
+        """Execute the commands of an alternative except its last task; return the options of this
+        task, or else params.
         """
         note(f"  pasted: {way}")
         *tasks, last = ([task for words in way if (task := self._task_or_run(words, params))]
@@ -428,7 +434,7 @@ class History(RuleBasedStateMachine):
 
     def _task_or_run(self, words: list[str], params: Json) -> Json | None:
         """Return the options if the command is a task, or else execute the kubectl command."""
-        if words == [typed_commands.BEGAN]:
+        if words == [typed_commands.TASK_THAT_BEGAN]:
             *_earlier, task = self.starting_tasks or [params]
             if len(self.starting_tasks) > 1:
                 self.starting_tasks.pop()
@@ -455,8 +461,11 @@ class History(RuleBasedStateMachine):
             size = int(flags["--replicas"])
             assert size in self.sizes or self.has_lost_record, words
 
-    def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
-        """Run a task, compare it with check mode, and record whether an update is pending."""
+    def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> TaskRun:
+        """Run a task, compare it with check mode, and record whether an update is pending.
+
+        hurry: whether the task starts before the cluster is idle.
+        """
         self.has_broken = self.has_broken or params.get("image") == BROKEN
         params = {"name": self.name, "kind": self.kind, **(IMPATIENT if self.has_broken else {}),
                   **params}
@@ -467,74 +476,75 @@ class History(RuleBasedStateMachine):
         if not hurry or self.is_disturbed:
             self.world.wait_until_idle()
             self.is_disturbed = False
-        # check mode has no broken pods
+        # the cluster model of check mode has no broken pods
         planned = None if death or hurry or self.has_broken else self.world.check(params)
         size = min([*self.sizes, sum(is_ready for _name, _image, is_ready in self.world.pods())])
-        missing = max(min(max(_unavailable(params, self.kind, size, self.user_fields),
-                              self._unavailable_without_record(size)),
-                          _allowed_disruptions(self.budget, size)) for size in self.sizes)
+        unavailable = max(min(max(_unavailable(params, self.kind, size, self.user_fields),
+                                  self._unavailable_without_record(size)),
+                              _allowed_disruptions(self.budget, size)) for size in self.sizes)
         # a pod with the label of the new template exists already
         if self.kind == "DaemonSet" and self.is_recreated:
-            missing = max(1, missing)
+            unavailable = max(1, unavailable)
         surge = max(_surge(params, self.kind, size, self.user_fields) for size in self.sizes)
-        # After a recreation, the successor of the earlier controller has pods of its own, and
-        # without an update in progress, so has a successor that was never finished.
+        # Other pods can exist: after a recreation, those of the earlier controller's successor, and
+        # without an update in progress, those of a successor whose update was never finished.
         pods = self.world.pods()
-        has_others = self.is_recreated or not self.pending
-        foreign = len(pods) - len(self._of_update(pods)) if has_others else 0
-        ceiling = max(len(pods), max(self.sizes) + surge + foreign)
-        # The Deployment controller ignores terminating pods, the DaemonSet controller creates pods
-        # while old pods terminate, and a killed task may have left a surge.
-        surges = self.kind == "DaemonSet" and (surge or self.has_broken or self.has_lost_record)
-        is_counted = not hurry and self.kind != "Deployment" and not surges
-        ended = self.world.task(params, death, 0 if hurry else size - missing,
-                                ceiling if is_counted else None)
-        note(f"  {ended.outcome} {ended.message}")
-        if ended.outcome == "refused":
-            lost = typed_commands.lost_options(params, ended.message)
+        may_have_other_pods = self.is_recreated or not self.pending
+        other_pods = len(pods) - len(self._pods_of_update(pods)) if may_have_other_pods else 0
+        ceiling = max(len(pods), max(self.sizes) + surge + other_pods)
+        # There is no ceiling for a Deployment, whose controller ignores terminating pods, and for a
+        # DaemonSet with a surge, whose controller creates pods while old pods terminate; a killed
+        # task may have left the surge.
+        may_surge = self.kind == "DaemonSet" and (surge or self.has_broken or self.has_lost_record)
+        has_ceiling = not hurry and self.kind != "Deployment" and not may_surge
+        run = self.world.task(params, death, 0 if hurry else size - unavailable,
+                              ceiling if has_ceiling else None)
+        note(f"  {run.outcome} {run.message}")
+        if run.outcome == "refused":
+            lost = typed_commands.lost_options(params, run.message)
             assert not lost, (
                 f"options that are missing in the command to repeat the task: {lost}\n"
-                f"{ended.message}")
+                f"{run.message}")
         if planned:
-            assert planned.outcome == ended.outcome, (
+            assert planned.outcome == run.outcome, (
                 f"planned: {planned.outcome}, {planned.message}; "
-                f"done: {ended.outcome}, {ended.message}")
-            if ended.outcome == "done":
-                reported = [steps(task.result) for task in (planned, ended)]
+                f"done: {run.outcome}, {run.message}")
+            if run.outcome == "done":
+                reported = [steps(task.result) for task in (planned, run)]
                 assert reported[0] == reported[1], (
                     f"check mode plans {reported[0]}, and the task does {reported[1]}")
-        assert "keeps changing" not in ended.message, ended.message
-        self._record_result(params, ended)
+        assert "keeps changing" not in run.message, run.message
+        self._record_result(params, run)
         self.has_failed = False
-        return ended
+        return run
 
-    def _run_confirmed(self, params: Json) -> Ended:
+    def _run_confirmed(self, params: Json) -> TaskRun:
         """Run a task. If its error requires another action first, execute the action, and run the
         task again.
 
         Another client may have scaled the controller, started an update, or created a budget.
         """
-        ended = self._run(params, None)
-        for _time in range(3):
-            ways = typed_commands.alternatives(ended.message)
-            if ended.outcome != "refused":
-                return ended
+        run = self._run(params, None)
+        for _attempt in range(3):
+            ways = typed_commands.alternatives(run.message)
+            if run.outcome != "refused":
+                return run
             if begun := re.search(
                     r"another update is in progress: to (\S+) .* Another client began it",
-                    ended.message):
+                    run.message):
                 self._run({"image": begun[1]}, None)
-            elif "add max_surge=1" in ended.message:  # the budget allows no unavailable pod
+            elif "add max_surge=1" in run.message:  # the budget allows no unavailable pod
                 params = self._with_surge(params)
             elif ways and ways[0][0][0] == "kubectl":
                 params = self._run_alternative(ways[0], params)
             else:
-                return ended
-            ended = self._run(params, None)
-        return ended
+                return run
+            run = self._run(params, None)
+        return run
 
     @property
     def _can_be_broken(self) -> bool:
-        """Return whether this world has broken pods of this kind."""
+        """Return whether pods of this kind can be broken in this world."""
         return self._can_be_broken_of(self.kind)
 
     def _can_be_broken_of(self, kind: str) -> bool:
@@ -548,7 +558,7 @@ class History(RuleBasedStateMachine):
     def _restored(self, fields: Json | None = None) -> Json:
         """Return the user's fields that an update restores."""
         fields = copy.deepcopy(self._current_user_fields() if fields is None else fields)
-        # a task ignores a recorded maxUnavailable above the current value
+        # a task does not restore a recorded maxUnavailable above the current value
         if self.are_user_fields_lost:
             fields.get("updateStrategy", {}).get("rollingUpdate", {}).pop("maxUnavailable", None)
         return fields
@@ -561,9 +571,10 @@ class History(RuleBasedStateMachine):
         """Return the options that the kind accepts."""
         if self.kind not in ("StatefulSet", "DaemonSet"):
             return way
-        surges = self.kind == "DaemonSet" and "max_unavailable" not in way
+        accepts_surge = self.kind == "DaemonSet" and "max_unavailable" not in way
         return {option: value for option, value in way.items()
-                if (surges or option != "max_surge") and (option, value) != ("max_unavailable", 0)}
+                if (accepts_surge or option != "max_surge")
+                and (option, value) != ("max_unavailable", 0)}
 
     def _unavailable_without_record(self, size: int) -> int:
         """Return the number of unavailable pods that an update without a record permits."""
@@ -577,17 +588,17 @@ class History(RuleBasedStateMachine):
         name = (self.pending or {}).get("next_name")
         return {"next_name": name} if name else {}
 
-    def _record_result(self, params: Json, ended: Ended) -> None:
+    def _record_result(self, params: Json, run: TaskRun) -> None:
         """Record the existing controllers, and whether an update is pending."""
         is_migration = params.get("state") == "migrated"
-        self.is_migrating = (is_migration or self.is_migrating) and ended.outcome != "done"
+        self.is_migrating = (is_migration or self.is_migrating) and run.outcome != "done"
         # A migration that was killed before its first handover leaves an empty ReplicaSet.
         self.has_abandoned_migration = (not is_migration
                                         and (self.has_abandoned_migration
                                              or (self.pending or {}).get("state") == "migrated"))
-        if ended.outcome == "done":
-            phase = ended.result["rollout"]["phase"]
-            assert phase == "complete" or params.keys() & HALTING, f"{phase}: {ended.message}"
+        if run.outcome == "done":
+            phase = run.result["rollout"]["phase"]
+            assert phase == "complete" or params.keys() & HALTING, f"{phase}: {run.message}"
             self.pending = None if phase == "complete" else params
             if not self.pending:
                 self.starting_tasks = []
@@ -596,24 +607,24 @@ class History(RuleBasedStateMachine):
                     self.user_fields = self._current_user_fields()
                 names = self.world.names(self.kind)
                 assert len(names) == 1 or self.has_lost_record, (
-                    f"{ended.message}, and these controllers exist: {names}")
+                    f"{run.message}, and these controllers exist: {names}")
                 self.name = self.name if self.name in names else names[0]
                 self.world.wait_until_idle()
                 image = _image(t.cast(Json, self.world.get(self.kind, self.name)))
                 self.never_worked = self.never_worked and image == BROKEN
                 # A recreated controller may have adopted pods of another template.
                 is_mixed = self.is_applied and params.get("state") == "rolled_back"
-                remaining = [pod for pod in self._of_update(self.world.pods())
+                remaining = [pod for pod in self._pods_of_update(self.world.pods())
                              if pod[0] != self.name or (pod[1] != image and not is_mixed)]
                 assert not remaining, f"{self.name} has {image}, but these pods exist: {remaining}"
-        elif ended.outcome == "killed":
+        elif run.outcome == "killed":
             self.pending = params
             self.are_user_fields_lost = (self.are_user_fields_lost or "max_unavailable" in params
                                          or "max_surge" in params)
-        elif phase := ended.result.get("rollout", {}).get("phase"):
+        elif phase := run.result.get("rollout", {}).get("phase"):
             if phase == "complete":
                 self.pending, self.starting_tasks = None, []
-            elif ended.result["changed"]:
+            elif run.result["changed"]:
                 self.pending = params
         if (self.pending is params
                 and (params.get("state") != "rolled_back" or "to_revision" in params)):
@@ -624,40 +635,41 @@ class History(RuleBasedStateMachine):
         if self.has_failed:
             return
         if self.pending:
-            ended = self._run_confirmed(self.pending)
-            if self.is_migrating and ended.outcome == "refused":
-                self._paste(self.pending, ended, -1)
-            elif self.pending or ended.outcome != "done":
-                ended = self._run_confirmed({"state": "rolled_back", **self._next_name_option()})
+            run = self._run_confirmed(self.pending)
+            if self.is_migrating and run.outcome == "refused":
+                self._paste(self.pending, run, -1)
+            elif self.pending or run.outcome != "done":
+                run = self._run_confirmed({"state": "rolled_back", **self._next_name_option()})
             # both versions are broken, so a user changes the template
             if self.pending and self.has_broken:
-                self._paste({"state": "rolled_back", **self._next_name_option()}, ended, 0)
+                self._paste({"state": "rolled_back", **self._next_name_option()}, run, 0)
         last_task = {"name": self.name, "image": "myimage:last"}
         if self.kind == "ReplicaSet" and self._has_label():
             # the immutable selector contains the deployment label
             last_task["next_name"] = "last"
-        ended = self._run_confirmed(last_task)
+        run = self._run_confirmed(last_task)
         is_stuck = self.never_worked and self.kind in ("StatefulSet", "DaemonSet")
         may_be_refused = self.has_lost_record or self.is_contradicted or is_stuck
-        if may_be_refused and ended.outcome == "refused":
-            assert "Next:" in ended.message, ended.message
+        if may_be_refused and run.outcome == "refused":
+            assert "Next:" in run.message, run.message
             # settings that another client has changed are not checked
             return
-        assert ended.outcome == "done" and not self.pending, (
-            f"the last task: {ended.outcome} {ended.message}")
+        assert run.outcome == "done" and not self.pending, (
+            f"the last task: {run.outcome} {run.message}")
         self.world.wait_until_idle()
         again = self._run(last_task, None)
         assert not again.result["changed"], "a rerun of the last task has changed something"
         self._assert_requested_state("myimage:last")
 
-    def _of_update(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
-        """Return the pods, without those of controllers that have lost their annotations."""
+    def _pods_of_update(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
+        """Return the pods, without those of other controllers whose annotations are lost."""
         ignored = set(self.world.names(self.kind)) - {self.name} if self.has_lost_record else set()
         return [pod for pod in pods if pod[0] not in ignored]
 
     def _assert_requested_state(self, image: str | None = None) -> None:
-        """Assert that only the controller, its template and its pods exist; an image of None stands
-        for that of the template.
+        """Assert that only the controller, its template and its pods exist.
+
+        image: the image that the template and all pods must have; None: any, but the same.
         """
         controllers = {kind: names for kind in KINDS if (names := self.world.names(kind))}
         if self.has_abandoned_migration and self.kind == "ReplicationController":
@@ -682,7 +694,7 @@ class History(RuleBasedStateMachine):
         assert annotations <= {"baton.kubernetes/last-rollout",
                                "deployment.kubernetes.io/revision"}, (
             f"annotations of the update remain: {annotations}")
-        assert sorted(self._of_update(self.world.pods())) == [(self.name, image, True)] * size
+        assert sorted(self._pods_of_update(self.world.pods())) == [(self.name, image, True)] * size
         assert (self.initial_autoscaler is None
                 or self.world.autoscaler() in (self.initial_autoscaler, None)), (
             "the autoscaler has changed")
@@ -694,10 +706,10 @@ def _image(item: Json) -> str:
 
 
 def steps(result: Json) -> list[tuple[t.Any, ...]]:
-    """Return the steps that are equal in check mode and in a run, with merged size changes.
+    """Return the steps that check mode and a run must have in common, with merged size changes.
 
-    The name of a ControllerRevision depends on a uid that is unknown in check mode. The sizes of
-    the ReplicaSets of a Deployment are observed at random moments.
+    Left out are the name of a ControllerRevision, which depends on a uid that check mode does not
+    know, and the sizes of the ReplicaSets of a Deployment, which are observed at random moments.
     """
     reported: list[tuple[t.Any, ...]] = []
     sizes: dict[str, t.Any] = {}
@@ -716,7 +728,7 @@ def steps(result: Json) -> list[tuple[t.Any, ...]]:
 
 
 def _unavailable(params: Json, kind: str, size: int, fields: Json) -> int:
-    """Return the maximum number of unavailable pods.
+    """Return how many pods the task may make unavailable.
 
     A Deployment rounds down, with at least 1 without a surge. A StatefulSet and a DaemonSet without
     a surge round up, with at least 1; a StatefulSet without the feature gate allows exactly 1.
@@ -730,11 +742,12 @@ def _unavailable(params: Json, kind: str, size: int, fields: Json) -> int:
                     and _resolve(_user_numbers(fields).get("maxSurge", 0), size))):
             return 0
         return max(1, _resolve(params.get("max_unavailable", own_limit), size))
-    is_own = kind == "Deployment" and not params.keys() & {"max_surge", "max_unavailable"}
-    value = _user_numbers(fields)["maxUnavailable"] if is_own else params.get("max_unavailable", 0)
+    uses_own_limits = kind == "Deployment" and not params.keys() & {"max_surge", "max_unavailable"}
+    value = (_user_numbers(fields)["maxUnavailable"] if uses_own_limits
+             else params.get("max_unavailable", 0))
     text = str(value)
-    missing = size * int(text.rstrip("%")) // 100 if text.endswith("%") else int(text)
-    return max(missing, 0 if _surge(params, kind, size, fields) else 1)
+    unavailable = size * int(text.rstrip("%")) // 100 if text.endswith("%") else int(text)
+    return max(unavailable, 0 if _surge(params, kind, size, fields) else 1)
 
 
 def _surge(params: Json, kind: str, size: int, fields: Json) -> int:

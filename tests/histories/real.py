@@ -17,7 +17,7 @@ from unittest import mock
 import embedded
 import typed_commands
 import writes
-from history import BROKEN, Ended, Json, note
+from history import BROKEN, Json, TaskRun, note
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import as_kind, eventually, is_ready, manifest, owner_uid, role_rules
@@ -35,7 +35,8 @@ QUIET, TIMEOUT = 0.3, 30.0
 APPS = ("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
              **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in APPS}}
-#: Kinds of the controllers by the kind of the history.
+#: Kinds of the controllers that a history can contain, by the kind of its first controller; by
+#: default only this kind.
 INVOLVED = {"ReplicationController": ("ReplicationController", "ReplicaSet", "Deployment"),
             "Deployment": ("Deployment", "ReplicaSet")}
 #: Default options of every task.
@@ -45,7 +46,7 @@ FINALIZER, HOLD_SECONDS = "tests.example.com/held", 1.0
 #: Number of nodes for a DaemonSet, and their label.
 NODES, NODE_LABEL = 5, "takes"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
-SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
+AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
 
 class RealWorld:
@@ -91,7 +92,7 @@ class RealWorld:
         self.wait_until_idle()
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
-             ceiling: int | None) -> Ended:
+             ceiling: int | None) -> TaskRun:
         # the DaemonSet controller deletes unavailable pods immediately
         if params.get("min_ready_seconds"):
             time.sleep(float(params["min_ready_seconds"]) + 0.2)
@@ -100,21 +101,21 @@ class RealWorld:
                 result = self.namespace.roll(fault=writes.kill_at_write(*death) if death else None,
                                              **{**LIMITS, **params})
             except writes.Killed:
-                ended = Ended("killed")
+                run = TaskRun("killed")
             except InternalError:
                 raise
             except RolloutError as error:
-                ended = Ended("refused", error.progress, error.message)
+                run = TaskRun("refused", error.progress, error.message)
                 self._print_server_state(error)
             else:
-                ended = Ended("done", result, result["msg"])
+                run = TaskRun("done", result, result["msg"])
         self._may_delete_foo |= bool(params.get("next_name")) or params.get("state") == "migrated"
         assert self._may_delete_foo or "foo" not in observer.controllers_deleted, "foo was deleted"
         assert observer.min_ready >= floor, (
             f"{observer.min_ready} pods ready instead of {floor}")
         assert ceiling is None or observer.max_pods <= ceiling, (
             f"{observer.max_pods} pods instead of at most {ceiling}")
-        return ended
+        return run
 
     def _print_server_state(self, error: RolloutError) -> None:
         """Print the state of the cluster after an error about missing progress."""
@@ -130,26 +131,28 @@ class RealWorld:
             note(f"  server: {metadata['name']} {revision} {pod['spec'].get('nodeName')} {times} "
                  f"ready: {is_ready(pod)}")
 
-    def check(self, params: Json) -> Ended:
+    def check(self, params: Json) -> TaskRun:
         try:
             with clocks_ahead(self.clock_ahead):
                 result = self.namespace.check(**{**LIMITS, **params})
         except InternalError:
             raise
         except RolloutError as error:
-            return Ended("refused", error.progress, error.message)
-        return Ended("done", result, result["msg"])
+            return TaskRun("refused", error.progress, error.message)
+        return TaskRun("done", result, result["msg"])
 
     def wait_until_idle(self) -> None:
-        """Wait until all controllers have their desired pods, or the state does not change."""
-        end = time.monotonic() + TIMEOUT
-        while time.monotonic() < end:
+        """Wait until nothing changes for QUIET seconds and all pods except broken ones are ready,
+        or until TIMEOUT.
+        """
+        deadline = time.monotonic() + TIMEOUT
+        while time.monotonic() < deadline:
             items = [item for kind in self._kinds for item in self._items(kind)]
             pods = self._all_pods()
-            now = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"])
-                         for item in [*items, *pods])
-            if now != self._last_state:
-                self._last_state, self._since = now, time.monotonic()
+            state = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"])
+                           for item in [*items, *pods])
+            if state != self._last_state:
+                self._last_state, self._since = state, time.monotonic()
             elif (time.monotonic() - self._since > QUIET
                   and not any("deletionTimestamp" in pod["metadata"] for pod in pods)):
                 broken = sum(pod["spec"]["containers"][0]["image"] == BROKEN for pod in pods)
@@ -270,18 +273,20 @@ class RealWorld:
 
     def autoscale(self, kind: str, name: str) -> None:
         version = "v1" if kind == "ReplicationController" else "apps/v1"
-        self.namespace.call("POST", SCALERS.format(self.namespace.name), {
+        self.namespace.call("POST", AUTOSCALERS.format(self.namespace.name), {
             "metadata": {"name": "scaler"}, "spec": {
                 "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},
                 "minReplicas": 1, "maxReplicas": 9}})
 
     def autoscaler(self) -> Json | None:
-        items = self.namespace.call("GET", SCALERS.format(self.namespace.name))["items"]
+        items = self.namespace.call("GET", AUTOSCALERS.format(self.namespace.name))["items"]
         return ({"spec": items[0]["spec"], "annotations": items[0]["metadata"].get("annotations")}
                 if items else None)
 
     def remaining_leases(self) -> list[str]:
-        """Return the Leases that have not expired, except those of killed tasks."""
+        """Return the Leases that are still held after TIMEOUT. The Lease of a killed task expires
+        earlier.
+        """
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         end = time.monotonic() + TIMEOUT
         while (held := [item["metadata"]["name"]
@@ -332,7 +337,7 @@ class RealWorld:
 
     @staticmethod
     def _target(kind: str, name: str) -> tuple[str, str]:
-        """Return kind and name for a resource name of kubectl, such as rc."""
+        """Return the kind for a resource name of kubectl, such as rc, and the name."""
         short = {"rc": "ReplicationController", "rs": "ReplicaSet", "sts": "StatefulSet",
                  "ds": "DaemonSet", "deploy": "Deployment"}
         return (short.get(kind)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run histories on check mode's model of a cluster: thousands in a minute, without autoscalers."""
+"""Play histories on the cluster model of check mode: thousands in a minute, without autoscalers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typed_commands
 from builders import rc
 from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
 from clusters import Cluster
-from history import BROKEN, SERVER_DRIVEN, Ended, Json
+from history import BROKEN, SERVER_DRIVEN, Json, TaskRun
 from writes import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -29,7 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-#: Kinds for which the model stores the pods by the name of the controller.
+#: Kinds for which the model stores the pods of each controller under its name.
 BY_NAME = (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 
@@ -63,7 +63,7 @@ class CheckedCluster(Cluster):
             item["status"] = {"desiredNumberScheduled": replicas}
             self.cluster = DaemonSetModel([item])
             self.cluster.broken_images = frozenset({BROKEN})
-            # the model of check mode needs other pod names
+            # pod names contain this counter, and must differ from those of check mode's own model
             self.cluster._syncs = 10_000
         else:
             self.cluster = ClusterModel([item], kind)
@@ -116,8 +116,8 @@ class CheckedCluster(Cluster):
                 else apply_patch(self.cluster.items[write.name], write))
 
     def write(self, write: t.Any) -> bool:
-        number, after = self.death or (0, False)
-        if len(self.attempts) + 1 == number and not after:
+        number, is_after = self.death or (0, False)
+        if len(self.attempts) + 1 == number and not is_after:
             raise Killed
         is_written = super().write(write)
         self.check_pods()
@@ -141,21 +141,21 @@ class SimulatedWorld:
         self.gateway = CheckedCluster(Kind(kind), replicas, image, fields)
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
-             ceiling: int | None) -> Ended:
+             ceiling: int | None) -> TaskRun:
         gateway = self.gateway
         gateway.attempts, gateway.death, gateway.min_ready, gateway.max_pods = [], death, 10**9, 0
         try:
-            ended = self._run(params, gateway.run)
+            run = self._run(params, gateway.run)
         except Killed:
-            ended = Ended("killed")
+            run = TaskRun("killed")
         gateway.death = None
         assert gateway.min_ready >= floor, (
             f"{gateway.min_ready} pods ready instead of {floor}")
         assert ceiling is None or gateway.max_pods <= ceiling, (
             f"{gateway.max_pods} pods instead of at most {ceiling}")
-        return ended
+        return run
 
-    def check(self, params: Json) -> Ended:
+    def check(self, params: Json) -> TaskRun:
         return self._run(params,
                          lambda request: driver.simulate(choose(request), request, self.gateway))
 
@@ -281,11 +281,11 @@ class SimulatedWorld:
             self.gateway.cluster._store(name, item)
 
     @staticmethod
-    def _run(params: Json, run: t.Callable[[t.Any], Json]) -> Ended:
+    def _run(params: Json, execute: t.Callable[[t.Any], Json]) -> TaskRun:
         try:
-            result = run(parse_request({"namespace": "default", **params}))
+            result = execute(parse_request({"namespace": "default", **params}))
         except InternalError:
             raise
         except RolloutError as error:
-            return Ended("refused", error.progress, error.message)
-        return Ended("done", result, result["msg"])
+            return TaskRun("refused", error.progress, error.message)
+        return TaskRun("done", result, result["msg"])

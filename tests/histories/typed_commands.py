@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse the commands of an error: into the options of a task, or a kubectl verb and arguments."""
+"""Parse the commands that an error suggests: into the options of a task, or into a kubectl verb and
+its arguments.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,19 @@ Json = dict[str, t.Any]
 
 #: First words of an ad-hoc command.
 AD_HOC = ["ansible", "localhost", "-m"]
-#: Text that an error has in place of a command if the options of the other task are unknown.
-BEGAN = "run the task that began it"
+#: Text that an error has in place of a command if another task began the update, and its options
+#: are unknown.
+TASK_THAT_BEGAN = "run the task that began it"
 #: Placeholders in commands, with their replacements.
 PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
-#: Options that the command to repeat a task must contain.
+#: Options of a task that the suggested command to repeat the task must contain.
 REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable",
             "min_ready_seconds",
             "pause_at", "soak", "nodes", "on_failure",
             "failure_grace", "progress_deadline",
             "timeout", "autoscaler")
 #: Options that a rollback does not use.
-FORWARD = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes")
+OPTIONS_OF_UPDATES = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes")
 #: Options of the connection, set by a world.
 CONNECTION = ("context", "kubeconfig", "host", "namespace")
 
@@ -47,13 +50,14 @@ def alternatives(message: str) -> list[list[list[str]]]:
             break
         if line == "or:":
             ways.append([])
-        elif line.startswith(BEGAN):
-            ways[-1].append([BEGAN])
+        elif line.startswith(TASK_THAT_BEGAN):
+            ways[-1].append([TASK_THAT_BEGAN])
         elif line.startswith(("ansible ", "kubectl ")):
             ways[-1].append(shlex.split(PLACEHOLDERS.sub(WORKING, line)))
     ways = [way for way in ways if "edit" not in map(_verb, way)]
-    changing = [[words for words in way if _verb(words) not in ("get", "describe")] for way in ways]
-    return list(filter(None, changing))
+    without_display = [[words for words in way if _verb(words) not in ("get", "describe")]
+                       for way in ways]
+    return list(filter(None, without_display))
 
 
 def _verb(words: list[str]) -> str:
@@ -96,10 +100,10 @@ def lost_options(params: Json, message: str) -> list[str]:
     params = {option: value
               for option, value in params.items() if option != "next_name"
               and f"leave {option} out" not in message}
-    undoes = params.get("state") == "rolled_back" and "to_revision" not in params
+    is_rollback = params.get("state") == "rolled_back" and "to_revision" not in params
     needed = [option for option in REPEATED
-              if option in params and not (undoes and option in FORWARD)]
-    lines = [words for way in alternatives(message) for words in way if words != [BEGAN]]
+              if option in params and not (is_rollback and option in OPTIONS_OF_UPDATES)]
+    lines = [words for way in alternatives(message) for words in way if words != [TASK_THAT_BEGAN]]
     tasks = [typed for words in lines if (typed := task_params(words)) is not None]
     return [f"{option} in {typed}" for typed in tasks if goal(typed) == goal(params)
             for option in needed

@@ -45,13 +45,13 @@ def is_served(namespace: Namespace) -> bool:
 def controller(program: Path, kubeconfig: str, folder: Path,
                *arguments: str) -> t.Iterator[subprocess.Popen[bytes]]:
     """Run the controller for all namespaces until the end of the block."""
-    health = free_ports()
+    health_port = free_ports()
 
     def is_ready() -> bool:
-        return status_of(f"http://127.0.0.1:{health}/healthz") == 200
+        return status_of(f"http://127.0.0.1:{health_port}/healthz") == 200
 
-    command = [str(program), f"--kubeconfig={kubeconfig}", f"--healthzPort={health}",
-               f"--metricsPort={health + 1}", "--leader-elect=false", *arguments]
+    command = [str(program), f"--kubeconfig={kubeconfig}", f"--healthzPort={health_port}",
+               f"--metricsPort={health_port + 1}", "--leader-elect=false", *arguments]
     with programs.running(command, folder / "rollouts-controller.log", os.environ,
                           is_ready) as process:
         yield process
@@ -76,7 +76,7 @@ class Rollout:
 
     @property
     def status(self) -> Json:
-        """Return the status of the last generation; {} before the controller has seen it."""
+        """Return the status of the last generation; {} until the controller has observed it."""
         item = self.get()
         status = item.get("status") or {}
         is_current = status.get("observedGeneration") == str(item["metadata"]["generation"])
@@ -88,8 +88,8 @@ class Rollout:
                           f"the phase {phase} of the Rollout", seconds)
 
 
-def paste(program: Path, command: str, kubeconfig: str) -> str:
-    """Run a command of kubectl's plugin, as kubectl does, and return its output."""
+def run_plugin_command(program: Path, command: str, kubeconfig: str) -> str:
+    """Run a command `kubectl argo rollouts ...` by the plugin itself, and return its output."""
     words = command.split()
     assert words[:3] == ["kubectl", "argo", "rollouts"], command
     done = subprocess.run([str(program), *words[3:]], capture_output=True, text=True, check=False,

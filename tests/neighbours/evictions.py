@@ -28,7 +28,7 @@ def create_budget(namespace: Namespace, min_available: int) -> None:
 
 
 def evict(namespace: Namespace, pod: Json) -> bool:
-    """Evict a pod; return False if a budget refuses the eviction, or the pod is gone."""
+    """Evict a pod; return False if a budget refuses the eviction, or the pod no longer exists."""
     name = pod["metadata"]["name"]
     try:
         namespace.call("POST", f"{namespace.path('pods', name)}/eviction", {
@@ -44,7 +44,8 @@ def evict(namespace: Namespace, pod: Json) -> bool:
 class Evictor:
     """A client that evicts a pod again and again in the block of a with statement.
 
-    select returns whether to evict a pod; by default, any ready pod.
+    Only ready pods are evicted. select: whether to evict a ready pod (default: any). limit: the
+    maximum number of evictions.
     """
 
     def __init__(self, namespace: Namespace, select: t.Callable[[Json], bool] = lambda pod: True,

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Flux's kustomize-controller, and the server of its artifacts instead of source-controller.
+"""Flux's kustomize-controller, and an HTTP server of artifacts in place of source-controller.
 
 The manifests are a file in an archive. The test writes the address of the archive into the status
 of a GitRepository, as source-controller does after a fetch.
@@ -109,18 +109,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[None]:
-    """Run kustomize-controller for the namespace until the end of the block.
+    """Run kustomize-controller for this namespace only, until the end of the block.
 
-    It would retry for minutes to fetch the artifacts of earlier tests in other namespaces.
+    For all namespaces, it would retry for minutes to fetch the artifacts of earlier tests.
     """
-    health = f"127.0.0.1:{free_ports()}"
+    health_address = f"127.0.0.1:{free_ports()}"
     environment = {**os.environ, "KUBECONFIG": namespace.admin_kubeconfig, "TMPDIR": str(folder),
                    "RUNTIME_NAMESPACE": namespace.name}
 
     def is_ready() -> bool:
-        return status_of(f"http://{health}/readyz") == 200
+        return status_of(f"http://{health_address}/readyz") == 200
 
-    command = [str(program), f"--health-addr={health}", "--metrics-addr=0",
+    command = [str(program), f"--health_address-addr={health_address}", "--metrics-addr=0",
                "--watch-all-namespaces=false", "--enable-leader-election=false",
                "--interval-jitter-percentage=0"]
     with programs.running(command, folder / "kustomize-controller.log", environment, is_ready):
@@ -166,9 +166,8 @@ class Kustomization:
                    f"revision {revision} of the Kustomization")
 
     def reconcile(self) -> None:
-        """Request a reconciliation, as `flux reconcile` does, and wait until it has ended.
-
-        A suspended Kustomization ends it without applying anything.
+        """Request a reconciliation, as `flux reconcile` does, and wait for its end. If the
+        Kustomization is suspended, the reconciliation applies nothing.
         """
         value = str(next(self._requests))
         self.patch({"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": value}}})

@@ -17,7 +17,8 @@ from three_kinds import NAMES, Controllers, manifest_of
 
 
 def write_chart(folder: Path) -> Path:
-    """Write the chart, with the values image, mode and note; return its folder."""
+    """Write a chart whose values image, mode and note are those of manifest_of; return its folder.
+    """
     chart = folder / "chart"
     (chart / "templates").mkdir(parents=True)
     (chart / "Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 1.0.0\n")
@@ -42,10 +43,10 @@ class Release(Controllers):
             **{f"HELM_{name}_HOME": str(folder / name) for name in ("CACHE", "CONFIG", "DATA")}}
 
     def command(self, verb: str, *options: str, **values: str) -> list[str]:
-        """Return the command line of install, upgrade or another verb with the chart's values."""
+        """Return the command line of a verb, such as install; `values` are values of the chart."""
         chart = [str(self.chart)] if verb in ("install", "upgrade") else []
-        sets = [f"--set={key}={value}" for key, value in values.items()]
-        return [str(self.program), verb, "web", *chart, *options, *sets]
+        set_options = [f"--set={key}={value}" for key, value in values.items()]
+        return [str(self.program), verb, "web", *chart, *options, *set_options]
 
     def run(self, verb: str, *options: str, **values: str) -> str:
         """Run a command of Helm; return the error, or "" after success."""

@@ -9,9 +9,9 @@ from namespace import Namespace
 from objects import Json, eventually, is_ready, manifest, role_rules
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Without a probe, updates of some kinds have a warning.
+#: Readiness probe, because updates of some kinds give a warning without one.
 PROBE = {"tcpSocket": {"port": 80}}
-#: Kinds whose sizes users set; the flow of a ReplicaSet is that of a ReplicationController.
+#: Kinds with a size, except ReplicaSet, whose flow is that of a ReplicationController.
 SCALABLE = ("ReplicationController", "Deployment", "StatefulSet")
 
 

@@ -14,8 +14,8 @@ from objects import eventually, manifest, role_rules
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-USES = ("Rollout/web of Argo Rollouts uses its template (spec.workloadRef), and would start an "
-        "update of its own")
+TEMPLATE_IS_USED = ("Rollout/web of Argo Rollouts uses its template (spec.workloadRef), and would "
+                    "start an update of its own")
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,7 @@ def template(image="myimage:v1"):
 
 
 def refusal(namespace, **options):
-    """Return the error of a task, which must not change any object."""
+    """Run a task that must be refused without a change of any object; return its error."""
     before = namespace.end_state()
     with pytest.raises(RolloutError) as refused:
         namespace.roll(**{"image": "myimage:v2", **options})
@@ -53,7 +53,7 @@ def refusal(namespace, **options):
 
 
 def make_referencing(namespace, rollout, scale_down, replicas=3):
-    """Create the Deployment foo, and a Rollout of its template."""
+    """Create the Deployment foo, and a Rollout that uses its template by workloadRef."""
     namespace.make_deployment(replicas)
     rollout.create(replicas, workloadRef={"apiVersion": "apps/v1", "kind": "Deployment",
                                           "name": "foo", "scaleDown": scale_down})
@@ -70,14 +70,16 @@ def test_deployment_whose_template_a_rollout_uses_is_refused(namespace, rollout,
 
     error = refusal(namespace, kind="Deployment")
 
-    assert error.what == USES
+    assert error.what == TEMPLATE_IS_USED
     assert error.next_command == (f"kubectl argo rollouts -n {namespace.name} set image web "
                                   "web=myimage:v2")
 
 
-def test_deployment_is_updated_without_the_permission_and_the_rollout_updates_its_pods(
+def test_deployment_is_updated_without_the_permission_and_argo_rollouts_updates_its_own_pods(
         namespace, rollout):
-    """Negative control: without the refusal, the task would report an update without pods."""
+    """Negative control: without permission to read Rollouts, the task does not refuse, and reports
+    a complete update, although the Deployment has no pods.
+    """
     make_referencing(namespace, rollout, "onsuccess")
     eventually(lambda: namespace.deployment()["spec"]["replicas"] == 0, "an empty Deployment")
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/rolebindings"
@@ -91,24 +93,25 @@ def test_deployment_is_updated_without_the_permission_and_the_rollout_updates_it
     eventually(lambda: images(namespace) == {"myimage:v2"}, "the update by Argo Rollouts")
 
 
-@pytest.mark.parametrize("options, before, after", [
+@pytest.mark.parametrize("options, old_image, new_image", [
     ({"image": "myimage:v2"}, "myimage:v1", "myimage:v2"),
     ({"image": None, "state": "rolled_back", "to_revision": 1}, "myimage:v2", "myimage:v1"),
     ({"image": None, "state": "restarted"}, "myimage:v1", "myimage:v1")])
 @pytest.mark.parametrize("is_reference", [True, False], ids=["workloadRef", "owner"])
 def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, is_reference, options,
-                                               before, after):
-    """The error of a ReplicaSet that a Rollout owns has the same commands."""
+                                               old_image, new_image):
+    """The Rollout uses the template of a Deployment, or owns the ReplicaSet that the task names."""
     if is_reference:
         make_referencing(namespace, rollout, "onsuccess")
         eventually(lambda: {pod["metadata"]["name"].partition("-")[0]
                             for pod in namespace.pods()} == {"web"}, "the pods of the Rollout")
     else:
         rollout.create(3, selector={"matchLabels": {"app": "web"}}, template=template())
-    paste = functools.partial(argo.paste, plugin, kubeconfig=namespace.admin_kubeconfig)
-    if before == "myimage:v2":
-        paste(f"kubectl argo rollouts -n {namespace.name} set image web web=myimage:v2")
-        eventually(lambda: images(namespace) == {before}, "the first update")
+    run_command = functools.partial(argo.run_plugin_command, plugin,
+                                    kubeconfig=namespace.admin_kubeconfig)
+    if old_image == "myimage:v2":
+        run_command(f"kubectl argo rollouts -n {namespace.name} set image web web=myimage:v2")
+        eventually(lambda: images(namespace) == {old_image}, "the first update")
         rollout.wait_until("Healthy")
     pods = {pod["metadata"]["name"] for pod in namespace.pods()}
     names = [item["metadata"]["name"] for item in namespace.replica_sets()
@@ -117,19 +120,19 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, is_re
     kind, name = ("Deployment", "foo") if is_reference else ("ReplicaSet", names[0])
 
     error = refusal(namespace, kind=kind, name=name, **options)
-    paste(error.next_command)
+    run_command(error.next_command)
 
-    assert error.what == (USES if is_reference else
+    assert error.what == (TEMPLATE_IS_USED if is_reference else
                           "it is controlled by Rollout/web, which would undo every step")
     if options.get("state") == "restarted":
         # Argo Rollouts restarts one pod each 30 seconds, once all pods are available.
         assert rollout.get()["spec"]["restartAt"]
         return
-    eventually(lambda: images(namespace) == {after} and not pods & {
+    eventually(lambda: images(namespace) == {new_image} and not pods & {
         pod["metadata"]["name"] for pod in namespace.pods()}, "the pods of the command")
 
 
-def test_update_in_progress_before_the_rollout_is_created_is_rolled_back(namespace, rollout):
+def test_update_that_began_before_the_rollout_was_created_is_rolled_back(namespace, rollout):
     namespace.make_deployment(3)
     namespace.roll(kind="Deployment", image="myimage:v2", pause_at=1)
     rollout.create(3, workloadRef={"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo",

@@ -36,17 +36,19 @@ BEGIN, END = "<!-- Measured: begin -->", "<!-- Measured: end -->"
 PODS, RUNS, SURGE = 100, 3, "25%"
 #: The number of new pods at which the driving process is killed.
 KILLED_AT = 30
-#: Images of which one pod was changed.
+#: Images of which make_one_unready has changed one pod.
 CHANGED: set[str] = set()
-#: Seconds after which both give up an update without progress.
+#: Seconds after which the collection and Argo Rollouts give up an update without progress.
 DEADLINE = 10
 STRATEGY = {"rollingUpdate": {"maxSurge": SURGE, "maxUnavailable": 0}}
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 OURS, ARGO = "this collection", "Argo Rollouts"
 
 
-class Measured:
-    """The seconds and the requests of a block, by client."""
+class Measurement:
+    """A context manager that measures its block: the seconds, and the requests per pod of each
+    client.
+    """
 
     def __init__(self, counters):
         self._counters = counters
@@ -62,8 +64,6 @@ class Measured:
         self.requests = {name: (counter.total() - self._before[name]) / PODS
                          for name, counter in self._counters.items()}
 
-    def so_far(self):
-        return time.monotonic() - self._began
 
 
 class Bench:
@@ -77,12 +77,12 @@ class Bench:
         accounts = {"task": (namespace.name, "baton"), "rollouts": (namespace.name, "rollouts"),
                     "deployments": ("kube-system", "deployment-controller"),
                     "replicasets": ("kube-system", "replicaset-controller")}
-        for name, (place, account) in accounts.items():
-            self.counters[name] = Counter(namespace.client, f"{namespace.name}-{name}", place,
-                                          account)
+        for name, (account_namespace, account) in accounts.items():
+            self.counters[name] = Counter(namespace.client, f"{namespace.name}-{name}",
+                                          account_namespace, account)
 
     def _service_account(self):
-        """Return a kubeconfig for the controller, with all permissions."""
+        """Return a kubeconfig for the controller of Argo Rollouts, with all permissions."""
         namespace = self.namespace
         namespace.create("serviceaccounts", {"metadata": {"name": "rollouts"}})
         namespace.call("POST", f"{RBAC}/clusterrolebindings", {
@@ -105,7 +105,7 @@ class Bench:
         return argo.controller(self.program, self.kubeconfig, self.folder)
 
     def measure(self):
-        return Measured(self.counters)
+        return Measurement(self.counters)
 
     def image(self, word=""):
         return f"myimage:v{next(self.versions)}{word}"
@@ -127,8 +127,8 @@ class Bench:
         eventually(lambda: self.rollout.status.get("phase") == "Healthy"
                    and self.has_only("web", image), "the update by Argo Rollouts")
 
-    def add(self, what, unit, ours, argo):
-        self.rows.append((what, unit, ours, argo))
+    def add(self, what, unit, ours, theirs):
+        self.rows.append((what, unit, ours, theirs))
 
 
 @pytest.fixture
@@ -149,9 +149,9 @@ def create_rollout(bench, image):
                          revisionHistoryLimit=2)
 
 
-def good_update(bench):
-    """Measure updates to good versions, alternately."""
-    ours, argo = [], []
+def measure_good_updates(bench):
+    """Measure updates to good versions, alternately by the collection and by Argo Rollouts."""
+    ours, theirs = [], []
     for number in range(RUNS + 1):
         image = bench.image()
         with bench.measure() as measured:
@@ -162,36 +162,38 @@ def good_update(bench):
         with bench.measure() as measured:
             bench.set_image(image)
             bench.wait_for_rollout(image)
-        argo.append(measured)
-        print(number, ours[-1].seconds, ours[-1].requests, argo[-1].seconds, argo[-1].requests)
-    ours, argo = ours[1:], argo[1:]  # the first runs warm up
+        theirs.append(measured)
+        print(number, ours[-1].seconds, ours[-1].requests, theirs[-1].seconds, theirs[-1].requests)
+    ours, theirs = ours[1:], theirs[1:]  # the first runs warm up
 
     def median(runs, value):
         return statistics.median(map(value, runs))
     bench.add("update of 100 pods, surge 25%", "s", median(ours, lambda run: run.seconds),
-              median(argo, lambda run: run.seconds))
+              median(theirs, lambda run: run.seconds))
     bench.add("its requests per pod, by the task or by Argo Rollouts' controller", "",
               median(ours, lambda run: run.requests["task"]),
-              median(argo, lambda run: run.requests["rollouts"]))
+              median(theirs, lambda run: run.requests["rollouts"]))
     bench.add("the same, with the controllers for Deployments and ReplicaSets", "",
               median(ours, lambda run: sum(run.requests.values())),
-              median(argo, lambda run: sum(run.requests.values())))
+              median(theirs, lambda run: sum(run.requests.values())))
 
 
-def failure(bench, what, word):
-    """Measure an update that fails, until all pods are old again."""
+def measure_failure(bench, what, word):
+    """Measure an update to an image with `word` in its tag, which fails, until all pods are old
+    again; return the two errors.
+    """
     good = {app: bench.pods(app)[0]["spec"]["containers"][0]["image"] for app in ("foo", "web")}
     with bench.measure() as ours, pytest.raises(RolloutError) as error:
         bench.namespace.roll(kind="Deployment", image=bench.image(word), on_failure="rollback",
                              progress_deadline=DEADLINE)
     assert bench.has_only("foo", good["foo"])
-    with bench.measure() as argo:
+    with bench.measure() as theirs:
         bench.set_image(bench.image(word))
         status = bench.rollout.wait_until("Degraded", 300)
         eventually(lambda: bench.has_only("web", good["web"]), "the rollback by Argo Rollouts")
     print(what, error.value.message, status["message"], sep="\n")
-    bench.add(f"{what}, until all pods are old again", "s", ours.seconds, argo.seconds)
-    bench.add("its requests per pod", "", ours.requests["task"], argo.requests["rollouts"])
+    bench.add(f"{what}, until all pods are old again", "s", ours.seconds, theirs.seconds)
+    bench.add("its requests per pod", "", ours.requests["task"], theirs.requests["rollouts"])
     # Argo Rollouts still has the bad template.
     assert bench.rollout.get()["spec"]["template"]["spec"]["containers"][0]["image"].endswith(word)
     bench.set_image(good["web"])
@@ -200,7 +202,7 @@ def failure(bench, what, word):
 
 
 def make_one_unready(pod):
-    """Change the image of the first pod of a version with the word "one"."""
+    """Make the first pod of each image that ends with "-one" unready, by changing its image."""
     image = pod["spec"]["containers"][0]["image"]
     if not image.endswith("-one") or image in CHANGED:
         return []
@@ -208,7 +210,7 @@ def make_one_unready(pod):
     return [{"op": "replace", "path": "/spec/containers/0/image", "value": f"{image}-unready"}]
 
 
-def killed(bench, process):
+def measure_kill(bench, process):
     """Measure an update whose driver is killed after 30 new pods, and started again at once.
 
     Return the new process of Argo Rollouts, in a context manager.
@@ -236,7 +238,7 @@ def killed(bench, process):
         bench.namespace.roll(kind="Deployment", image=image)
     assert bench.has_only("foo", image)
     image = bench.image()
-    with (bench.namespace.observer() as observer, bench.measure() as argo,
+    with (bench.namespace.observer() as observer, bench.measure() as theirs,
           contextlib.ExitStack() as stack):
         bench.set_image(image)
         eventually(lambda: sum(pod["spec"]["containers"][0]["image"] == image
@@ -246,9 +248,9 @@ def killed(bench, process):
         stack.enter_context(bench.controller())
         bench.wait_for_rollout(image)
     bench.add("the driving process is killed at 30 new pods, and started again", "s",
-              ours.seconds, argo.seconds)
-    bench.add("its requests per pod", "", ours.requests["task"], argo.requests["rollouts"])
-    # both controllers have 100 pods
+              ours.seconds, theirs.seconds)
+    bench.add("its requests per pod", "", ours.requests["task"], theirs.requests["rollouts"])
+    # the observers count the pods of the Deployment and of the Rollout, 100 each
     assert ours_observer.min_ready >= 2 * PODS <= observer.min_ready
 
 
@@ -257,13 +259,13 @@ def test_measurements(bench, tmp_path):
     bench.namespace.make_deployment(PODS, strategy=STRATEGY, revisionHistoryLimit=2)
     with bench.controller() as process:
         create_rollout(bench, "myimage:v1")
-        good_update(bench)
-        error, message = failure(bench, "an image that does not exist", "-absent")
+        measure_good_updates(bench)
+        error, message = measure_failure(bench, "an image that does not exist", "-absent")
         assert ": not found (and 24 more pods)" in error.why and "timed out progressing" in message
         with Webhook(bench.namespace, tmp_path, make_one_unready, PODS_ONLY, timeout=10):
-            error, message = failure(bench, "one new pod that never becomes ready", "-one")
+            error, message = measure_failure(bench, "one new pod that never becomes ready", "-one")
         assert "no progress for 10 s" in error.what and "timed out progressing" in message
-        killed(bench, process)
+        measure_kill(bench, process)
     for row in bench.rows:
         print(row)
     if os.environ.get("WRITE_COMPARISON"):
@@ -273,7 +275,7 @@ def test_measurements(bench, tmp_path):
 def write(rows):
     lines = [f"| | {OURS} | {ARGO} |", "|---|---|---|"]
     lines += [f"| {what} | {ours:.3g}{f' {unit}' if unit else ''} | "
-              f"{argo:.3g}{f' {unit}' if unit else ''} |" for what, unit, ours, argo in rows]
+              f"{theirs:.3g}{f' {unit}' if unit else ''} |" for what, unit, ours, theirs in rows]
     lines += ["", f"Measured on {datetime.date.today().isoformat()}."]
     head, _begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
     _old, _end, tail = rest.partition(END)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers whose pods other clients evict: a drain, a descheduler, an autoscaler."""
+"""Update controllers whose pods are evicted by a drain, a descheduler or a vertical autoscaler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def requests_of(pod):
 
 
 @pytest.mark.parametrize("kind", SCALABLE)
-def test_descheduler_during_an_update_and_a_pause(namespace, kind):
+def test_update_and_pause_while_a_descheduler_evicts_pods(namespace, kind):
     """The budget allows one eviction at a time; the update keeps the other pods available."""
     make(namespace, kind, SIZE)
     create_budget(namespace, SIZE - 1)
@@ -57,8 +57,10 @@ def test_descheduler_during_an_update_and_a_pause(namespace, kind):
 
 
 @pytest.mark.parametrize("kind", SCALABLE)
-def test_vertical_autoscaler_during_an_update_and_a_pause(namespace, tmp_path, kind):
-    """The updater evicts pods with other requests, and the webhook sets them on new pods."""
+def test_update_and_pause_while_a_vertical_autoscaler_evicts_pods(namespace, tmp_path, kind):
+    """The autoscaler's updater evicts pods without the recommended CPU requests, and its webhook
+    sets these requests on new pods.
+    """
     make(namespace, kind, SIZE)
     create_budget(namespace, SIZE - 1)
 
@@ -78,7 +80,7 @@ def test_vertical_autoscaler_during_an_update_and_a_pause(namespace, tmp_path, k
 
 
 @pytest.mark.parametrize("kind", SCALABLE)
-def test_drain_of_nodes_during_a_pause_and_an_update(namespace, kind):
+def test_pause_and_update_while_nodes_are_drained(namespace, kind):
     """kubectl drains one of three nodes in a pause, and another one during the update."""
     kubectl = programs.provide("kubectl")
     nodes = namespace.add_nodes(3)

@@ -20,13 +20,14 @@ from writes import action_after_write, is_reparenting, is_write
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.gitops import FLUX_RECONCILE
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
+#: Manifests of the three controllers; those of version 2 also have the annotation note=b.
 V1 = [manifest_of(kind, "myimage:v1") for kind in NAMES]
 V2 = [manifest_of(kind, "myimage:v2", note="b") for kind in NAMES]
 
 
 @pytest.fixture(scope="session")
 def kubectl(cluster):
-    """Provide kubectl as an administrator types it."""
+    """Provide a function that runs a kubectl command as the administrator."""
     program = binaries.provide(["kubectl"])["kubectl"]
 
     def run(command):
@@ -58,7 +59,7 @@ def controllers(kustomization):
 
 
 def command_of_warning(controllers, kind, **task):
-    """Return the command of the warning about Flux, of a task in check mode."""
+    """Run a task in check mode, and return the command in its warning about Flux."""
     result = controllers.namespace.check(name=NAMES[kind], kind=kind, **task)
     (warning,) = (text for text in result["warnings"] if text.startswith("Flux"))
     name = f"{controllers.namespace.name}/apps"
@@ -111,7 +112,9 @@ def test_running_update_of_a_deployment_fails_or_resumes_after_a_reconciliation(
 
 
 def test_reconciliation_undoes_a_complete_update(kustomization, controllers):
-    """Pods of a ReplicationController stay, as the warning says; the others are replaced."""
+    """The reset template replaces no pods of a ReplicationController, as the warning says; the pods
+    of the other controllers are replaced.
+    """
     controllers.roll_all(image="myimage:v2")
 
     kustomization.reconcile()
@@ -154,17 +157,18 @@ def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
 
 @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "not committed"])
 def test_suspended_controllers_are_updated(kustomization, controllers, is_committed):
-    """Reconcile in the middle of the updates, at a pause and after the end. The new manifest is
-    published at the pause, or never: then Flux resets a controller as soon as its update has ended.
+    """Flux reconciles during the updates, at their pauses and after their ends. The new manifest is
+    published at the pauses or, if not committed, never: then Flux resets a controller as soon as
+    its update has ended.
     """
-    reconcile = functools.partial(action_after_write, 1, kustomization.reconcile)
+    reconcile_after_first_write = functools.partial(action_after_write, 1, kustomization.reconcile)
     for kind in NAMES:
         planned = controllers.namespace.check(name=NAMES[kind], kind=kind, image="myimage:v2",
                                               suspend_gitops=True)
         assert any(f"suspend_gitops excludes {NAMES[kind]} from it until the update ends" in text
                    for text in planned["warnings"])
         controllers.roll(kind, image="myimage:v2", suspend_gitops=True, pause_at=2,
-                         fault=reconcile())
+                         fault=reconcile_after_first_write())
     kustomization.reconcile()
 
     controllers.assert_paused()
@@ -174,7 +178,7 @@ def test_suspended_controllers_are_updated(kustomization, controllers, is_commit
         assert controllers.notes() == "aaa"
     for kind in NAMES:
         controllers.roll(kind, image="myimage:v2", suspend_gitops=True,
-                         fault=reconcile() if is_committed else None)
+                         fault=reconcile_after_first_write() if is_committed else None)
     before = controllers.pod_uids()
     assert controllers.images() == ["v2"] * 3 and controllers.namespace.rc_names() == ["cart"]
     kustomization.reconcile()
@@ -189,7 +193,7 @@ def test_suspended_controllers_are_updated(kustomization, controllers, is_commit
         controllers.wait_for_pods(STATEFUL_SET, "v1 v1 v1 v1")
 
 
-def test_rollback_includes_suspended_controllers_again(kustomization, controllers):
+def test_rollback_ends_the_exclusion_of_suspended_controllers(kustomization, controllers):
     controllers.roll_all(image="myimage:v2", suspend_gitops=True, pause_at=2)
     controllers.roll_all(state="rolled_back")
     assert controllers.images() == ["v1"] * 3

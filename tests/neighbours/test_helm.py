@@ -16,7 +16,8 @@ from helm_release import Release
 from objects import role_rules
 from three_kinds import DEPLOYMENT, NAMES, RC, STATEFUL_SET
 
-#: Helm 4 applies a release on the server, unless it was installed with this option, or by Helm 3.
+#: Helm 4 applies a release on the server, unless the release was installed with this option, or by
+#: Helm 3.
 CLIENT_SIDE = "--server-side=false"
 FORCE = "--force-conflicts"
 IMAGE = '.spec.template.spec.containers[name="web"].image'
@@ -29,13 +30,9 @@ def release(namespace, helm_program, tmp_path):
     return Release(helm_program, namespace, tmp_path)
 
 
-def conflicts(error):
-    """Return the lines of an error of Helm with the fields of its conflicts."""
-    return [line for line in error.splitlines() if line.startswith(("Error:", "- "))]
-
 
 def assert_only_the_warning_of_helm(results):
-    """Assert that each task which has resumed an update repeats the warning, and gives no other."""
+    """Assert that the warning about Helm is the only warning of each task."""
     for result in results:
         (warning,) = result["warnings"]
         assert warning.startswith("Helm (release web) manages")
@@ -63,7 +60,7 @@ def test_task_warns_of_the_release_before_the_first_write(release):
     ("rollback", {}),
 ], ids=["annotation", "variable", "image", "rollback"])
 def test_upgrade_during_an_update_fails_and_changes_no_controller(release, verb, values):
-    """The update resumes."""
+    """The next task resumes the update."""
     release.install()
     assert release.run("upgrade", note="b") == ""
     release.pause()
@@ -111,14 +108,15 @@ def test_client_side_upgrade_with_the_new_image_during_an_update(release):
         assert release.pods(kind) == "v2 v2 v2 v2"
 
 
-@pytest.mark.parametrize("installed, upgraded", [((), (FORCE,)), ((CLIENT_SIDE,), ())],
-                         ids=["forced", "client-side"])
-def test_upgrade_that_resets_the_controllers_during_an_update(release, installed, upgraded):
+@pytest.mark.parametrize("install_options, upgrade_options",
+                         [((), (FORCE,)), ((CLIENT_SIDE,), ())], ids=["forced", "client-side"])
+def test_upgrade_that_resets_the_controllers_during_an_update(
+        release, install_options, upgrade_options):
     """Upgrade with --force-conflicts, or a release that Helm applies on the client."""
-    release.install(*installed)
+    release.install(*install_options)
     release.pause()
 
-    assert release.run("upgrade", *upgraded, note="b") == ""
+    assert release.run("upgrade", *upgrade_options, note="b") == ""
 
     assert release.notes() == "bbb" and release.history()[-1][1] == "deployed"
     release.assert_reset_and_updated_again()
@@ -130,13 +128,15 @@ def test_upgrade_after_an_update(release):
     release.roll_all(image="myimage:v2")
     before = release.pod_uids()
 
-    old = release.run("upgrade", note="b")
-    rolled_back = release.run("rollback")
-    new = release.run("upgrade", image="myimage:v2", note="b")
+    old_image_error = release.run("upgrade", note="b")
+    rollback_error = release.run("rollback")
+    new_image_error = release.run("upgrade", image="myimage:v2", note="b")
 
-    assert old.count(IMAGE) >= 3 and ".spec.selector" in old, old
-    assert rolled_back.count(IMAGE) >= 3, rolled_back
-    assert ".spec.selector" in new and IMAGE not in new and "shop" not in new
+    assert old_image_error.count(IMAGE) >= 3 and ".spec.selector" in old_image_error, (
+        old_image_error)
+    assert rollback_error.count(IMAGE) >= 3, rollback_error
+    assert ".spec.selector" in new_image_error
+    assert IMAGE not in new_image_error and "shop" not in new_image_error
     assert release.notes() == "abb" and release.images() == ["v2"] * 3
     assert release.run("upgrade", FORCE, image="myimage:v2", note="c") == ""
     assert release.notes() == "ccc" and release.history()[-1][1] == "deployed"
@@ -144,14 +144,16 @@ def test_upgrade_after_an_update(release):
     assert release.pod_uids() == before
 
 
-@pytest.mark.parametrize("installed, upgraded", [((), (FORCE,)), ((CLIENT_SIDE,), ())],
-                         ids=["forced", "client-side"])
-def test_upgrade_that_undoes_an_update(release, installed, upgraded):
-    """Pods of a ReplicationController stay, as the warning says; the others are replaced."""
-    release.install(*installed)
+@pytest.mark.parametrize("install_options, upgrade_options",
+                         [((), (FORCE,)), ((CLIENT_SIDE,), ())], ids=["forced", "client-side"])
+def test_upgrade_that_undoes_an_update(release, install_options, upgrade_options):
+    """The reset template replaces no pods of a ReplicationController, as the warning says; the pods
+    of the other controllers are replaced.
+    """
+    release.install(*install_options)
     release.roll_all(image="myimage:v2")
 
-    assert release.run("upgrade", *upgraded, note="b") == ""
+    assert release.run("upgrade", *upgrade_options, note="b") == ""
 
     assert release.images() == ["v1"] * 3
     release.wait_for_pods(DEPLOYMENT, "v1 v1 v1 v1")
@@ -160,16 +162,18 @@ def test_upgrade_that_undoes_an_update(release, installed, upgraded):
 
 
 def test_update_of_a_release_in_pending_upgrade(release):
-    """Updates work as usual. A rollback of the release ends the state even if it fails."""
+    """Updates are possible. A rollback of the release ends the state pending-upgrade, even if the
+    rollback fails.
+    """
     release.install()
     make_pending(release)
 
     release.roll_all(image="myimage:v3")
-    refused = release.run("upgrade", image="myimage:v3")
-    rolled_back = release.run("rollback")
+    upgrade_error = release.run("upgrade", image="myimage:v3")
+    rollback_error = release.run("rollback")
 
-    assert "another operation (install/upgrade/rollback) is in progress" in refused
-    assert rolled_back.count(IMAGE) >= 3 and release.images() == ["v3"] * 3
+    assert "another operation (install/upgrade/rollback) is in progress" in upgrade_error
+    assert rollback_error.count(IMAGE) >= 3 and release.images() == ["v3"] * 3
     assert release.history()[-1] == (3, "failed")
     assert release.run("upgrade", FORCE, image="myimage:v3") == ""
     assert not any(result["changed"] for result in release.roll_all(image="myimage:v3"))
@@ -183,12 +187,12 @@ def test_update_of_a_client_side_release_in_pending_upgrade(release):
     make_pending(release)
 
     release.roll_all(image="myimage:v3")
-    refused = release.run("upgrade", image="myimage:v3")
+    upgrade_error = release.run("upgrade", image="myimage:v3")
     secrets = release.namespace.path("secrets")
     release.namespace.call("DELETE", f"{secrets}?labelSelector=owner%3Dhelm,name%3Dweb,"
                                      "status%3Dpending-upgrade")
 
-    assert "another operation (install/upgrade/rollback) is in progress" in refused
+    assert "another operation (install/upgrade/rollback) is in progress" in upgrade_error
     assert release.run("upgrade", image="myimage:v3") == ""
     assert release.images() == ["v3"] * 3
     assert not any(result["changed"] for result in release.roll_all(image="myimage:v3"))

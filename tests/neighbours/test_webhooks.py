@@ -17,8 +17,12 @@ from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Seconds of an outage that the retries of a write outlast, and of outages for new pods.
-SHORT, OUTAGE, LONG_OUTAGE = 8, 15, 60
+#: Seconds of an outage for controllers, which the retries of a write outlast.
+SHORT = 8
+#: Seconds of outages for pods.
+OUTAGE, LONG_OUTAGE = 15, 60
+#: Kinds that create a successor, and kinds that delete a pod before they replace it.
+CLIENT_DRIVEN, IN_PLACE = KINDS[:2], KINDS[3:]
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +51,7 @@ def test_update_and_rollback_with_a_sidecar_injector(namespace, tmp_path, kind):
     assert not rerun["changed"] and back["changed"]
     assert not [*paused["warnings"], *result["warnings"], *back["warnings"]]
     assert containers(namespace) == {("web", "proxy")} and images(namespace) == {"myimage:v1"}
-    assert observer.min_ready >= (3 if kind not in KINDS[3:] else 2)
+    assert observer.min_ready >= (3 if kind not in IN_PLACE else 2)
     assert len(observer.new_pods) == 3
 
 
@@ -73,18 +77,20 @@ def test_update_is_killed_resumed_and_rolled_back_with_a_mirror(namespace, tmp_p
 
 
 class Outage:
-    """An outage of a webhook that begins at a progress line and ends after some seconds."""
+    """An outage of a webhook, which begins at the first progress line with this first word, and
+    ends after some seconds.
+    """
 
-    def __init__(self, webhook, seconds, is_timeout, word):
-        self.webhook, self.seconds, self.is_timeout, self.word = (
-            webhook, seconds, is_timeout, word)
+    def __init__(self, webhook, seconds, is_timeout, first_word):
+        self.webhook, self.seconds, self.is_timeout, self.first_word = (
+            webhook, seconds, is_timeout, first_word)
         self.lines, self.thread = [], None
         self.has_begun = threading.Event()
 
     def on_line(self, line):
-        """Receive a progress line; wait until the outage has begun."""
+        """Receive a progress line; at the line that starts the outage, wait until it has begun."""
         self.lines.append(line)
-        if self.thread is None and line.startswith(self.word):
+        if self.thread is None and line.startswith(self.first_word):
             self.thread = threading.Thread(target=self._run, daemon=True)
             self.thread.start()
             assert self.has_begun.wait(10)
@@ -107,7 +113,7 @@ def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
     with Webhook(namespace, tmp_path, add_sidecar, PODS) as webhook:
         make(namespace, kind)
         outage = Outage(webhook, seconds, is_timeout,
-                        "create" if kind in KINDS[:2] else "update")
+                        "create" if kind in CLIENT_DRIVEN else "update")
         began = time.monotonic()
         with namespace.observer() as observer:
             result = namespace.roll(kind=kind, image="myimage:v2", on_line=outage.on_line)
@@ -116,7 +122,7 @@ def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
     assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
     assert containers(namespace) == {("web", "proxy")}
     assert any(f'failed calling webhook "{NAME}"' in line for line in outage.lines), outage.lines
-    assert observer.min_ready >= (3 if kind not in KINDS[3:] else 2)
+    assert observer.min_ready >= (3 if kind not in IN_PLACE else 2)
 
 
 @pytest.mark.parametrize("kind, is_timeout", [

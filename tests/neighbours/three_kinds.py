@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A ReplicationController, a Deployment and a StatefulSet, whose manifests another tool applies."""
+"""A ReplicationController, a Deployment and a StatefulSet whose manifests Helm or Flux applies."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ class Controllers:
         assert self.controller(DEPLOYMENT)["spec"]["paused"]
 
     def assert_reset_and_updated_again(self) -> None:
-        """Assert the effect of the old manifest on three paused updates and their next tasks."""
+        """Assert that another tool has reset three paused updates by applying the old manifest, and
+        that the next tasks update the controllers.
+        """
         assert self.images() == ["v1"] * 3
         self.wait_for_pods(RC, "v1 v1 v1 v1 v2 v2")
         self.wait_for_pods(STATEFUL_SET, "v1 v1 v1 v1")

@@ -23,14 +23,14 @@ from objects import Json, eventually, manifest
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 NAME = "mutate.example.com"
-#: Rules of a webhook for pods, and for controllers.
+#: Rules that send new pods to a webhook, or new and changed controllers.
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
 CONTROLLERS = {"apiGroups": ["", "apps"], "apiVersions": ["v1"],
                "resources": ["replicationcontrollers", "replicasets", "deployments",
                              "statefulsets", "daemonsets"], "operations": ["CREATE", "UPDATE"]}
 #: Registry of the mirror.
 MIRROR = "mirror.example.com/"
-#: Returns the operations of a JSON patch for an object.
+#: A function that returns the operations of a JSON patch for an object.
 Mutation: t.TypeAlias = t.Callable[[Json], list[Json]]
 
 

@@ -32,7 +32,7 @@ from traffic import PRIORITY
 #: Name of the Gateway and of its namespace.
 NAME = "edge"
 CONTROLLER = "projectcontour.io/gateway-controller"
-#: Envoy's port for the port 80 of a Gateway.
+#: Port on which Contour lets Envoy serve port 80 of a Gateway.
 PORT = 8080
 XDS_PORT = 8001
 
@@ -53,7 +53,7 @@ class EdgeGateway:
                 self._api.create(DEFINITIONS, definition)
             for path in ("gatewayclasses", "gateways", "httproutes"):
                 eventually(lambda path=path: self._is_served(path), f"{path} of Gateway API")
-            for path, item in objects():
+            for path, item in gateway_objects():
                 self._api.create(path, item)
             self._start()
             eventually(self._is_programmed, "a programmed Gateway", 60)
@@ -85,19 +85,21 @@ class EdgeGateway:
         return next((line for line in log.splitlines() if f'"{agent}"' in line), "")
 
     @property
-    def misses(self) -> int:
-        """How often a worker of Envoy could not run for 200 ms, since its start."""
+    def watchdog_misses(self) -> int:
+        """The number of times since Envoy's start that a worker thread could not run for 200 ms."""
         stats = self._admin("/stats?format=json&filter=^workers.watchdog_miss$")["stats"]
         return sum(entry["value"] for entry in stats if "value" in entry)
 
     def clusters_of(self, host: str) -> dict[str, int]:
-        """Return the weight of each cluster in Envoy's routes of a host, without headers."""
+        """Return the weight of each Envoy cluster in the routes of a host, except the routes that
+        match headers.
+        """
         dump = self._admin("/config_dump?resource=dynamic_route_configs")
         return {cluster["name"]: cluster.get("weight", 0)
                 for entry in dump.get("configs", ())
-                for virtual in entry["route_config"].get("virtual_hosts", ())
-                if host in virtual["domains"]
-                for route in virtual["routes"] if not route["match"].get("headers")
+                for virtual_host in entry["route_config"].get("virtual_hosts", ())
+                if host in virtual_host["domains"]
+                for route in virtual_host["routes"] if not route["match"].get("headers")
                 for cluster in _clusters(route["route"])}
 
     def _start(self) -> None:
@@ -186,8 +188,8 @@ def module_of(name: str) -> Path:
     return Path(json.loads(done.stdout)["Dir"])
 
 
-def objects() -> t.Iterator[tuple[str, Json]]:
-    """Yield the namespaces and the Gateway, with the path of each."""
+def gateway_objects() -> t.Iterator[tuple[str, Json]]:
+    """Yield the namespaces, the GatewayClass, the Gateway and its route, with the path of each."""
     for name in (NAME, "projectcontour"):
         yield "/api/v1/namespaces", {"metadata": {"name": name}}
     version = GROUP.removeprefix("/apis/")
@@ -199,7 +201,7 @@ def objects() -> t.Iterator[tuple[str, Json]]:
     yield f"{GROUP}/namespaces/{NAME}/gateways", {
         "apiVersion": version, "kind": "Gateway", "metadata": {"name": NAME},
         "spec": {"gatewayClassName": NAME, "listeners": [listener]}}
-    # Contour configures a listener only if a route has a host.
+    # Contour configures the listener only if a route with a host exists.
     yield f"{GROUP}/namespaces/{NAME}/httproutes", {
         "apiVersion": version, "kind": "HTTPRoute", "metadata": {"name": NAME},
         "spec": {"parentRefs": [{"name": NAME}], "hostnames": [f"{NAME}.example"],
@@ -214,7 +216,7 @@ def _clusters(action: Json) -> list[Json]:
 
 
 class ConfigWatch:
-    """A context manager that records when the clusters of a host change in Envoy."""
+    """A context manager that records when the clusters (of Envoy) of a host change."""
 
     def __init__(self, gateway: EdgeGateway, host: str) -> None:
         self._gateway, self._host = gateway, host
@@ -232,7 +234,7 @@ class ConfigWatch:
         self._thread.join()
 
     def first_change(self, after: float) -> float:
-        """Return the time of the first change after a time."""
+        """Wait for the first change after the time `after`, and return when it happened."""
         return eventually(lambda: next((change for change in self.changes if change > after), 0),
                           "a change in Envoy", 10)
 

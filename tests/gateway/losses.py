@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tell the causes of failed requests apart: the pods, Envoy, and a machine without time."""
+"""Distinguish the causes of failed requests: the pods, Envoy, and an overloaded machine."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ import typing as t
 from edge import EdgeGateway
 from traffic import TIMEOUT, Answer, Traffic
 
-#: Seconds between two looks at the clock.
+#: Seconds between two readings of the clock.
 PERIOD = 0.05
-#: Seconds of a delay that counts as a stall.
+#: A reading that is later by more than so many seconds is a stall.
 STALL = 0.25
 
 
 class Stalls:
-    """A context manager that records when this process gets no processor time.
-
-    k6 and Envoy have the same priority, so that a stall of this process is one of theirs, too.
+    """A context manager that records when this process gets no processor time, a sign that k6 and
+    Envoy get none either.
     """
 
     def __init__(self) -> None:
-        #: The end of each stall, in seconds since 1970, and its seconds.
+        #: The end of each stall, in seconds since 1970, and its duration in seconds.
         self.delays: list[tuple[float, float]] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -39,9 +38,9 @@ class Stalls:
         self._thread.join()
 
     def between(self, begin: float, end: float) -> list[float]:
-        """Return the seconds of the stalls in a time."""
-        return [round(delay, 2) for ended, delay in self.delays
-                if ended >= begin and ended - delay <= end]
+        """Return the durations of the stalls between two times, in seconds."""
+        return [round(delay, 2) for stall_end, delay in self.delays
+                if stall_end >= begin and stall_end - delay <= end]
 
     def _watch(self) -> None:
         before = time.time()
@@ -61,12 +60,13 @@ def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -
 
 
 def summary(traffic: Traffic, gateway: EdgeGateway, stalls: Stalls) -> str:
-    """Return the numbers of the requests, and the stalls of the machine.
+    """Return the numbers of requests and of stalls.
 
-    On a machine without processor time, requests wait in the sockets of Envoy until k6 gives up,
-    and the new connections of k6 make that worse.
+    On an overloaded machine, requests wait in the sockets of Envoy until k6 gives up, and the new
+    connections that k6 then opens add to the load.
     """
-    longest = max((delay for _ended, delay in stalls.delays), default=0.0)
+    longest = max((delay for _end, delay in stalls.delays), default=0.0)
     return (f"{len(traffic.answers)} requests, {len(traffic.failures)} failed, "
             f"{traffic.unsent} not started by k6; {len(stalls.delays)} stalls, "
-            f"the longest {longest:.2f} s; the workers of Envoy missed {gateway.misses} watchdogs")
+            f"the longest {longest:.2f} s; the workers of Envoy missed "
+            f"{gateway.watchdog_misses} watchdogs")

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that a switch of blue/green, and the way back, take a second and lose no request."""
+"""Test that a blue/green switch, and the switch back, take less than a second and lose no request.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ from traffic import reasons, versions
 
 RATES = {"new": 30, "persistent": 90}
 UPDATE: Json = {"module": "rolling_update", "image": V2, "progress_deadline": 60}
-#: Seconds from the write of the weights to the last request under the old weights.
-LONGEST = 1.0
+#: Maximum seconds from the write of the weights to the last request under the old weights.
+MAX_DELAY = 1.0
 
 
 @pytest.mark.parametrize("kind", [
     pytest.param(DEPLOYMENT, id="Deployment"),
     *(pytest.param(kind, id=kind.name, marks=pytest.mark.long) for kind in (RC, REPLICA_SET))])
-def test_switch_and_back(kind, gateway, cluster, namespace, request):
+def test_switch_and_switch_back_lose_no_request(kind, gateway, cluster, namespace, request):
     delays: dict[str, list[float]] = {"switch": [], "back": []}
     with RoutedShop(gateway, cluster, namespace, kind) as shop, Stalls() as stalls:
         shop.open()
@@ -31,12 +32,12 @@ def test_switch_and_back(kind, gateway, cluster, namespace, request):
             shop.split(weight="0%")
             shop.complete(**UPDATE, pause_at="100%", keep_old=True)
             shop.split(weight="0%", match=TESTERS)
-            preview = time.time()
+            before_first_switch = time.time()
             changes = []
             for weight in ("100%", "0%", "100%", "0%", "100%"):
                 writes = WriteCounter()
                 shop.split(writes, weight=weight)
-                assert len(writes.route_changes) == writes.count == 1, "not one write"
+                assert len(writes.route_changes) == writes.count == 1, "a switch must be one write"
                 changes.append((weight, writes.route_changes[0]))
                 time.sleep(2)
             shop.complete(**UPDATE)
@@ -45,17 +46,18 @@ def test_switch_and_back(kind, gateway, cluster, namespace, request):
     # Envoy may have the next weights before the API server has answered the write.
     ends = [begin - 1 for _weight, begin in changes[1:]] + [time.time()]
     for (weight, begin), end in zip(changes, ends, strict=True):
-        name, version = ("switch", "v1") if weight == "100%" else ("back", "v2")
+        direction, old_version = ("switch", "v1") if weight == "100%" else ("back", "v2")
         last = max((answer.sent for answer in traffic.between(begin, end)
-                    if answer.version == version), default=begin)
-        delays[name].append(last - begin)
-    for name, seconds in delays.items():
+                    if answer.version == old_version), default=begin)
+        delays[direction].append(last - begin)
+    for direction, seconds in delays.items():
         request.config.stash[measured.ROWS].append(measured.Row("switches", (
-            name, kind.name, len(seconds), len(traffic.answers), len(traffic.failures),
+            direction, kind.name, len(seconds), len(traffic.answers), len(traffic.failures),
             max(seconds))))
     print(delays, reasons(traffic.answers), summary(traffic, gateway, stalls),
           *causes(traffic.failures[:50], gateway, stalls), *gateway.log()[-20:], sep="\n")
     assert traffic.failures == []
-    assert versions(traffic.between(0, preview)) == ["v1"], "the new pods answered before a switch"
-    assert max(delays["switch"] + delays["back"]) < LONGEST
-    assert versions(traffic.between(changes[-1][1] + LONGEST, time.time())) == ["v2"]
+    assert versions(traffic.between(0, before_first_switch)) == ["v1"], (
+        "the new pods answered before a switch")
+    assert max(delays["switch"] + delays["back"]) < MAX_DELAY
+    assert versions(traffic.between(changes[-1][1] + MAX_DELAY, time.time())) == ["v2"]

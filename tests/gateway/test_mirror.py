@@ -20,8 +20,8 @@ BAD = "localhost/web:errors"
 RATES = {"persistent": 60}
 
 
-def answered(shop, image):
-    """Return the number of requests that the pods of an image have answered."""
+def answered_requests(shop, image):
+    """Return the number of requests that the pods of an image have answered_requests."""
     total = 0
     for pod in shop.namespace.pods():
         if pod["spec"]["containers"][0]["image"] == image:
@@ -39,9 +39,9 @@ def test_copies_of_requests_change_no_answer(gateway, cluster, namespace):
         shop.pause(BAD)
         with shop.traffic(RATES) as traffic:
             shop.split(mirror="100%")
-            begin, before = time.time(), answered(shop, BAD)
+            begin, before = time.time(), answered_requests(shop, BAD)
             time.sleep(5)
-            end, copies = time.time(), answered(shop, BAD) - before
+            end, copies = time.time(), answered_requests(shop, BAD) - before
         answers = traffic.between(begin, end)
         shop.split(state="restored")
         print(len(answers), copies, reasons(answers), sep="\n")

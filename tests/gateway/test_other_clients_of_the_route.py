@@ -37,7 +37,7 @@ def forge(shop):
 
 
 def edit(shop, seconds):
-    """Set a timeout in each rule of the route."""
+    """Set a timeout in each rule of the route, as another client."""
     rules = shop.route()["spec"]["rules"]
     shop.patch_route({"spec": {"rules": [
         {**rule, "timeouts": {"request": f"{seconds}s"}} for rule in rules]}})

@@ -23,14 +23,16 @@ from traffic import reasons, versions
 
 #: Requests per second. Envoy selects the version of each request, not of each connection.
 RATES = {"new": 60, "persistent": 240}
-#: Maximum distance from the requested share, in standard deviations. A correct Gateway exceeds
-#: three in one of 370 measurements, and four in one of 16,000.
+#: Maximum distance from the requested share, in standard deviations. A correct Gateway exceeds a
+#: distance of three in one of 370 measurements, and of four in one of 16,000.
 DEVIATIONS = 4
 LONG = pytest.mark.long
 
 
 def deviations(share, answers):
-    """Return the distance of the new version's share from a share, in standard deviations."""
+    """Return the distance of the new version's share from the requested share, in standard
+    deviations.
+    """
     expected = share * len(answers)
     return (count_of("v2", answers) - expected) / math.sqrt(expected * (1 - share))
 
@@ -46,6 +48,7 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
         shop.pause()
         with (shop.traffic(RATES) as traffic,
               shop.traffic({"new": 20}, **{"x-tester": "yes"}) as testers):
+            # title, share and start of each measurement; one of four pods is new
             windows = [("by pods", 0.25, time.time())]
             time.sleep(5)
             for share in (0.01, 0.1):
@@ -55,6 +58,7 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
             shop.split(state="restored")
             restored = time.time()
             assert shop.is_restored()
+        # each measurement ends before the next task changes the route
         begins = [begin for _title, _share, begin in windows]
         for (title, share, begin), end in zip(
                 windows, [begins[0] + 5, begins[2] - 3, restored - 3], strict=True):
@@ -67,10 +71,11 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
               *gateway.log()[-20:], sep="\n")
         assert traffic.failures == testers.failures == []
         assert versions(testers.between(begins[1], restored - 8)) == ["v2"]
+        # cells: title, kind, requests, answers of v2, deviations, failures
         by_pods, *shares = [row.cells for row in rows if row.cells[1] == kind.name][-3:]
         # Envoy selects the pods in turn, so that the share by pods has no standard deviation
         assert by_pods[3] / by_pods[2] == pytest.approx(0.25, abs=0.03)
-        # On a machine with other work, k6 sends fewer requests than asked
+        # On an overloaded machine, k6 sends fewer requests than requested
         assert all(cells[2] > count / 4 and abs(cells[4]) < DEVIATIONS for cells in shares)
 
 
@@ -99,26 +104,28 @@ def test_requests_follow_a_split_and_its_restoration(changes, gateway, cluster, 
 
 
 def measure_changes(shop, changes, request, title, options):
-    """Run tasks with the options in turn under load; compare the changes with the answers.
+    """Run tasks with the two options in turn under load, and compare the times of the changes with
+    the times of the answers.
 
-    Only the change to 100% is timed: its last request under the old weights is answered by v1.
+    Only the change to 100% is timed: after it, an answer of v1 shows the old weights.
     """
-    written, ended, configured = [], [], []
+    written_at, ended_at, configured_at = [], [], []
     with (shop.traffic({"new": 30, "persistent": 120}) as traffic,
           ConfigWatch(shop.gateway, shop.host) as watch):
         for number in range(changes):
             writes = WriteCounter()
             shop.split(writes, **options[number % 2])
             if number % 2 == 0:
-                written.append(writes.route_changes[-1])
-                ended.append(time.time())
-                configured.append(watch.first_change(written[-1]))
+                written_at.append(writes.route_changes[-1])
+                ended_at.append(time.time())
+                configured_at.append(watch.first_change(written_at[-1]))
             time.sleep(1.5)
-    last = [max((answer.sent for answer in traffic.between(begin, end + 1.4)
-                 if answer.version == "v1"), default=begin)
-            for begin, end in zip(written, ended, strict=True)]
-    delays = [max(ends[number] - begins[number] for number in range(len(begins)))
-              for begins, ends in ((written, configured), (written, last), (ended, last))]
+    last_old_at = [max((answer.sent for answer in traffic.between(begin, end + 1.4)
+                        if answer.version == "v1"), default=begin)
+                   for begin, end in zip(written_at, ended_at, strict=True)]
+    delays = [max(end - begin for begin, end in zip(begins, ends, strict=True))
+              for begins, ends in ((written_at, configured_at), (written_at, last_old_at),
+                                   (ended_at, last_old_at))]
     print(title, reasons(traffic.answers), *traffic.failures[:20], *shop.gateway.log()[-20:],
           sep="\n")
     request.config.stash[measured.ROWS].append(measured.Row("delays", (

@@ -6,10 +6,10 @@
     .venv/bin/python tests/manifests [--sample] [--seed N] [--generated N] [--part K/N]
                                      [--workers N] [--record] [WORD ...]
 
-Each manifest is tested as each kind of controller on a real API server. Such a trip creates the
-controller, updates it in every way that a task offers, rolls back a paused update, and restores the
-first template. Prints the number of trips and of passed trips as Markdown. WORD selects manifests
-by name; the name of a generated manifest contains its seed.
+Each manifest is tested as each kind of controller on a real API server. This test, called a trip,
+creates the controller, updates it in every way that a task offers, rolls back a paused update, and
+restores the first template. Prints the number of trips and of passed trips as Markdown. WORD
+selects manifests by name; the name of a generated manifest contains its seed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ import embedded  # noqa: E402
 import generated  # noqa: E402
 import nodes_for_all  # noqa: E402
 import report  # noqa: E402
-from corpus import Manifest, manifests, refused  # noqa: E402
+from corpus import Manifest, manifests, rejected_manifests  # noqa: E402
 from namespace import Namespace  # noqa: E402
 from report import Tally  # noqa: E402
-from trip import KINDS, Discarded, Refusal, Trip, prepare  # noqa: E402
+from trip import KINDS, Rejected, Rejection, Trip, prepare  # noqa: E402
 from workers import begin, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
 
@@ -69,7 +69,7 @@ def main() -> int:
     print(text)
     if options.record:
         report.record(tally)
-    return 0 if tally.is_good else 1
+    return 0 if tally.has_passed else 1
 
 
 def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
@@ -78,10 +78,10 @@ def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
         jobs = list(selected_trips(namespace, options, tally))
 
     def run_trip(namespace: Namespace, job: tuple[type[Trip], str, int, Manifest]) -> None:
-        trip, kind, number, manifest = job
+        trip_class, kind, number, manifest = job
         try:
-            violations = trip(namespace, kind, manifest, number).run()
-        except Discarded as error:
+            violations = trip_class(namespace, kind, manifest, number).run()
+        except Rejected as error:
             violations = [f"rejected by the API server: {error}"]
         tally.add(manifest, kind, violations)
         say(f"[{tally.trips}/{len(jobs)}] {kind}, {manifest.name}: "
@@ -95,14 +95,14 @@ def selected_trips(namespace: Namespace, options: argparse.Namespace,
                    tally: Tally) -> Iterator[tuple[type[Trip], str, int, Manifest]]:
     """Yield the trips of this run: class, kind, a unique number and the manifest."""
     trips: list[tuple[type[Trip], str, Manifest]] = []
-    written = manifests()
+    handwritten = manifests()
     if options.sample:
         trips += [(Trip, KINDS[index % len(KINDS)], manifest)
-                  for index, manifest in enumerate(written[::SAMPLE])]
+                  for index, manifest in enumerate(handwritten[::SAMPLE])]
     else:
-        trips += [(Trip, kind, manifest) for manifest in written for kind in KINDS]
-    trips += [(Refusal, KINDS[index % len(KINDS)], manifest)
-              for index, manifest in enumerate(refused())]
+        trips += [(Trip, kind, manifest) for manifest in handwritten for kind in KINDS]
+    trips += [(Rejection, KINDS[index % len(KINDS)], manifest)
+              for index, manifest in enumerate(rejected_manifests())]
     count = GENERATED_IN_SAMPLE if options.sample else GENERATED
     for template in generated.templates(namespace, options.seed,
                                         count if options.generated is None else options.generated):
@@ -110,10 +110,10 @@ def selected_trips(namespace: Namespace, options: argparse.Namespace,
         tally.discarded += template is None
         trips += [(Trip, kind, template) for kind in KINDS] if template else []
     part, parts = map(int, options.part.split("/"))
-    for number, (kind_of_trip, kind, manifest) in enumerate(trips):
+    for number, (trip_class, kind, manifest) in enumerate(trips):
         if (number % parts == part - 1
                 and (not options.words or any(word in manifest.name for word in options.words))):
-            yield kind_of_trip, kind, number, manifest
+            yield trip_class, kind, number, manifest
 
 
 @contextlib.contextmanager

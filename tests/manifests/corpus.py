@@ -14,7 +14,7 @@ import yaml
 Json = dict[str, Any]
 
 FOLDER = Path(__file__).parent / "corpus"
-REFUSED = FOLDER / "refused.yaml"
+REJECTED = FOLDER / "rejected.yaml"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,19 +23,19 @@ class Manifest:
 
     name: str
     template: Json
-    #: Selector, if it differs from the labels.
+    #: Selector of the controller; None: the labels of the template.
     selector: Json | None = None
 
 
 def manifests() -> list[Manifest]:
-    """Return all manifests accepted by the API server."""
-    files = sorted(file for file in FOLDER.glob("*.yaml") if file != REFUSED)
+    """Return all manifests that the API server accepts."""
+    files = sorted(file for file in FOLDER.glob("*.yaml") if file != REJECTED)
     return [*(manifest for file in files for manifest in _read(file)), *_long()]
 
 
-def refused() -> list[Manifest]:
-    """Return all manifests refused by the API server."""
-    return _read(REFUSED)
+def rejected_manifests() -> list[Manifest]:
+    """Return all manifests that the API server rejects."""
+    return _read(REJECTED)
 
 
 def _read(file: Path) -> list[Manifest]:

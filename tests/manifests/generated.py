@@ -46,7 +46,7 @@ _QUANTITIES = st.sampled_from((
     "1000m", "0.5Gi", "1e3", 1, 0, 0.1, "1Ki", "+1", "1.", ".5", "128974848", "1E", "100u", "5n",
     "2.5G", "0"))
 
-#: Strategies by name for fields that accept only some values of their type.
+#: Strategies of fields that accept only some values of their type, by the name of the field.
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "name": _NAMES, "containerName": _NAMES, "claimName": _NAMES, "secretName": _NAMES,
     "hostname": _NAMES, "subdomain": _NAMES,
@@ -85,25 +85,25 @@ def is_generated(manifest: Manifest) -> bool:
     return manifest.name.startswith("seed-")
 
 
-def templates(namespace: Namespace, number: int, count: int) -> Iterator[Manifest | None]:
+def templates(namespace: Namespace, seed_number: int, count: int) -> Iterator[Manifest | None]:
     """Yield `count` accepted templates, and None for each discarded template.
 
     The seed determines the templates.
     """
     schema = Schema(namespace.call("GET", "/openapi/v3/api/v1")["components"]["schemas"])
     accepted = 0
-    for index, drawn in enumerate(_draw(schema.template(), number, count * 3)):
+    for index, drawn in enumerate(_draw(schema.template(), seed_number, count * 3)):
         template = _repair(namespace, drawn)
         accepted += template is not None
-        yield Manifest(f"seed-{number}-{index}", template) if template else None
+        yield Manifest(f"seed-{seed_number}-{index}", template) if template else None
         if accepted == count:
             return
 
 
-def _draw(strategy: st.SearchStrategy[Json], number: int, count: int) -> list[Json]:
+def _draw(strategy: st.SearchStrategy[Json], seed_number: int, count: int) -> list[Json]:
     drawn: list[Json] = []
 
-    @seed(number)
+    @seed(seed_number)
     @settings(max_examples=count, database=None, phases=[Phase.generate], deadline=None,
               suppress_health_check=[*HealthCheck])
     @given(strategy)
@@ -118,8 +118,9 @@ class Schema:
     """Strategies for the object types of an API server's schema."""
 
     def __init__(self, kinds: Json) -> None:
+        """Use the schemas by the full name of their type, as in the OpenAPI document."""
         self._kinds = kinds
-        self._known: dict[str, st.SearchStrategy[Any]] = {}
+        self._strategies: dict[str, st.SearchStrategy[Any]] = {}
 
     def template(self) -> st.SearchStrategy[Json]:
         """Return a strategy of pod templates with at least one container."""
@@ -141,10 +142,10 @@ class Schema:
                         unique_by=lambda container: container["name"])
 
     def _object(self, kind: str) -> st.SearchStrategy[Json]:
-        if kind not in self._known:
-            self._known[kind] = st.deferred(
-                lambda: self._fields(kind, self._kinds[_full(self._kinds, kind)]))
-        return self._known[kind]
+        if kind not in self._strategies:
+            self._strategies[kind] = st.deferred(
+                lambda: self._fields(kind, self._kinds[_full_name(self._kinds, kind)]))
+        return self._strategies[kind]
 
     def _fields(self, kind: str, schema: Json) -> st.SearchStrategy[Json]:
         needed = (set(schema.get("required", ())) - {"containers"}
@@ -166,7 +167,7 @@ class Schema:
         for part in schema.get("allOf", ()):
             schema = {**schema, **part}
         if name == "initContainers":
-            return self._containers(0).map(_renamed)
+            return self._containers(0).map(_with_unique_names)
         if name == "resources" and "$ref" in schema:
             sizes = st.dictionaries(st.sampled_from(("cpu", "memory", "ephemeral-storage")),
                                     _QUANTITIES, max_size=2)
@@ -184,7 +185,7 @@ class Schema:
             return _QUANTITIES
         if kind == "IntOrString":
             return _PORTS
-        if "properties" not in self._kinds[_full(self._kinds, kind)]:
+        if "properties" not in self._kinds[_full_name(self._kinds, kind)]:
             return st.just({}) if kind != "Time" else st.none()
         return self._object(kind)
 
@@ -205,11 +206,11 @@ class Schema:
         return _TEXTS
 
 
-def _full(kinds: Json, kind: str) -> str:
+def _full_name(kinds: Json, kind: str) -> str:
     return next(name for name in kinds if name.rpartition(".")[2] == kind)
 
 
-def _renamed(containers: list[Json]) -> list[Json]:
+def _with_unique_names(containers: list[Json]) -> list[Json]:
     """Return the containers with unique names."""
     return [{**container, "name": f"init-{container['name'][:8]}"} for container in containers]
 
@@ -226,7 +227,7 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
             return template
         fields = [cause.get("field", "")
                   for cause in (rejection.get("details") or {}).get("causes") or ()]
-        # from the end of a list, so that the other indexes remain valid
+        # in reverse order: a removal then leaves the indexes of the earlier list items valid
         removals = [_remove_field(template, field) for field in sorted(set(fields), reverse=True)]
         if not any(removals):
             return None
@@ -234,7 +235,9 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _rejection(namespace: Namespace, template: Json) -> Json | None:
-    """Return the server's rejection of a controller with the template, or of its pod, or None."""
+    """Return the API server's error about a controller with the template, or about its pod; None if
+    it accepts both.
+    """
     labels = {**template["metadata"]["labels"], TRIP: "0"}
     labeled = {**template, "metadata": {**template["metadata"], "labels": labels}}
     controller = {"metadata": {"generateName": "generated-", "labels": {}},
@@ -262,9 +265,9 @@ def _remove_field(template: Json, path: str) -> bool:
     places: list[tuple[Any, Any]] = []
     value: Any = template
     for key in keys:
-        valid = (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list)
-                 else ())
-        if key not in valid:
+        keys_of_value = (value if isinstance(value, dict)
+                         else range(len(value)) if isinstance(value, list) else ())
+        if key not in keys_of_value:
             break
         places.append((value, key))
         value = value[key]
@@ -279,7 +282,8 @@ def _remove_field(template: Json, path: str) -> bool:
 
 
 def _is_essential(keys: list[Any]) -> bool:
-    """Return whether the field must not be removed."""
+    """Return whether the template needs the field with this path, so that it must not be removed.
+    """
     return (keys
             in (["metadata"], ["metadata", "labels"], ["spec"], ["spec", "containers"],
                 ["spec", "containers", 0],

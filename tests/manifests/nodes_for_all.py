@@ -41,6 +41,7 @@ def _bind_all(kubeconfig: str, stop: threading.Event) -> None:
             response = core.list_pod_for_all_namespaces(field_selector="spec.nodeName=",
                                                         _preload_content=False)
             pods = {pod["metadata"]["uid"]: pod for pod in json.loads(response.data)["items"]}
+            # the scheduler has had 0.2 s to bind the pods of the previous list
             for uid in previous & pods.keys():
                 _bind(core, pods[uid])
             previous = set(pods)
@@ -58,7 +59,7 @@ def _bind(core: kubernetes.client.CoreV1Api, pod: dict[str, Any]) -> None:
 
 
 def _daemon_node(pod: dict[str, Any]) -> str:
-    """Return the node for which a DaemonSet has created the pod; "" for a pod of another kind."""
+    """Return the node for which a DaemonSet has created the pod; "" for other pods."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution",
                          {}).get("nodeSelectorTerms", [])

@@ -42,7 +42,7 @@ class Tally:
         return self.attempts.total()
 
     @property
-    def is_good(self) -> bool:
+    def has_passed(self) -> bool:
         return not self.failures and self.trips > 0
 
     def add(self, manifest: Manifest, kind: str, violations: list[str]) -> None:

@@ -41,12 +41,12 @@ UNORDERED = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadC
 DEADLINE = 40
 
 
-class Discarded(Exception):
+class Rejected(Exception):
     """The API server rejects the template, so the trip has no result."""
 
 
-class Broken(Exception):
-    """A violation of a guarantee."""
+class Violation(Exception):
+    """A guarantee is violated, as the text describes."""
 
 
 def prepare(namespace: Namespace) -> None:
@@ -79,13 +79,13 @@ class Trip:
     def run(self) -> list[str]:
         """Run the trip; return a list with the first violation, or an empty list.
 
-        Raises Discarded.
+        Raises Rejected.
         """
         try:
             self._run()
-        except (Discarded, ApiException):
+        except (Rejected, ApiException):
             raise
-        except Broken as error:
+        except Violation as error:
             return [str(error)]
         except (RolloutError, AssertionError) as error:
             why = f": {error.why}" if isinstance(error, RolloutError) and error.why else ""
@@ -98,7 +98,7 @@ class Trip:
 
     def _run(self) -> None:
         self._create()
-        first = self._stored_template()
+        first_template = self._stored_template()
         if self.manifest.selector and self.kind == "ReplicaSet":
             self._assert_refused("its selector", **self._image_options("v2"))
             return
@@ -121,13 +121,13 @@ class Trip:
         self._assert_equal("definition", self._stored_template(), self._as_created(definition))
 
         self._update("to_revision", state="rolled_back", to_revision=1)
-        self._assert_equal("to_revision", self._stored_template(), first)
+        self._assert_equal("to_revision", self._stored_template(), first_template)
         self._action = "info"
         params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name,
                   "name": self.name, "kind": self.kind}
         (rollout,) = task.info({**params, "pods": True})["rollouts"]
         if rollout["phase"] != "complete":
-            raise Broken(f"info: the phase is {rollout['phase']}")
+            raise Violation(f"info: the phase is {rollout['phase']}")
 
     # Actions
 
@@ -137,7 +137,7 @@ class Trip:
             self.namespace.call("POST", self._path(),
                                 self._definition(self.template, with_selector=True))
         except ApiException as error:
-            raise Discarded(error.reason) from None
+            raise Rejected(error.reason) from None
         eventually(self._is_available, f"{REPLICAS} pods", seconds=DEADLINE)
 
     def _update(self, what: str, **params: Any) -> None:
@@ -150,10 +150,10 @@ class Trip:
         self._action = what
         planned, done = self._run_in_check_mode(**params), self._run_task(**params)
         if not done["changed"]:
-            raise Broken(f"{what}: nothing has changed: {done['msg']}")
-        comparable = self._without_sizes if self.kind == "Deployment" else _without_times
-        self._assert_equal(f"{what}: check mode's steps", comparable(planned["steps"]),
-                           comparable(done["steps"]))
+            raise Violation(f"{what}: nothing has changed: {done['msg']}")
+        normalize = self._without_sizes if self.kind == "Deployment" else _without_times
+        self._assert_equal(f"{what}: check mode's steps", normalize(planned["steps"]),
+                           normalize(done["steps"]))
 
     def _assert_no_change(self, what: str, **params: Any) -> None:
         """Assert that a task and check mode report no steps, and that nothing was written."""
@@ -161,13 +161,13 @@ class Trip:
         before = self._object()["metadata"]["generation"]
         for result in (self._run_in_check_mode(**params), self._run_task(**params)):
             if result["changed"] or result["steps"]:
-                raise Broken(f"{what}: something has changed: {_summary(result['steps'])}")
+                raise Violation(f"{what}: something has changed: {_summary(result['steps'])}")
             writes = {method for method, count in result["requests"].items() if count} - {"GET"}
             # a task with a template or a definition sends dry runs
             if writes and not {"template", "definition"} & params.keys():
-                raise Broken(f"{what}: the task has sent {', '.join(writes)}")
+                raise Violation(f"{what}: the task has sent {', '.join(writes)}")
         if self._object()["metadata"]["generation"] != before:
-            raise Broken(f"{what}: the spec was written")
+            raise Violation(f"{what}: the spec was written")
 
     def _assert_refused(self, reason: str, **params: Any) -> None:
         """Assert that the task fails without a write, and that its error contains the reason."""
@@ -178,9 +178,9 @@ class Trip:
             if reason not in f"{error} {error.why}":
                 raise
         else:
-            raise Broken(f"not refused: {reason}")
+            raise Violation(f"not refused: {reason}")
         if self._object()["metadata"]["resourceVersion"] != before or self._successors():
-            raise Broken(f"refused, but something was written: {reason}")
+            raise Violation(f"refused, but something was written: {reason}")
 
     def _run_task(self, **params: Any) -> Json:
         return self.namespace.roll(**self._params(params))
@@ -224,8 +224,9 @@ class Trip:
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
         """Return the manifest of the controller with this template.
 
-        A kind that is updated by a successor has neither name nor selector, unless with_selector
-        is True: the task derives them for the successor.
+        The manifest of a kind that is updated by a successor has neither name nor selector, because
+        the task derives the successor's; with_selector adds them, for the creation of the
+        controller.
         """
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
@@ -237,7 +238,7 @@ class Trip:
             selector = {"matchLabels": dict(labels)} if self.manifest.selector is None else {
                 **self.manifest.selector,
                 "matchLabels": {**self.manifest.selector["matchLabels"], TRIP: labels[TRIP]}}
-            # the Deployment controller adds this label
+            # the Deployment controller adds its own value of this label
             selector["matchLabels"].pop(object_meta.HASH_LABEL, None)
             flat_selector = {key: value for key, value in labels.items()
                              if key != object_meta.HASH_LABEL}
@@ -249,18 +250,19 @@ class Trip:
                 "metadata": metadata, "spec": spec, "status": {}}
 
     def _without_sizes(self, steps: list[Json]) -> list[Json]:
-        """Return the steps without intermediate sizes and names of ReplicaSets, for comparisons."""
-        comparable: list[Json] = []
+        """Return the steps for a comparison, without intermediate sizes and names of ReplicaSets.
+        """
+        merged: list[Json] = []
         for step in _without_times(steps):
             if step["kind"] != "ReplicaSet":
-                comparable.append(step)
+                merged.append(step)
                 continue
-            if not comparable or "sizes" not in comparable[-1]:
-                comparable.append({"sizes": {}})
-            first, _last = comparable[-1]["sizes"].get(step["name"], (step["from"], None))
-            comparable[-1]["sizes"][step["name"]] = first, step["to"]
+            if not merged or "sizes" not in merged[-1]:
+                merged.append({"sizes": {}})
+            first, _last = merged[-1]["sizes"].get(step["name"], (step["from"], None))
+            merged[-1]["sizes"][step["name"]] = first, step["to"]
         return [{"sizes": sorted(step["sizes"].values())} if "sizes" in step else step
-                for step in comparable]
+                for step in merged]
 
     # Templates of the API server
 
@@ -273,21 +275,21 @@ class Trip:
         return self.namespace.call("GET", self._path(self.name))
 
     def _stored_template(self) -> Json:
-        """Return the template of the controller. Raises Broken for annotations of an update."""
+        """Return the template of the controller. Raises Violation for annotations of an update."""
         item = self._object()
         annotations = {key
                        for key in item["metadata"].get("annotations", {})
                        if key in object_meta.UPDATE_ANNOTATIONS}
         if annotations:
-            raise Broken(f"{self._action}: annotations of the update remain: "
+            raise Violation(f"{self._action}: annotations of the update remain: "
                          f"{', '.join(sorted(annotations))}")
         return _without_generated_label(item["spec"]["template"], self.kind)
 
     def _as_created(self, definition: Json) -> Json:
         """Return the template that the API server would store, by a dry run."""
-        whole = self._definition(definition["spec"]["template"], with_selector=True)
-        whole["metadata"]["name"] = f"{self.name}-expected"
-        created = self.namespace.call("POST", f"{self._path()}?dryRun=All", whole)
+        controller = self._definition(definition["spec"]["template"], with_selector=True)
+        controller["metadata"]["name"] = f"{self.name}-expected"
+        created = self.namespace.call("POST", f"{self._path()}?dryRun=All", controller)
         return _without_generated_label(created["spec"]["template"], self.kind)
 
     def _is_available(self) -> bool:
@@ -304,23 +306,23 @@ class Trip:
                              if actual_item != expected_item),
                             min(len(actual), len(expected)))
             start, end = max(0, position - 60), position + 120
-            raise Broken(f"{what}: ...{actual[start:end]}... instead of "
+            raise Violation(f"{what}: ...{actual[start:end]}... instead of "
                          f"...{expected[start:end]}...")
 
 
-class Refusal(Trip):
-    """The test that an update from a valid template to the manifest is rejected."""
+class Rejection(Trip):
+    """The test that an update to a manifest that the API server rejects fails without a write."""
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         containers = [{"name": "app", "image": "example.com/plain:v1"}]
         plain = {"metadata": {"labels": {"app": "plain"}}, "spec": {"containers": containers}}
         super().__init__(namespace, kind, Manifest(manifest.name, plain), number)
-        self._refused = {**manifest.template, "metadata": self.template["metadata"]}
+        self._rejected_template = {**manifest.template, "metadata": self.template["metadata"]}
 
     def _run(self) -> None:
         self._create()
-        for what, template in (("template", self._refused),
-                               ("definition", self._definition(self._refused))):
+        for what, template in (("template", self._rejected_template),
+                               ("definition", self._definition(self._rejected_template))):
             self._action = what
             self._assert_refused("refused", **{what: template})
 

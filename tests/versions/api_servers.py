@@ -20,6 +20,7 @@ import embedded
 from common import PROGRAMS, ROOT
 from row import AnyCluster, Row, Unavailable
 
+#: First column of the rows.
 WHAT = "Kubernetes"
 #: Files of tests/integration by part of the row.
 PARTS = {
@@ -37,6 +38,7 @@ PARTS = {
     "warnings": "test_preflight_warnings",
     "causes of failures": "test_broken_rollouts",
 }
+#: Seeds of the random histories.
 SEEDS = "1-2"
 #: Timeout of the integration tests of a version, and of its histories, in seconds.
 TIMEOUT = 1800
@@ -45,8 +47,8 @@ TIMEOUT = 1800
 def rows(is_sample: bool) -> list[Row]:
     """Return the rows; none in the sample, since the build of an API server takes minutes."""
     versions = () if is_sample else binaries.VERSIONS
-    return [Row(WHAT, binaries.release(release).removeprefix("v"),
-                functools.partial(run, kubernetes=release)) for release in versions]
+    return [Row(WHAT, binaries.release(kubernetes).removeprefix("v"),
+                functools.partial(run, kubernetes=kubernetes)) for kubernetes in versions]
 
 
 def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
@@ -55,18 +57,18 @@ def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
     row.other_versions = ", ".join([f"Python {platform.python_version()}", *packages])
     name = embedded.checkout_cluster_name(f"versions-{kubernetes.replace('.', '-')}")
     with (embedded.up(name, kubernetes=kubernetes) as cluster,
-          tempfile.TemporaryDirectory(prefix="baton-versions-") as place):
+          tempfile.TemporaryDirectory(prefix="baton-versions-") as folder):
         # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.
-        environment = {**os.environ, "KUBECONFIG": shutil.copy(cluster.kubeconfig, place)}
-        run_tests(row, Path(place) / "results.xml", environment)
+        environment = {**os.environ, "KUBECONFIG": shutil.copy(cluster.kubeconfig, folder)}
+        run_tests(row, Path(folder) / "results.xml", environment)
         with row.part(f"random histories {SEEDS}"):
             run_python(["tests/histories", "--seeds", SEEDS, "--workers", "2"], environment)
 
 
 def run_tests(row: Row, results: Path, environment: dict[str, str]) -> None:
-    """Run the tests of each file.
+    """Run the integration tests in one pytest command, and record the result of each part.
 
-    Tests that need a newer version (marker `since`) are reported as skipped.
+    Tests that need a newer version (marker `since`) are recorded as skipped.
     """
     files = [f"tests/integration/{name}.py" for name in PARTS.values()]
     output = ""
@@ -92,8 +94,7 @@ def run_tests(row: Row, results: Path, environment: dict[str, str]) -> None:
 
 def run_python(command: list[str], environment: dict[str, str]) -> None:
     """Run a command with the Python of this checkout. Raises RuntimeError if the command fails."""
-    ended = subprocess.run([PROGRAMS / "python", *command], cwd=ROOT, env=environment,
-                           capture_output=True, text=True,
-                           timeout=TIMEOUT, check=False)
-    if ended.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {ended.stdout[-4000:]}{ended.stderr[-4000:]}")
+    run = subprocess.run([PROGRAMS / "python", *command], cwd=ROOT, env=environment,
+                         capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    if run.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {run.stdout[-4000:]}{run.stderr[-4000:]}")

@@ -30,8 +30,8 @@ def install(cluster: Cluster) -> None:
     cluster.start("kube-apiserver")
 
 
-def client(cluster: Cluster, user: str) -> tuple[bytes, bytes]:
-    """Return a client certificate of the user and its key in PEM format."""
+def new_client_certificate(cluster: Cluster, user: str) -> tuple[bytes, bytes]:
+    """Return a new client certificate of the user, and its key, in PEM format."""
     authority = serialization.load_pem_private_key(_paths(cluster)[1].read_bytes(), None)
     assert isinstance(authority, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())

@@ -23,6 +23,7 @@ from environments import describe, environment
 from row import AnyCluster, Row
 from workspace import cache
 
+#: First column of the rows.
 WHAT = "ansible-core"
 #: Versions of ansible-core, Python and the package kubernetes. The first row has the oldest
 #: versions, the second those of AAP 2.5.
@@ -48,7 +49,7 @@ TESTS = {
 #: Tests of the examples in README.
 README = {"README, Use it": ["test_documentation.py::test_documented_command_succeeds",
                              "test_documentation.py::test_documented_playbook_succeeds"]}
-#: Documented plugins by their type in ansible-doc.
+#: Plugins that ansible-doc must show, by their type.
 DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis",
                          "traffic_split"],
               "role": ["image_bump", "rollback"],
@@ -87,8 +88,8 @@ def installed_collection(folder: Path) -> Iterator[dict[str, str]]:
     """Install the collection by the commands of README, and provide the environment of commands."""
     (block,) = re.findall(r"## Install\n.*?\n\n((?:    [^\n]*\n)+)",
                           (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
-    with (tempfile.TemporaryDirectory(prefix="baton-collections-") as place,
-          ansible_environment(folder / "bin", Path(place)) as variables):
+    with (tempfile.TemporaryDirectory(prefix="baton-collections-") as collections,
+          ansible_environment(folder / "bin", Path(collections)) as variables):
         for line in block.splitlines():
             run_command(shlex.split(line, comments=True), variables)
         yield variables
@@ -106,18 +107,21 @@ def run_command(command: list[str], variables: dict[str, str]) -> str:
 def check_documentation(variables: dict[str, str]) -> None:
     """Assert that ansible-doc shows all plugins."""
     for kind, names in DOCUMENTED.items():
-        full = [f"baton.kubernetes.{name}" for name in names]
-        listed = json.loads(run_command(["ansible-doc", "--json", "-t", kind, *full], variables))
-        assert sorted(listed) == sorted(full), f"ansible-doc -t {kind} knows {sorted(listed)}"
+        full_names = [f"baton.kubernetes.{name}" for name in names]
+        command = ["ansible-doc", "--json", "-t", kind, *full_names]
+        shown = json.loads(run_command(command, variables))
+        assert sorted(shown) == sorted(full_names), f"ansible-doc -t {kind} shows {sorted(shown)}"
 
 
 def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str],
               *options: str) -> None:
-    """Run integration tests with the Ansible commands of these versions."""
-    with tempfile.TemporaryDirectory(prefix="baton-tests-") as place:
+    """Run integration tests with the Ansible commands of the row's environment, and record the
+    result of each part.
+    """
+    with tempfile.TemporaryDirectory(prefix="baton-tests-") as folder:
         # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.
-        shutil.copy(cluster.kubeconfig, kubeconfig := Path(place) / "kubeconfig")
-        results = Path(place) / "results.xml"
+        shutil.copy(cluster.kubeconfig, kubeconfig := Path(folder) / "kubeconfig")
+        results = Path(folder) / "results.xml"
         paths = [f"tests/integration/{test}" for tests in parts.values() for test in tests]
         env = {**variables, "KUBECONFIG": str(kubeconfig),
                "BATON_COLLECTIONS": variables["ANSIBLE_COLLECTIONS_PATH"],
@@ -144,5 +148,5 @@ def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variab
 def run_sanity(folder: Path, variables: dict[str, str]) -> None:
     """Run the command of the tier `sanity`; ansible-test installs its packages in the user's cache.
     """
-    place = cache() / "versions" / f"sanity-{folder.name}"
-    run_command(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(place)})
+    packages = cache() / "versions" / f"sanity-{folder.name}"
+    run_command(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(packages)})

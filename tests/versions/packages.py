@@ -23,21 +23,23 @@ from namespace import Namespace
 from objects import manifest
 from row import AnyCluster, Row
 
-#: The last release of each minor version, with a supported Python.
+#: The last release of each major version of the package, with a Python that it supports.
 KUBERNETES = {
     "24.2.0": "3.9", "25.3.0": "3.9", "26.1.0": "3.10", "27.2.0": "3.10", "28.1.0": "3.11",
     "29.0.0": "3.11", "30.1.0": "3.11",
     "31.0.0": "3.11", "32.0.1": "3.11", "33.1.0": "3.12", "34.1.0": "3.12", "35.0.0": "3.12",
     "36.0.3": "3.13", "37.0.2": "3.13",
 }
-#: Python versions of the module, each with a supported package.
+#: Python versions of the module, each with the requirement of a package that supports it.
 PYTHONS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes", "3.12": "kubernetes",
            "3.13": "kubernetes"}
-#: Versions that the modules refuse.
+#: Python versions that the modules refuse.
 TOO_OLD = ("3.6", "3.8")
-#: Titles of the rows.
+#: First columns of the rows.
 PACKAGE, TARGET = "kubernetes (Python package)", "Python of the module"
 
+#: An exec plugin that prints its first argument as the token; from its second call on, it prints
+#: its second argument, if any.
 PLUGIN = """#!/bin/sh
 echo called >> "$0.log"
 token=$1
@@ -144,8 +146,9 @@ def sources_of_credentials(namespace: Namespace) -> dict[str, dict[str, Any]]:
 
 def client_certificate(namespace: Namespace, cluster: Cluster) -> dict[str, Any]:
     """Return the options for a kubeconfig with an inline client certificate."""
-    both = authority.client(cluster, f"system:serviceaccount:{namespace.name}:baton")
-    certificate, key = (base64.b64encode(content).decode() for content in both)
+    user = f"system:serviceaccount:{namespace.name}:baton"
+    certificate, key = (base64.b64encode(content).decode()
+                        for content in authority.new_client_certificate(cluster, user))
     return kubeconfig(namespace, {"client-certificate-data": certificate, "client-key-data": key})
 
 

@@ -29,6 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
 def roll(name: str, namespace: str, options: dict[str, Any]) -> str:
+    """Update the controller of a source; return the error, or ""."""
     request = parse_request({"name": name, "namespace": namespace, "image": "myimage:v2"})
     try:
         gateway = KubernetesGateway(Connection(options, {}), namespace, choose(request).watches)

@@ -15,7 +15,7 @@ from embedded import Cluster
 from external import ExternalCluster
 from workspace import say
 
-#: Name of the part for an error outside a part.
+#: Name of the pseudo-part that receives an error outside of the parts.
 WHOLE = "all"
 #: The cluster of all rows.
 AnyCluster = Cluster | ExternalCluster
@@ -39,8 +39,9 @@ class Row:
     #: Versions of the other programs and packages in the test.
     other_versions: str = ""
     passed: list[str] = dataclasses.field(default_factory=list)
-    #: Reasons by part: of parts that failed, and of parts that could not run.
+    #: Reasons by part, for the parts that failed.
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
+    #: Reasons by part, for the parts that could not run.
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     date: str = dataclasses.field(
         default_factory=lambda: str(datetime.datetime.now(datetime.UTC).date()))
@@ -83,5 +84,5 @@ class Row:
 
 
 def one_line(error: object) -> str:
-    """Return the end of the message, which usually names the fault."""
+    """Return the end of the message, which usually contains the cause, in one line."""
     return " ".join(str(error).replace("|", "/").split())[-300:]

@@ -29,7 +29,7 @@ def text(lines: Iterable[Cells]) -> str:
 
 
 def record(rows: list[Row], is_all: bool) -> None:
-    """Write the table; rows that did not run retain their recorded results."""
+    """Write the table. Rows that did not run retain their recorded results, unless `is_all`."""
     head, _heading, before = DOCUMENT.read_text("utf-8").partition(HEADING)
     old = [] if is_all else [tuple(cell.strip() for cell in line.strip("| ").split(" | "))
                              for line in before.splitlines() if line.startswith("| ")][2:]
@@ -43,6 +43,6 @@ def record(rows: list[Row], is_all: bool) -> None:
 
 
 def numbers(version: str) -> list[int]:
-    """Return the sort key of a version."""
+    """Return the numbers in a version, such as [1, 24, 0], as its sort key."""
     return [int(part)
             for part in version.split(" ")[0].removeprefix("v").split(".") if part.isdigit()]

@@ -36,13 +36,13 @@ UPDATE_TO = "ansible-playbook baton.kubernetes.image_bump -e controller=foo -e i
 def main() -> int:
     """Run the demo and return the exit code."""
     began = time.monotonic()
-    _at_interrupt(_interrupt)
+    _handle_interrupts(_interrupt)
     os.chdir(ROOT)
     user_kubeconfig = os.environ.pop("KUBECONFIG", "")  # the demo has its own cluster
     code = 1
     with tempfile.TemporaryDirectory(prefix="baton-demo-", ignore_cleanup_errors=True) as home:
         try:
-            _play(home)
+            _start_and_run(home)
             code = 0
         except UnexpectedResult as error:
             heading("The demo has failed")
@@ -51,7 +51,7 @@ def main() -> int:
             heading("Interrupted")
             code = 130
         finally:
-            _at_interrupt(signal.SIG_IGN)
+            _handle_interrupts(signal.SIG_IGN)
             stop_all()
     kubeconfig = _kubeconfig()
     # With KUBECONFIG of another cluster, `down` would not stop the demo's cluster.
@@ -67,18 +67,18 @@ def main() -> int:
     return code
 
 
-def _at_interrupt(handler: Any) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, handler)
+def _handle_interrupts(handler: Any) -> None:
+    for interrupt in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(interrupt, handler)
 
 
 def _interrupt(*_unused: object) -> None:
     """Raise KeyboardInterrupt, and ignore further signals during the cleanup."""
-    _at_interrupt(signal.SIG_IGN)
+    _handle_interrupts(signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
-def _play(home: str) -> None:
+def _start_and_run(home: str) -> None:
     heading("A cluster on this machine, and foo: a ReplicationController of 6 pods")
     _start_cluster()
     from primary import Foo  # imported here, since the import takes most of a second
@@ -87,10 +87,10 @@ def _play(home: str) -> None:
     expect(kubeconfig, "the cluster is running")
     with open(kubeconfig, encoding="utf-8") as lock:
         _wait_for_other_demos(lock)
-        _roll(Ansible(home, kubeconfig), Foo(kubeconfig))
+        _run_steps(Ansible(home, kubeconfig), Foo(kubeconfig))
 
 
-def _roll(ansible: Ansible, primary: Foo) -> None:
+def _run_steps(ansible: Ansible, primary: Foo) -> None:
     primary.recreate()
     primary.show()
     primary.expect_all("myimage:v1")

@@ -23,6 +23,7 @@ from pathlib import Path
 from terminal import UnexpectedResult, command, output
 
 MARK = f"BATON_DEMO={os.getpid()}"
+"""Environment variable, with its value, of all processes of Ansible in this demo."""
 GRACE = 5
 """Seconds that Ansible may take to exit after a signal."""
 
@@ -150,9 +151,7 @@ def stop_all() -> None:
 
 
 def _pids() -> list[int]:
-    """Return the ids of the processes whose environment contains MARK; zombies have no
-    environment.
-    """
+    """Return the ids of the processes whose environment contains MARK, which excludes zombies."""
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has exited, or belongs to another user

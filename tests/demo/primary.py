@@ -62,7 +62,7 @@ class Foo:
         threading.Thread(target=self._follow, daemon=True).start()
 
     def watch(self) -> None:
-        """Start to record the minimum of ready pods and the maximum of pods."""
+        """Start to record the minimum number of ready pods and the maximum number of pods."""
         self._catch_up()
         with self._lock:
             self._min_ready, self._max_pods = REPLICAS, 0

@@ -25,12 +25,13 @@ from objects import eventually
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 TOKEN = "t0ken-of-the-test"
+#: Sends requests without the proxies of the environment.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 def post(url: str, body: t.Any, token: str = "") -> int:
@@ -49,16 +50,18 @@ def post(url: str, body: t.Any, token: str = "") -> int:
 
 
 @contextlib.contextmanager
-def running(log: Path, command: t.Sequence[str], url: str, ready: int,
+def running(log: Path, command: t.Sequence[str], url: str, ready_status: int,
             environment: t.Mapping[str, str]) -> t.Iterator[None]:
-    """Run a program until the end of the block, and wait until POST to the URL has the status."""
+    """Run a program until the end of the block; wait first until an empty POST to the URL is
+    answered with `ready_status`.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=log.parent, stdout=output, stderr=output,
                                    env=dict(environment))
 
     def is_ready() -> bool:
         assert process.poll() is None, log.read_text(errors="replace")
-        return post(url, {}) == ready
+        return post(url, {}) == ready_status
 
     try:
         eventually(is_ready, f"{Path(command[0]).name} on {url}", seconds=120)
@@ -69,7 +72,7 @@ def running(log: Path, command: t.Sequence[str], url: str, ready: int,
         print(log.read_text(errors="replace"))
 
 
-def with_templates(program: str) -> list[str]:
+def prefix_with_templates(program: str) -> list[str]:
     """Return a prefix that runs a program of an unpacked package with the package's /usr/share.
 
     Debian's Alertmanager opens its templates there. The mount is private to the program.
@@ -93,7 +96,7 @@ def alertmanager(program: str, folder: Path, receiver: str) -> t.Iterator[t.Call
     config = config.replace("http://127.0.0.1:5050/", receiver)
     (folder / "alertmanager.yml").write_text(
         config.replace("/etc/alertmanager/alert-token", str(folder / "token")))
-    command = [*with_templates(program), program, f"--config.file={folder}/alertmanager.yml",
+    command = [*prefix_with_templates(program), program, f"--config.file={folder}/alertmanager.yml",
                f"--storage.path={folder}/alertmanager", "--cluster.listen-address=",
                f"--web.listen-address=127.0.0.1:{port}"]
     url = f"http://127.0.0.1:{port}/api/v2/alerts"
@@ -108,7 +111,7 @@ def alertmanager(program: str, folder: Path, receiver: str) -> t.Iterator[t.Call
 @contextlib.contextmanager
 def rulebook(programs: Path, folder: Path, name: str, *options: str,
              environment: t.Mapping[str, str]) -> t.Iterator[str]:
-    """Run ansible-rulebook, and yield the URL of the source."""
+    """Run ansible-rulebook, and yield the URL to which Alertmanager sends alerts."""
     port = free_port()
     inventory = folder / "inventory.yml"
     inventory.write_text(yaml.safe_dump(

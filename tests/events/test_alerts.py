@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Roll back by an alert: the real Alertmanager, ansible-rulebook, and an update in progress."""
+"""Test that an alert rolls back an update in progress, with Alertmanager and ansible-rulebook."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ import pytest
 from alerting import EXAMPLES, ROOT, TOKEN
 from objects import eventually
 
-#: The body of the message that the page sends by curl.
+#: The alert that docs/how-to/alerts.md sends by curl.
 DOCUMENTED = json.loads(re.search(
     r"-d '(.*?)'", (ROOT / "docs/how-to/alerts.md").read_text(), re.DOTALL)[1])
-COMMAND_OF_A_LABEL = "{{ lookup('ansible.builtin.pipe', 'touch %s') }}"
+#: A label that would create a file if Ansible evaluated it as a template.
+TEMPLATE_IN_A_LABEL = "{{ lookup('ansible.builtin.pipe', 'touch %s') }}"
 
 
 @pytest.fixture
@@ -98,29 +99,29 @@ def test_an_alert_launches_the_job_template(
 
 
 def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_path):
-    """The rules handle the events in order: after the rollback of the last one, all others have
-    been refused.
+    """The rules handle the alerts in order: once the controller `last` is rolled back, all earlier
+    alerts have been refused.
     """
     pause(namespace, "foo", "last")
     trace = tmp_path / "trace"
-    command = COMMAND_OF_A_LABEL % trace
-    good = {"rollback": "controller", "controller": "foo", "namespace": namespace.name}
-    last = copy.deepcopy(DOCUMENTED)
-    last["alerts"][0]["labels"] |= {"controller": "last", "namespace": namespace.name}
-    last["alerts"][0]["annotations"] = {"summary": command}
+    template = TEMPLATE_IN_A_LABEL % trace
+    valid_labels = {"rollback": "controller", "controller": "foo", "namespace": namespace.name}
+    last_message = copy.deepcopy(DOCUMENTED)
+    last_message["alerts"][0]["labels"] |= {"controller": "last", "namespace": namespace.name}
+    last_message["alerts"][0]["annotations"] = {"summary": template}
     with alerting.rulebook(programs, tmp_path, "baton.kubernetes.rollback",
                            environment=environment) as url:
-        assert alerting.post(url, body(**good)) == 401
-        assert alerting.post(url, body(**good), "wrong") == 401
-        for labels in ({"status": "resolved"}, {"rollback": "no"}, {"controller": command},
-                       {"controller": f"foo{command}"}, {"controller": f"foo\n{command}"},
-                       {"namespace": command}, {"namespace": ""}, {"controller": "../foo"}):
-            assert alerting.post(url, body(**{**good, **labels}), TOKEN) == 200
+        assert alerting.post(url, body(**valid_labels)) == 401
+        assert alerting.post(url, body(**valid_labels), "wrong") == 401
+        for labels in ({"status": "resolved"}, {"rollback": "no"}, {"controller": template},
+                       {"controller": f"foo{template}"}, {"controller": f"foo\n{template}"},
+                       {"namespace": template}, {"namespace": ""}, {"controller": "../foo"}):
+            assert alerting.post(url, body(**{**valid_labels, **labels}), TOKEN) == 200
         without_labels = {"alerts": [{"status": "firing"}]}
-        for message in (without_labels, {"alerts": []}, {}, body(**good)["alerts"][0]):
+        for message in (without_labels, {"alerts": []}, {}, body(**valid_labels)["alerts"][0]):
             assert alerting.post(url, message, TOKEN) == 200
-        for _repetition in range(2):
-            assert alerting.post(url, last, TOKEN) == 200
+        for _repetition in range(2):  # a repeated alert causes no second rollback
+            assert alerting.post(url, last_message, TOKEN) == 200
         eventually(lambda: is_rolled_back(namespace, "last"), "the rollback of last", seconds=120)
 
     log = (tmp_path / "rulebook.log").read_text()

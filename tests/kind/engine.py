@@ -51,10 +51,10 @@ def hindrance() -> str:
         return f"{LABEL} lacks the image {image}, which {IMAGE} names"
     if reason := machine.hindrance(LABEL, NEEDED):
         return reason
-    free = int(_number("/proc/meminfo", r"MemAvailable: *(\d+)")) / 2**20
-    if free >= MEMORY:
+    free_gib = int(_first_match("/proc/meminfo", r"MemAvailable: *(\d+)")) / 2**20
+    if free_gib >= MEMORY:
         return ""
-    return f"{LABEL} needs {MEMORY} GiB of memory, but only {free:.1f} GiB are free"
+    return f"{LABEL} needs {MEMORY} GiB of memory, but only {free_gib:.1f} GiB are free"
 
 
 def install() -> None:
@@ -74,12 +74,12 @@ def run(
 ) -> int:
     """Run the command with an engine that contains the image, and return the exit code.
 
-    node: tar file with the root file system of the image. Without a private network, containers
-    need `--network=host`. Raises ClusterError.
+    node: tar file with the root file system of the image. Without a private network, the engine has
+    no bridge, and the containers need `--network=host`. Raises ClusterError.
     """
     network = "private" if has_private_network else "host"
     with locked(cache() / "kind" / f"{NAME}.lock", "the Docker engine of this checkout"):
-        machine.remove_control_groups(NAME)  # of a killed engine
+        machine.remove_control_groups(NAME)  # a killed engine leaves them behind
         try:
             argv = [
                 *isolation_prefix(*["--net"] if has_private_network else []),
@@ -116,13 +116,13 @@ def isolation_prefix(*namespaces: str) -> list[str]:
 
 def _runtime() -> str:
     """Return the path of runc, or of a wrapper if root lacks CAP_SYS_RESOURCE."""
-    capabilities = int(_number("/proc/self/status", r"CapBnd:\s*([0-9a-f]+)"), 16)
+    capabilities = int(_first_match("/proc/self/status", r"CapBnd:\s*([0-9a-f]+)"), 16)
     if capabilities >> SYS_RESOURCE & 1:
         return machine.system_program("runc")
     return str(HERE / "runc-without-sys-resource")
 
 
-def _number(file: str, pattern: str) -> str:
+def _first_match(file: str, pattern: str) -> str:
     match = re.search(pattern, Path(file).read_text("ascii"))
     if not match:
         raise ClusterError(f"{file} does not contain {pattern!r}")

@@ -12,7 +12,10 @@ import os
 import sys
 
 
-def drop(process):
+def drop_capability(process):
+    """Remove the capability, and a negative oom_score_adj, which requires the capability, from the
+    process of an OCI runtime specification.
+    """
     capabilities = process.get("capabilities") or {}
     for names in capabilities.values():
         if "CAP_SYS_RESOURCE" in (names or ()):
@@ -22,9 +25,10 @@ def drop(process):
 
 
 def rewrite(path, process_of):
+    """Drop the capability in a JSON file; `process_of` returns the process in its content."""
     with open(path, encoding="utf-8") as file:
         content = json.load(file)
-    drop(process_of(content))
+    drop_capability(process_of(content))
     with open(path, "w", encoding="utf-8") as file:
         json.dump(content, file)
 

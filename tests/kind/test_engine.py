@@ -51,7 +51,7 @@ def wait_for_end(mark: str) -> None:
         time.sleep(0.1)
 
 
-def contents() -> list[list[str]]:
+def folder_contents() -> list[list[str]]:
     return [sorted(os.listdir(folder)) if folder.exists() else [] for folder in FOLDERS]
 
 
@@ -61,7 +61,7 @@ def contents() -> list[list[str]]:
 def test_killed_engine_leaves_no_processes_or_files(signal_number):
     if not host_engine.hindrance():
         pytest.skip("THE MACHINE HAS AN ENGINE, so no private engine is created")
-    before, mark = contents(), uuid.uuid4().hex
+    before, mark = folder_contents(), uuid.uuid4().hex
     process = subprocess.Popen(
         [sys.executable, str(engine.HERE), "sh", "-c", CONTAINER],
         env={**os.environ, "MARK": mark},
@@ -78,7 +78,7 @@ def test_killed_engine_leaves_no_processes_or_files(signal_number):
 
     process.wait(60)
     wait_for_end(mark)
-    assert contents() == before
+    assert folder_contents() == before
     if signal_number == signal.SIGKILL:
         # the next engine removes the empty control groups
         subprocess.run([sys.executable, str(engine.HERE), "true"], check=True, timeout=300)

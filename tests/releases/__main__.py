@@ -65,27 +65,27 @@ def main() -> int:
     seeds = [seed for seed in range(int(first), int(last or first) + 1)
              if not options.splits or (release := Release(seed, "")).has_shares
              or release.keeps_old]
-    done: collections.Counter[str] = collections.Counter()
+    total: collections.Counter[str] = collections.Counter()
     failed: list[int] = []
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool, embedded.up(CLUSTER):
         for future in concurrent.futures.as_completed([pool.submit(play, seed) for seed in seeds]):
             seed, counts, failure = future.result()
-            done += counts
+            total += counts
             failed += [seed] if failure else []
             print(f"seed {seed}: {failure}" if failure else f"seed {seed} passed", flush=True)
-    print("\n".join(f"{count:6} {action}" for action, count in sorted(done.items())))
+    print("\n".join(f"{count:6} {action}" for action, count in sorted(total.items())))
     failed_seeds = ", ".join(map(str, sorted(failed))) or "none"
     print(f"{len(seeds)} releases in {(time.monotonic() - began) / 60:.1f} minutes; failed: "
           f"{failed_seeds}")
     if options.record:
         cells = [datetime.datetime.now(datetime.UTC).date(), options.seeds, len(seeds),
-                 done["over several clusters"], done["event: kill"], failed_seeds]
+                 total["over several clusters"], total["event: kill"], failed_seeds]
         head, heading, rest = DOCUMENT.read_text("utf-8").partition(NEXT_HEADING)
         DOCUMENT.write_text(f"{head.rstrip()}\n| {' | '.join(map(str, cells))} |\n{heading}{rest}",
                             "utf-8")
-    if not done["outcome: updated"]:
+    if not total["outcome: updated"]:
         print("no release has updated a controller: the runs prove nothing")
-    return 1 if failed or not done["outcome: updated"] else 0
+    return 1 if failed or not total["outcome: updated"] else 0
 
 
 if __name__ == "__main__":

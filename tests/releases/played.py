@@ -28,7 +28,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Events during a check: the outcome of the check, a kill, or an action of another client.
+#: Events during a check: the outcome of the check, a kill of the playbook, or an action of another
+#: client on a controller: it deletes or scales the controller, holds its Lease, or finishes or
+#: undoes its update.
 EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hold", "finish",
           "undo")
 #: The kinds with keep_old.
@@ -105,7 +107,7 @@ class Release:
                              "verify_tasks": [], "approve_within": ""}
         self.unreachable = (draw.choice(self.hosts) if len(self.hosts) > 1
                             and draw.random() < 0.4 else "")
-        #: What was wrong during a check.
+        #: Violations of guarantees that were observed during the checks.
         self.violations: list[str] = []
         self.has_shares = (self.is_single and self.stages != ["100%"]) and draw.random() < 0.7
         self.keeps_old = (self.is_single and self.kind in KEEPING_KINDS) and draw.random() < 0.5
@@ -225,7 +227,7 @@ class Release:
     # Events
 
     def observe_old_pods(self) -> None:
-        """Note a violation if keep_old has not kept each old pod until a check."""
+        """Record a violation if an old pod is missing at a check in spite of keep_old."""
         for name in self.names["localhost"] if self.keeps_old else ():
             old = self.images(name).count(V1)
             if old < self.replicas and name not in self.changed_by_others:
@@ -266,9 +268,11 @@ class Release:
             "application/merge-patch+json")
 
     def _finish(self, name: str) -> None:
+        """Update the controller to its end, like a task of another client."""
         self.namespace.roll(name=name, kind=self.kind, image=V2)
 
     def _undo(self, name: str) -> None:
+        """Roll back the update in progress, like a task of another client."""
         self.namespace.roll(name=name, kind=self.kind, state="rolled_back")
 
     def _scale(self, name: str) -> None:
@@ -308,23 +312,23 @@ class Release:
         stats = self._roll()
         assert self._template("bystander") == template
         assert not self.violations, self.violations
-        outcomes = {host: stats.get("clusters", {}).get(host) if len(self.hosts) > 1 else stats
-                    for host in self.hosts}
-        for host, ended in outcomes.items():
-            if ended:
-                self._assert_outcome(host, ended)
+        results = {host: stats.get("clusters", {}).get(host) if len(self.hosts) > 1 else stats
+                   for host in self.hosts}
+        for host, result in results.items():
+            if result:
+                self._assert_outcome(host, result)
         if len(self.hosts) > 1:
-            self._assert_regions(outcomes)
+            self._assert_regions(results)
         if (self.request["verify_tasks"] and self.request["image"] != BROKEN
                 and self.hosts[0] != self.unreachable):
             assert len(self.events) < len(self.all_events) or not self.all_events, (
                 "no check has run")
         if (self.hosts == ["localhost"] and not self.changed_by_others
-                and outcomes["localhost"]["outcome"] == "updated"):
-            self._assert_rerun_and_rollback(outcomes["localhost"])
+                and results["localhost"]["outcome"] == "updated"):
+            self._assert_rerun_and_rollback(results["localhost"])
 
     def _roll(self, **changes: t.Any) -> Json:
-        """Run the playbook until no kill ends it; return its custom stats."""
+        """Run the playbook, again after each kill, until it ends; return its custom stats."""
         variables = self.request | changes
         playbook, options = (("image_bump", []) if self.hosts == ["localhost"]
                              else ("regions", ["-i", "clusters.yml"]))
@@ -346,9 +350,9 @@ class Release:
 
     # Guarantees
 
-    def _assert_outcome(self, host: str, ended: Json) -> None:
-        """Assert that the report and the images of the pods agree with the outcome of a host."""
-        outcome, message = ended["outcome"], ended["msg"]
+    def _assert_outcome(self, host: str, result: Json) -> None:
+        """Assert that the report and the images of the pods agree with the result of a host."""
+        outcome, message = result["outcome"], result["msg"]
         if host == self.unreachable or (self.request["image"] == BROKEN
                                         and not self.changed_by_others):
             assert outcome not in ("updated", "paused"), (host, outcome)
@@ -379,7 +383,9 @@ class Release:
             self._assert_restored()
 
     def _assert_restored(self) -> None:
-        """Assert that the route has the rule of before, with the edits, and no split remains."""
+        """Assert that the route has its initial rule with the edits of another client, and that no
+        annotation or Service of the split remains.
+        """
         route = self.namespace.call("GET", gateway_api.route_path(self.namespace, "edge"))
         services = self.namespace.call("GET", self.namespace.path("services"))["items"]
         (rule,) = route["spec"]["rules"]
@@ -390,21 +396,21 @@ class Release:
         assert not route["metadata"].get("annotations"), route["metadata"]
         self.counts["route restored"] += 1
 
-    def _assert_regions(self, outcomes: Json) -> None:
-        """Assert that no cluster of the second region is updated after a failure of the first."""
+    def _assert_regions(self, results: Json) -> None:
+        """Assert that no cluster of the second region is updated after a failure in the first."""
         first, *rest = self.hosts
-        has_failed = (outcomes[first] or {}).get("outcome") not in ("updated", "paused")
+        has_failed = (results[first] or {}).get("outcome") not in ("updated", "paused")
         for host in rest:
-            assert bool(outcomes[host]) is not has_failed, (host, outcomes)
+            assert bool(results[host]) is not has_failed, (host, results)
             if has_failed:
                 assert all(set(self.images(name)) == {V1} for name in self.names[host]
                            if name not in self.changed_by_others)
 
-    def _assert_rerun_and_rollback(self, ended: Json) -> None:
+    def _assert_rerun_and_rollback(self, result: Json) -> None:
         """Assert that a rerun changes nothing, and that a rollback undoes the release."""
         self._roll(after_tasks=[])  # a report is a change
         assert re.search(r"changed=0\b", self.output.rpartition("PLAY RECAP")[2])
-        artifacts = {key: value for key, value in ended.items() if key not in ("outcome", "msg")}
+        artifacts = {key: value for key, value in result.items() if key not in ("outcome", "msg")}
         self.output += self.playbooks.run("rollback", **artifacts)
         for name in self.names["localhost"]:
             assert set(self.images(name)) == {V1}, name

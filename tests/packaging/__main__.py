@@ -46,7 +46,7 @@ ERROR_PAGES = "plugins/module_utils/model/error_pages.py"
 PUBLIC_HOST = re.compile(r"(?:[a-z0-9-]+\.)+(?!internal$|intranet$|lan$|local$|localdomain$)[a-z]+")
 #: Maximum size of the archive in bytes; developer files would triple the size.
 MAX_BYTES = 650_000
-#: Files in the archive, for users, and for ansible-lint and ansible-test of Galaxy.
+#: All files and folders of the archive: for users, and for ansible-lint and ansible-test of Galaxy.
 CONTENT = {".ansible-lint", "CHANGELOG.rst", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md",
            "FILES.json", "LICENSE", "MANIFEST.json", "README.md", "SECURITY.md", "changelogs",
            "docs", "examples", "extensions/eda", "meta", "playbooks", "plugins", "roles",
@@ -60,6 +60,7 @@ def git(*arguments: str) -> str:
 
 
 def galaxy() -> dict:
+    """Return the content of galaxy.yml."""
     return yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
 
 
@@ -78,8 +79,8 @@ def build(folder: Path) -> Path:
     The archive depends on the files and the time of the last commit alone.
     """
     seconds = int(git("log", "-1", "--format=%ct") or 0)
-    with tempfile.TemporaryDirectory(prefix="baton-build-") as place:
-        tree = Path(place) / "ansible_collections" / "baton" / "kubernetes"
+    with tempfile.TemporaryDirectory(prefix="baton-build-") as collections:
+        tree = Path(collections) / "ansible_collections" / "baton" / "kubernetes"
         for name in filter(None, git("ls-files", "-z", "--cached", "--others",
                                      "--exclude-standard").split("\0")):
             if (ROOT / name).is_file():
@@ -87,7 +88,7 @@ def build(folder: Path) -> Path:
                 shutil.copy2(ROOT / name, tree / name)
         fill_in_address(tree)
         if (tree / "changelogs/fragments").is_dir():  # else the release notes are committed
-            environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": place}
+            environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": collections}
             date = time.strftime("%Y-%m-%d", time.gmtime(seconds))
             subprocess.run(["antsibull-changelog", "release", "--update-existing", "--date", date],
                            cwd=tree, env=environment, check=True, stdout=subprocess.DEVNULL)
@@ -135,8 +136,8 @@ def release_faults() -> list[str]:
 def error_address(metadata: dict) -> str:
     """Return the address of a page about errors, with PAGE for its name; "" if unknown.
 
-    The field documentation is a folder of the repository, which has Markdown, or a site, which has
-    the HTML of `make docs`.
+    The field `documentation` of galaxy.yml is the address of a folder of the repository (Markdown),
+    or of a site with the HTML of `make docs`.
     """
     repository, docs = metadata["repository"].removesuffix(".git"), metadata["documentation"]
     if PLACEHOLDER in docs:
@@ -147,7 +148,8 @@ def error_address(metadata: dict) -> str:
 
 
 def absolute_links(text: str, repository: str, folder: str = ".") -> str:
-    """Return a folder's README with absolute links, since Galaxy and Automation Hub show it alone.
+    """Return a folder's README with absolute links, since Galaxy and Automation Hub show the README
+    without the other files.
     """
     base = repository.removesuffix(".git")
 
@@ -159,19 +161,19 @@ def absolute_links(text: str, repository: str, folder: str = ".") -> str:
                   absolute, text)
 
 
-def complaints(file: Path) -> list[str]:
+def content_faults(file: Path) -> list[str]:
     """Return the faults of the archive's content."""
     with tarfile.open(file) as archive:
         names = [member.name for member in archive if member.isfile()]
-    parts = {name
-             for name in names
-             if not any(name == part or name.startswith(f"{part}/") for part in CONTENT)}
+    unexpected = {name
+                  for name in names
+                  if not any(name == part or name.startswith(f"{part}/") for part in CONTENT)}
     missing = {part
                for part in CONTENT
                if not any(name == part or name.startswith(f"{part}/") for name in names)}
     size = file.stat().st_size
     return [*(f"{name} is not for users: add it to build_ignore in galaxy.yml, or to CONTENT"
-              for name in sorted(parts)),
+              for name in sorted(unexpected)),
             *(f"{name} is missing" for name in sorted(missing)),
             *([f"{size} bytes, more than {MAX_BYTES}"] if size > MAX_BYTES else [])]
 
@@ -189,25 +191,25 @@ def relative_links(file: Path) -> list[str]:
     return faults
 
 
-def licensed(reuse: Path) -> list[str]:
-    """Return the files without a copyright or a license."""
+def unlicensed_files(reuse: Path) -> list[str]:
+    """Return a line of `reuse lint` for each file without a copyright or a license."""
     run = subprocess.run([str(reuse), "lint", "--lines"], cwd=ROOT, check=False,
                          capture_output=True, text=True)
     return (run.stdout + run.stderr).splitlines() if run.returncode else []
 
 
-def imported(python: Path, file: Path) -> list[str]:
+def importer_findings(python: Path, file: Path) -> list[str]:
     """Return the errors and warnings of galaxy-importer."""
-    with tempfile.TemporaryDirectory(prefix="baton-import-") as place:
-        settings = Path(place) / "galaxy-importer.cfg"
+    with tempfile.TemporaryDirectory(prefix="baton-import-") as folder:
+        settings = Path(folder) / "galaxy-importer.cfg"
         settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_DOC = True\nRUN_ANSIBLE_LINT = "
                             "True\nCHECK_CHANGELOG = True\n"
                             "CHECK_RUNTIME_YAML = True\n", encoding="utf-8")
-        environment = {"GALAXY_IMPORTER_CONFIG": str(settings), "HOME": place,
+        environment = {"GALAXY_IMPORTER_CONFIG": str(settings), "HOME": folder,
                        "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
         inherited = {key: value
                      for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-        run = subprocess.run([str(python), "-m", "galaxy_importer.main", str(file)], cwd=place,
+        run = subprocess.run([str(python), "-m", "galaxy_importer.main", str(file)], cwd=folder,
                              env={**inherited, **environment}, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600,
                              check=False)
@@ -231,13 +233,13 @@ def main(command: str) -> int:
                 "clone has no public address")
         return 0
     python = tool_environment.python("galaxy-importer", LOCK)
-    with tempfile.TemporaryDirectory(prefix="baton-packaging-") as place:
-        is_reproducible = build(Path(place)).read_bytes() == file.read_bytes()
-        role_faults = list(platform_roles.faults(python.parent, Path(place)))
-    return report([*complaints(file), *relative_links(file),
+    with tempfile.TemporaryDirectory(prefix="baton-packaging-") as folder:
+        is_reproducible = build(Path(folder)).read_bytes() == file.read_bytes()
+        role_faults = list(platform_roles.faults(python.parent, Path(folder)))
+    return report([*content_faults(file), *relative_links(file),
                    *([] if is_reproducible else ["a second build gives another archive"]),
-                   *licensed(python.parent / "reuse"),
-                   *imported(python, file),
+                   *unlicensed_files(python.parent / "reuse"),
+                   *importer_findings(python, file),
                    *environments.faults(python.parent / "ansible-builder", file),
                    *role_faults])
 

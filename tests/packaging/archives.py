@@ -23,11 +23,11 @@ def make_reproducible(file: Path, seconds: int) -> None:
         contents = {member: archive.extractfile(member).read() if member.isfile() else b""
                     for member in archive}
     by_name = {member.name: member for member in contents}
-    listed, manifest = (json.loads(contents[by_name[name]])
-                        for name in ("FILES.json", "MANIFEST.json"))
-    listed["files"].sort(key=lambda entry: entry["name"])
-    contents[by_name["FILES.json"]] = as_bytes(listed)
-    digest = hashlib.sha256(as_bytes(listed)).hexdigest()
+    file_list, manifest = (json.loads(contents[by_name[name]])
+                           for name in ("FILES.json", "MANIFEST.json"))
+    file_list["files"].sort(key=lambda entry: entry["name"])
+    contents[by_name["FILES.json"]] = as_bytes(file_list)
+    digest = hashlib.sha256(as_bytes(file_list)).hexdigest()
     manifest["file_manifest_file"]["chksum_sha256"] = digest
     contents[by_name["MANIFEST.json"]] = as_bytes(manifest)
 
@@ -43,5 +43,5 @@ def make_reproducible(file: Path, seconds: int) -> None:
 
 
 def as_bytes(values: dict) -> bytes:
-    """Return the text that ansible-galaxy writes."""
+    """Return the JSON in the format of ansible-galaxy."""
     return json.dumps(values, indent=1).encode()

@@ -28,21 +28,21 @@ INSTALL_COLLECTIONS = "ansible-galaxy collection install"
 
 def faults(builder: Path, archive: Path) -> Iterator[str]:
     """Yield the faults of the environments, and of the collection's declared dependencies."""
-    with tempfile.TemporaryDirectory(prefix="baton-environments-") as place:
+    with tempfile.TemporaryDirectory(prefix="baton-environments-") as folder:
         for name, packages in SYSTEM_PACKAGES.items():
-            context = Path(place) / name
+            context = Path(folder) / name
             subprocess.run([str(builder), "create", "--file", f"{name}-environment.yml",
                             "--context", str(context), "--output-filename", "Containerfile"],
                            cwd=EXAMPLES, check=True, stdout=subprocess.DEVNULL)
             for fault in (*stage_faults((context / "Containerfile").read_text("utf-8")),
                           *context_faults(context / "_build", packages)):
                 yield f"examples/{name}-environment.yml: {fault}"
-        yield from collection_faults(builder, archive, Path(place) / "collections")
+        yield from collection_faults(builder, archive, Path(folder) / "collections")
 
 
 def stage_faults(containerfile: str) -> Iterator[str]:
-    """Yield the faults of the stages: git is needed before the collections are installed, and not
-    in the final image.
+    """Yield the faults of the build stages: git must be installed before the collections, and must
+    not be in the final image.
     """
     stages = re.split(r"^FROM .* AS ", containerfile, flags=re.MULTILINE)[1:]
     lines = {stage.split()[0]: stage.splitlines() for stage in stages}
@@ -64,12 +64,12 @@ def context_faults(build: Path, packages: str) -> Iterator[str]:
         yield f"the system packages differ from: {packages or 'none'}"
 
 
-def collection_faults(builder: Path, archive: Path, place: Path) -> Iterator[str]:
+def collection_faults(builder: Path, archive: Path, folder: Path) -> Iterator[str]:
     """Yield the faults of the dependencies that the built collection declares in meta/."""
-    installed = place / "ansible_collections/baton/kubernetes"
+    installed = folder / "ansible_collections/baton/kubernetes"
     with tarfile.open(archive) as file:
         file.extractall(installed, filter="data")
-    output = subprocess.run([str(builder), "introspect", str(place)], check=True,
+    output = subprocess.run([str(builder), "introspect", str(folder)], check=True,
                             capture_output=True, text=True).stdout
     declared = yaml.safe_load(output)
     packages = {re.split(r"[ <>=]", line)[0] for line in declared["python"]}

@@ -35,17 +35,17 @@ class Loader(yaml.SafeLoader):
 Loader.add_constructor("!unsafe", Loader.construct_scalar)
 
 
-def faults(programs: Path, place: Path) -> Iterator[str]:
+def faults(programs: Path, folder: Path) -> Iterator[str]:
     """Yield the differences; none, with a message, if the collection cannot be installed."""
     source = os.environ.get(SOURCE, COLLECTION)
     install = subprocess.run(
         [str(programs / "ansible-galaxy"), "collection", "install", source, "--no-deps", "-p",
-         str(place)], check=False, capture_output=True, text=True, timeout=300)
+         str(folder)], check=False, capture_output=True, text=True, timeout=300)
     if install.returncode:
         say(f"packaging: examples/awx is not compared with {COLLECTION}: "
             f"{install.stderr.strip().splitlines()[-1]}")
         return
-    roles = place / "ansible_collections" / COLLECTION.replace(".", "/") / "roles"
+    roles = folder / "ansible_collections" / COLLECTION.replace(".", "/") / "roles"
     configuration = yaml.load(CONFIGURATION.read_text("utf-8"), Loader)
     for line in differences(configuration, roles):
         yield f"examples/awx/controller.yml: {line}"
@@ -69,12 +69,17 @@ def differences(configuration: dict[str, Any], roles: Path) -> Iterator[str]:
 
 
 def key_faults(item: dict[str, Any], tasks: str, *, is_node: bool) -> Iterator[str]:
-    """Yield the keys of an object that the tasks ignore, and the missing mandatory keys."""
+    """Yield a fault for each key of an object that the tasks ignore, and for each missing mandatory
+    key.
+
+    is_node: whether the object is a node of a workflow.
+    """
     keys, mandatory = set(), set()
     for line in tasks.splitlines():
-        in_line = [key for loop, key in KEY.findall(line) if ("node" in loop) == is_node]
-        keys.update(in_line)
-        mandatory.update(in_line[:1] if "| mandatory" in line else ())
+        keys_in_line = [key for variable, key in KEY.findall(line)
+                        if ("node" in variable) == is_node]
+        keys.update(keys_in_line)
+        mandatory.update(keys_in_line[:1] if "| mandatory" in line else ())
     yield from (f"the role ignores {key}" for key in sorted({*item} - keys))
     yield from (f"the role requires {key}" for key in sorted(mandatory - {*item}))
 

@@ -134,16 +134,16 @@ def main() -> int:
 
     Return 1 if a number is over the limit.
     """
-    is_check, is_good = "--check" in sys.argv[1:], True
+    is_check, are_within_limits = "--check" in sys.argv[1:], True
     for folder, limits in LIMITS.items():
         for title, number in measured(folder).items():
             limit = limits.get(title)
             is_over = limit is not None and number > limit
-            is_good = is_good and not is_over
+            are_within_limits = are_within_limits and not is_over
             if is_over or not is_check:
                 allowed = "" if limit is None else f" (at most {limit})"
                 print(f"{folder}: {number} {title}{allowed}{': TOO MANY' if is_over else ''}")
-    return 0 if is_good else 1
+    return 0 if are_within_limits else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update a CloneSet on a real API server, with the plugins that cloneset.patch has changed."""
+"""Update a CloneSet on a real API server, with cloneset.patch applied to the plugins."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def _is_served(namespace):
 
 
 def versions(namespace):
+    """Return the image tags of the ready pods, sorted."""
     return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
                   for pod in namespace.pods() if is_ready(pod))
 
@@ -45,7 +46,7 @@ def test_clone_set_is_updated_by_stages_and_rolled_back(namespace):
     item = {**as_kind("CloneSet", manifest(4), updateStrategy=STRATEGY),
             "apiVersion": f"{GROUP}/{VERSION}"}
     update = {"kind": "CloneSet", "image": "myimage:v2", "progress_deadline": 60}
-    back = {"kind": "CloneSet", "state": "rolled_back", "progress_deadline": 60}
+    rollback = {"kind": "CloneSet", "state": "rolled_back", "progress_deadline": 60}
     with CloneSetController(namespace) as controller:
         namespace.call("POST", controller.root, item)
         eventually(lambda: versions(namespace) == ["v1"] * 4, "foo with four pods")
@@ -61,10 +62,10 @@ def test_clone_set_is_updated_by_stages_and_rolled_back(namespace):
         assert not namespace.roll(**update)["changed"]
 
         namespace.roll(**{**update, "image": "myimage:v3"}, pause_at="1")
-        assert namespace.roll(**back)["changed"]
+        assert namespace.roll(**rollback)["changed"]
         assert versions(namespace) == ["v2"] * 4
         stored = namespace.call("GET", f"{controller.root}/foo")
         assert stored["spec"]["updateStrategy"] == STRATEGY
 
-        namespace.roll(**back, to_revision=1)
+        namespace.roll(**rollback, to_revision=1)
         assert versions(namespace) == ["v1"] * 4

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update a simulated CloneSet, with the patch file cloneset.patch applied to the plugins."""
+"""Update a simulated CloneSet, with cloneset.patch applied to the plugins."""
 
 from __future__ import annotations
 

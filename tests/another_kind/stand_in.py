@@ -128,8 +128,8 @@ class CloneSetController(threading.Thread):
                          "ownerReferences": [_reference(item)]}, "spec": template["spec"]})
 
     def write_status(self, item, pods, old, update_revision, revisions):
-        before = item.get("status") or {}
-        current = before.get("currentRevision", update_revision)
+        previous_status = item.get("status") or {}
+        current = previous_status.get("currentRevision", update_revision)
         if not old or current not in revisions:
             current = update_revision
         ready = sum(map(is_ready, pods))
@@ -139,7 +139,7 @@ class CloneSetController(threading.Thread):
                   "updatedReplicas": len(pods) - len(old), "updatedReadyReplicas": new_ready,
                   "updatedAvailableReplicas": new_ready,
                   "currentRevision": current, "updateRevision": update_revision}
-        if status != before:
+        if status != previous_status:
             self.call("PUT", f"{self.root}/foo/status", {**item, "status": status})
 
 

@@ -6,9 +6,9 @@ test-unit`.
 
 A tier is a row of TIERS. Single-processor tiers run first, in pairs, then most tiers one after the
 other, and last the tiers that wait for half of their time, in pairs. A tier of a pair prints its
-output at its end. A failing tier does not stop the next one. A tier that
-cannot run on this machine is SKIPPED, with the reason; with CI=true the tier fails, unless CI
-cannot run the tier either.
+output at its end. The other tiers also run after a tier has failed. A tier that cannot run on this
+machine is SKIPPED, with the reason; with CI=true the tier fails, unless CI cannot run the tier
+either.
 
 `make test` runs a tier with `files` only if these files have changed since the tier last passed,
 and prints NOT RUN otherwise. VERIFIED stores the digest of the files; a passing tier updates the
@@ -86,8 +86,8 @@ ENVIRONMENT_FILES = ("tests/environments", "tests/kind/engine.py", "tests/kind/i
                      "examples/execution-environment.yml", "examples/decision-environment.yml",
                      "meta", "tests/packaging/requirements.lock")
 
-#: Files that decide what happens next to the neighbours: the tests and programs, warnings and
-#: refusals.
+#: Files that decide how an update and the programs of other projects affect each other: the tests
+#: and these programs, and the warnings and refusals of the collection.
 NEIGHBOUR_FILES = ("tests/neighbours", "tests/cluster/helm", "tests/cluster/kustomize-controller",
                    "tests/cluster/argo-rollouts", "plugins/module_utils/explain/gitops.py",
                    "plugins/module_utils/flows/argo_rollouts.py",
@@ -100,7 +100,7 @@ DOCS_FILES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples",
 
 BROWSER = "chromium"
 
-#: For each tier with files, the digest of the files when the tier last passed.
+#: JSON file with the digest of the files of each tier with files, from when the tier last passed.
 VERIFIED = ROOT / "tests" / "verified.json"
 
 #: PRINTING is held while the output of a tier is printed; STOPPED is set when no further command
@@ -141,13 +141,18 @@ class Tier:
     """Commands of one tier and their requirements."""
 
     commands: list[str]
-    # returns why this machine cannot run the tier; "" if nothing is missing
-    missing: Callable[[], str] = str
-    in_ci: bool = True  # CI meets the requirements
-    minutes: int = 30  # time limit per command
-    takes_one_processor: bool = False  # runs alongside another single-processor tier
-    waits: bool = False  # for its cluster, half of the time; runs alongside another such tier
-    # `make test` runs the tier only when these have changed, or always if empty
+    #: Returns why this machine cannot run the tier, or "".
+    hindrance: Callable[[], str] = str
+    #: Whether CI can run the tier.
+    in_ci: bool = True
+    #: Time limit of each command.
+    minutes: int = 30
+    #: Whether the tier runs alongside another single-processor tier.
+    takes_one_processor: bool = False
+    #: Whether the tier waits for its cluster for half of the time, and so runs alongside another
+    #: tier that waits.
+    waits: bool = False
+    #: Paths: `make test` runs the tier only if their files have changed; () to run it always.
     files: tuple[str, ...] = ()
 
 
@@ -160,16 +165,16 @@ class Result:
     reason: str = ""
 
 
-def no_kind() -> str:
-    """Return why kind cannot create a cluster on this machine, or ""; ignore missing parts that can
-    be built.
+def kind_hindrance() -> str:
+    """Return why kind cannot create a cluster on this machine, or ""; ignore a missing engine and
+    programs if they can be created.
     """
     reason = host_engine.hindrance()
     engine_reason = reason and engine.hindrance()
     return f"{reason}; and {engine_reason}" if engine_reason else ""
 
 
-def no_real_node() -> str:
+def real_node_hindrance() -> str:
     """Return why this machine cannot run a real node, or ""; ignore packages that can be installed.
     """
     return ("KUBECONFIG names the cluster, and the tests must not kill its nodes"
@@ -177,21 +182,19 @@ def no_real_node() -> str:
             else machine.hindrance())
 
 
-def no_browser() -> str:
+def browser_hindrance() -> str:
     """Return why this machine cannot render the report, or ""; ignore packages that can be
     installed.
     """
     return debian.hindrance("a browser", {BROWSER: BROWSER})
 
 
-def no_events() -> str:
-    """Return why ansible-rulebook cannot run here, or ""; packages that can be installed do not
-    count.
-    """
+def rulebook_hindrance() -> str:
+    """Return why ansible-rulebook cannot run here, or ""; ignore packages that can be installed."""
     return debian.hindrance("ansible-rulebook", {"java": "default-jre-headless"})
 
 
-def no_go() -> str:
+def go_hindrance() -> str:
     """Return why Go programs cannot run here, or ""."""
     return "" if shutil.which("go") else "go is not installed"
 
@@ -213,14 +216,14 @@ TIERS = {
         takes_one_processor=True,
     ),
     "workflows": Tier(["go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"],
-                      missing=no_go, files=(".github",)),
+                      hindrance=go_hindrance, files=(".github",)),
     "docs": Tier(["python tests/docsite"], takes_one_processor=True, files=DOCS_FILES),
     "unit-sample": Tier([f"env RELEASES=20 FORGERIES=60 {UNIT} "
                          "-m 'not full and not long and not browser'"]),
     "unit": Tier([f"{UNIT} {COVERAGE}"], minutes=60),
     "browser": Tier(
         [f"python tests/cluster/debian.py {BROWSER}", f"{PYTEST} -m browser tests/unit/report"],
-        missing=no_browser,
+        hindrance=browser_hindrance,
         files=("tests/unit/report", "roles/image_bump/templates", "plugins/plugin_utils/report"),
     ),
     "sanity-sample": Tier(["bash tests/sanity/run --changed-tests"], takes_one_processor=True),
@@ -256,32 +259,33 @@ TIERS = {
     "versions-sample": Tier([BUILD, "python tests/versions --sample"],
                             takes_one_processor=True),
     "versions": Tier([BUILD, "python tests/versions"], minutes=60),
-    "events": Tier([BUILD, f"{PYTEST} -s tests/events"], missing=no_events, files=EVENT_FILES),
+    "events": Tier([BUILD, f"{PYTEST} -s tests/events"], hindrance=rulebook_hindrance,
+                   files=EVENT_FILES),
     "environments": Tier([BUILD, "python tests/packaging build", f"{LONG} tests/environments"],
-                         missing=engine.hindrance, in_ci=False, files=ENVIRONMENT_FILES),
+                         hindrance=engine.hindrance, in_ci=False, files=ENVIRONMENT_FILES),
     "neighbours": Tier(
         [BUILD, BUILD_NEIGHBOURS, f"{LONG} -n 2 --dist worksteal -rs tests/neighbours"],
         files=NEIGHBOUR_FILES,
     ),
     "node-sample": Tier(
-        [BUILD_NODE, f"{LONG} tests/node"], missing=no_real_node, in_ci=False,
+        [BUILD_NODE, f"{LONG} tests/node"], hindrance=real_node_hindrance, in_ci=False,
         files=NODE_FILES,
     ),
     "node": Tier(
         [f"{BUILD_NODE} --with kubectl-1.17", BUILD_METRICS,
          f"{LONG} -rs -m 'long or not long' tests/node"],
-        missing=no_real_node, in_ci=False, minutes=120, files=NODE_FILES,
+        hindrance=real_node_hindrance, in_ci=False, minutes=120, files=NODE_FILES,
     ),
     "gateway": Tier(
         [BUILD_GATEWAY, f"{LONG} -o timeout=3600 -m 'long or not long' tests/gateway"],
-        missing=no_real_node, in_ci=False, minutes=120, files=GATEWAY_FILES,
+        hindrance=real_node_hindrance, in_ci=False, minutes=120, files=GATEWAY_FILES,
     ),
     "mutation": Tier(["python tests/mutation"], minutes=90),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"], takes_one_processor=True),
     "kind": Tier(
         [f"{LONG} tests/kind", "python tests/kind molecule test --scenario-name kind",
          f"python tests/kind --cluster {FIRST_STEPS}", f"python tests/kind --cluster {ON_KIND}"],
-        missing=no_kind, in_ci=False,
+        hindrance=kind_hindrance, in_ci=False,
         files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
 }
 #: The tiers of `make test`, in this order.
@@ -320,7 +324,7 @@ def is_unchanged(name: str) -> bool:
             and verified().get(name.removesuffix("-sample")) == digest(TIERS[name]))
 
 
-def passed_before() -> Path:
+def folder_of_passed_tiers() -> Path:
     """Return the folder with a file for each tier that has passed with the files of the repository,
     except prose.
     """
@@ -341,18 +345,18 @@ def run(name: str, output: IO[str] | None = None) -> Result:
     """Run all commands of one tier, even after a failure, and print to a file or to the terminal.
     """
     tier = TIERS[name]
-    if reason := tier.missing():
+    if reason := tier.hindrance():
         print(f"== {name}: SKIPPED, {reason}", flush=True, file=output)
         is_required = tier.in_ci and os.environ.get("CI") == "true"
         return Result("FAILED" if is_required else "SKIPPED", 0, reason)
 
     print(f"== {name}", flush=True, file=output)
-    start, before = time.monotonic(), passed_before()
+    start, passed_tiers = time.monotonic(), folder_of_passed_tiers()
     failed = [command for command in tier.commands if not succeeds(command, tier.minutes, output)]
     if not failed:
         record(name)
-        before.mkdir(parents=True, exist_ok=True)
-        (before / name).touch()
+        passed_tiers.mkdir(parents=True, exist_ok=True)
+        (passed_tiers / name).touch()
     return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
 
 
@@ -431,8 +435,8 @@ def wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> int | Non
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process and its children: by SIGTERM, so that they can stop their cluster, and after
-    20 s by SIGKILL.
+    """Stop a process and its children: by SIGTERM, so that they can stop their cluster, and by
+    SIGKILL after 20 s.
     """
     os.killpg(process.pid, signal.SIGTERM)
     try:
@@ -454,12 +458,14 @@ def main(names: list[str]) -> int:
     names = list(CHANGE if is_change else ALL if is_all else names)
     unchanged = list(filter(is_unchanged, names)) if is_change else []
     is_resumed = is_all and not os.environ.get("FRESH")
-    before = {file.name: file for file in passed_before().glob("*")} if is_resumed else {}
+    passed_before = ({file.name: file for file in folder_of_passed_tiers().glob("*")}
+                     if is_resumed else {})
     seed = os.environ["PYTHONHASHSEED"] = hash_seed()  # for all processes of all tiers
-    # without it, each process compiles the collection and the tests again
+    # with the variable, each process would compile the collection and the tests again
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     print(f"== PYTHONHASHSEED={seed}", flush=True)
-    results = run_each([name for name in names if name not in unchanged and name not in before])
+    results = run_each([name for name in names
+                        if name not in unchanged and name not in passed_before])
 
     print(f"\n{'tier':17}{'result':9}{'seconds':>7}")
     for name, result in results.items():
@@ -471,9 +477,10 @@ def main(names: list[str]) -> int:
         print(f"{name:17}NOT RUN          its files have not changed since it last passed; `make "
               f"test-{name}` runs it")
     for name in names:
-        if name in before:
-            passed = time.strftime("%F %H:%M", time.localtime(before[name].stat().st_mtime))
-            print(f"{name:17}PASSED BEFORE    {passed}, with the same files; FRESH=1 runs it")
+        if name in passed_before:
+            passed_at = time.strftime("%F %H:%M",
+                                      time.localtime(passed_before[name].stat().st_mtime))
+            print(f"{name:17}PASSED BEFORE    {passed_at}, with the same files; FRESH=1 runs it")
     if is_change:
         rest = [name.removesuffix("-sample") for name in names if name.endswith("-sample")]
         print(f"NOT RUN: most of {', '.join(rest)}, which ran as a sample; `make test-all` runs "

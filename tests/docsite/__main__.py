@@ -60,22 +60,26 @@ def main() -> int:
 
 
 def copy_pages(source: Path) -> None:
-    """Copy all files of the repository, with links to folders as links to the repository."""
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
-                             "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
+    """Copy all files of the repository. In Markdown, links to folders become links to the
+    repository's address, since the site has no pages of folders.
+    """
+    names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
+                            "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
     repository = yaml.safe_load((ROOT / "galaxy.yml").read_text("utf-8"))["repository"]
-    for name in filter(None, listed.stdout.decode().split("\0")):
+    for name in filter(None, names.stdout.decode().split("\0")):
         file, copy = ROOT / name, source / name
         if file.is_file():
             copy.parent.mkdir(parents=True, exist_ok=True)
             if file.suffix == ".md":
-                copy.write_text(without_folders(file, repository), "utf-8")
+                copy.write_text(with_folder_links(file, repository), "utf-8")
             else:
                 shutil.copy(file, copy)
 
 
-def without_folders(page: Path, repository: str) -> str:
-    """Return a page with links to the repository instead of links to folders."""
+def with_folder_links(page: Path, repository: str) -> str:
+    """Return the text of a page, with links to the repository's address instead of links to
+    folders.
+    """
 
     def replacement(match: re.Match[str]) -> str:
         folder = (page.parent / match[1]).resolve()

@@ -29,8 +29,8 @@ html_show_sphinx = False
 html_copy_source = False
 html_use_index = False
 
-#: Labels of Ansible's own documentation, with their pages; intersphinx would need the network.
 ANSIBLE = "https://docs.ansible.com/projects/ansible/latest/"
+#: Pages of Ansible's documentation, by the label of a section; intersphinx would need the network.
 LABELS = {
     "action_plugins": "plugins/action.html",
     "ansible_configuration_settings": "reference_appendices/config.html",

@@ -11,7 +11,7 @@ import urllib.parse
 from pathlib import Path
 from typing import NamedTuple
 
-#: The attribute with an address, by element.
+#: The attribute that contains an address, by HTML element.
 ADDRESS = {"a": "href", "img": "src", "object": "data", "script": "src", "link": "href"}
 
 

@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BASE = "localhost/debian:bookworm"
 MIRROR = "http://deb.debian.org/debian"
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
-#: Debian's names of the system packages in examples/.
+#: Debian's packages, by the names of the system packages in examples/.
 PACKAGES = {"java-17-openjdk-headless [platform:rpm]": "openjdk-17-jre-headless [platform:dpkg]"}
 JAVA_HOME = "/usr/lib/jvm/java-17-openjdk-amd64"
 
@@ -36,7 +36,7 @@ def definition(name: str, archive: str) -> dict[str, t.Any]:
                                           "python_path": "/usr/bin/python3"}
     dependencies["galaxy"] = {"collections": [{"name": f"/tmp/{archive}", "type": "file"}]}
     dependencies["system"] = [PACKAGES[line] for line in dependencies.get("system", ())]
-    # The steps of the examples install git by the package manager of UBI.
+    # these steps replace those of the examples, which install git with the package manager of UBI
     steps["prepend_galaxy"] = [f"COPY _build/archive/{archive} /tmp/"]
     steps["prepend_base"] = [f"ENV PIP_CERT=/{CERTIFICATES}",
                              "RUN rm -f /usr/lib/python3*/EXTERNALLY-MANAGED && apt-get update"]
@@ -46,7 +46,9 @@ def definition(name: str, archive: str) -> dict[str, t.Any]:
 
 
 def base_image() -> Path:
-    """Return a tar file with Debian's files, made at the first use. Raises ClusterError."""
+    """Return a tar file with Debian's root file system, built at the first use. Raises
+    ClusterError.
+    """
     file = cache() / "environments" / "debian-bookworm.tar"
     with locked(file.with_suffix(".lock"), "the base image of the environments"):
         if not file.exists():

@@ -22,7 +22,7 @@ IN_CONTAINER = ("docker run --rm --network=host --volume ./kubeconfig:/tmp/kubec
                 "--env K8S_AUTH_KUBECONFIG=/tmp/kubeconfig")
 
 
-def with_certificates(kubeconfig):
+def with_inline_certificates(kubeconfig):
     """Return a kubeconfig with the content of the files that it names."""
     content = yaml.safe_load(Path(kubeconfig).read_text())
     for entry in (*content["clusters"], *content["users"]):
@@ -35,15 +35,17 @@ def with_certificates(kubeconfig):
 
 
 @pytest.fixture
-def build(tmp_path, cluster):
-    """Provide a function that builds an environment, and executes a command in a container."""
+def build_and_run(tmp_path, cluster):
+    """Provide a function that builds the image of an environment, and executes a command in a
+    container of this image.
+    """
     python = tool_environment.python("galaxy-importer", ROOT / "tests/packaging/requirements.lock")
     (archive,) = (ROOT / "build").glob("baton-kubernetes-*.tar.gz")
     shutil.copy(archive, tmp_path)
-    (tmp_path / "kubeconfig").write_text(with_certificates(cluster.kubeconfig))
+    (tmp_path / "kubeconfig").write_text(with_inline_certificates(cluster.kubeconfig))
     (tmp_path / "kubeconfig").chmod(0o644)  # the user of a container is not root
 
-    def build(name, command):
+    def build_and_run(name, command):
         (tmp_path / "environment.yml").write_text(  # JSON is YAML
             json.dumps(on_debian.definition(name, archive.name)))
         commands = [
@@ -52,24 +54,24 @@ def build(tmp_path, cluster):
             f"{IN_CONTAINER} localhost/{name} {command}"]
         assert on_debian.run(commands, tmp_path, os.environ) == 0
 
-    return build
+    return build_and_run
 
 
-def test_execution_environment_updates_a_controller(namespace, build):
+def test_execution_environment_updates_a_controller(namespace, build_and_run):
     namespace.make_primary(2)
 
-    build("execution", "ansible localhost -m baton.kubernetes.rolling_update -a "
-                       f"'namespace={namespace.name} name=foo image=myimage:v2'")
+    build_and_run("execution", "ansible localhost -m baton.kubernetes.rolling_update -a "
+                               f"'namespace={namespace.name} name=foo image=myimage:v2'")
 
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
-def test_decision_environment_has_ansible_rulebook_with_java(namespace, build):
+def test_decision_environment_runs_ansible_rulebook_and_rolls_back(namespace, build_and_run):
     namespace.make_primary(2)
     namespace.roll(image="myimage:v2", pause_at=1)
 
-    build("decision", "bash -c 'ansible-rulebook --version && ansible-playbook "
-                      "baton.kubernetes.rollback -e controller=foo "
-                      f"-e controller_namespace={namespace.name}'")
+    build_and_run("decision", "bash -c 'ansible-rulebook --version && ansible-playbook "
+                              "baton.kubernetes.rollback -e controller=foo "
+                              f"-e controller_namespace={namespace.name}'")
 
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v1"}

@@ -315,7 +315,7 @@ FAULTS = [
     FaultKind("answer 5 s late", delay),
     FaultKind("answer truncated", truncate),
     FaultKind("watch refused with 410", respond(Response(410, [], json.dumps(GONE).encode())),
-         any_watch),
+              any_watch),
     FaultKind("watch refused with 503", respond(UNAVAILABLE), any_watch),
 ]
 

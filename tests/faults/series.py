@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import injected
-from clients import Client, ProgramRun, Program, module
+from clients import Client, Program, ProgramRun, module
 from flows import HANDOVER_FLOW, REPLICAS, Flow
 from injected import FaultKind, Script, WatchScript
 from workspace import say

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clients import TASK, Client, ProgramRun, Program, module
+from clients import TASK, Client, Program, ProgramRun, module
 from injected import FOREIGN_ANNOTATION
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace

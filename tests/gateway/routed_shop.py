@@ -13,7 +13,7 @@ import typing as t
 from pathlib import Path
 
 import gateway_api
-from clients import ProgramRun, Program, module
+from clients import Program, ProgramRun, module
 from edge import NAME, EdgeGateway
 from embedded import Cluster
 from injected import Script, kill_after, kill_before

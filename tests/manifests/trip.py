@@ -282,7 +282,7 @@ class Trip:
                        if key in object_meta.UPDATE_ANNOTATIONS}
         if annotations:
             raise Violation(f"{self._action}: annotations of the update remain: "
-                         f"{', '.join(sorted(annotations))}")
+                            f"{', '.join(sorted(annotations))}")
         return _without_generated_label(item["spec"]["template"], self.kind)
 
     def _as_created(self, definition: Json) -> Json:
@@ -307,7 +307,7 @@ class Trip:
                             min(len(actual), len(expected)))
             start, end = max(0, position - 60), position + 120
             raise Violation(f"{what}: ...{actual[start:end]}... instead of "
-                         f"...{expected[start:end]}...")
+                            f"...{expected[start:end]}...")
 
 
 class Rejection(Trip):

@@ -75,8 +75,8 @@ def main() -> int:
     say(f"seed {options.seed}")
     python = tool_environment.python("cosmic-ray", LOCK)
     survivors = []
-    with tempfile.TemporaryDirectory(prefix="baton-mutation-") as place:
-        copy = copy_of_repository(Path(place))
+    with tempfile.TemporaryDirectory(prefix="baton-mutation-") as folder:
+        copy = copy_of_repository(Path(folder))
         for file in options.files or changed_files(base):
             mutants = mutate(python, copy, file, base, options.limit, options.seed)
             findings = [mutant for mutant in mutants if mutant.is_finding]
@@ -89,25 +89,25 @@ def main() -> int:
 
 def commit_of_yesterday() -> str:
     """Return the newest commit that is at least a day old, or the first commit."""
-    for selected in (["--before=1.day.ago"], ["--max-parents=0"]):
-        listed = subprocess.run(["git", "rev-list", "-1", *selected, "HEAD"], cwd=ROOT, check=True,
+    for options in (["--before=1.day.ago"], ["--max-parents=0"]):
+        commit = subprocess.run(["git", "rev-list", "-1", *options, "HEAD"], cwd=ROOT, check=True,
                                 capture_output=True, text=True).stdout.strip()
-        if listed:
-            return listed
+        if commit:
+            return commit
     raise SystemExit("no commit to compare with")
 
 
 def changed_files(base: str) -> list[str]:
     """Return the files of the modules that differ from a commit."""
-    listed = subprocess.run(["git", "diff", "-z", "--name-only", "--diff-filter=AM", base, "--",
-                             f"{MODULES}/*.py"],
-                            cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return sorted(filter(None, listed.split("\0")))
+    names = subprocess.run(["git", "diff", "-z", "--name-only", "--diff-filter=AM", base, "--",
+                            f"{MODULES}/*.py"],
+                           cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return sorted(filter(None, names.split("\0")))
 
 
-def copy_of_repository(place: Path) -> Path:
+def copy_of_repository(folder: Path) -> Path:
     """Clone the repository, and link the clone as the collection in its .venv."""
-    copy = place / "kubernetes"
+    copy = folder / "kubernetes"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(copy)], check=True)
     collections = copy / ".venv" / "collections" / "ansible_collections" / "baton"
     collections.mkdir(parents=True)
@@ -116,7 +116,8 @@ def copy_of_repository(place: Path) -> Path:
 
 
 def tests_of(file: str, copy: Path) -> list[str]:
-    """Return the unit tests of a file: first the test file of the same name, then the package."""
+    """Return the unit tests of a file: its test file, test_NAME.py, then the tests of its package.
+    """
     part = Path(file).relative_to(MODULES)
     package = Path("tests/unit", *part.parts[:2 if part.parts[0] == "flows" else 1])
     candidates = [Path("tests/unit", part.parent, f"test_{part.name}"),

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run by the Python that has cosmic-ray: choose the mutants of a session, or print the outcomes."""
+"""Choose the mutants of a session, or print their outcomes, in the environment of cosmic-ray."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cosmic_ray.work_item import WorkerOutcome, WorkResult
 
 
 def choose(session: str, limit: int, seed: int) -> None:
-    """Skip all pending mutants but a random sample of at most `limit`."""
+    """Mark all pending mutants as skipped, except a random sample of at most `limit`."""
     with use_db(session, WorkDB.Mode.open) as database:
         pending = sorted(database.pending_work_items, key=lambda item: repr(item.mutations))
         random.Random(seed).shuffle(pending)

@@ -3,7 +3,8 @@
 
 """Define the permissions of each feature, from the rules that the flows themselves check.
 
-The rules of features that are not checked before the first write, such as causes, are listed here.
+Features whose permissions a task does not check before its first write, such as causes, have their
+rules in this file.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ UPDATED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.
            Kind.DAEMON_SET)
 HEADER = """\
 # {title}
-# {alone}
+# {sufficiency}
 # Generated from the checks of the collection by `make permissions`.
 # See docs/reference/permissions.md.
 #
 #     kubectl -n NAMESPACE apply -f docs/reference/permissions/{name}.yaml
 """
-#: Only a ClusterRoleBinding requires the namespace of a ServiceAccount.
+#: Line of the files with a ClusterRoleBinding, which requires the namespace of the ServiceAccount.
 IN_CLUSTER = "# Change the namespace of the subject to that of your ServiceAccount.\n"
 
 
@@ -61,8 +62,8 @@ class Feature:
     title: str
     rules: tuple[Rule, ...]
     #: Whether the rules are sufficient without those of an update.
-    is_whole: bool = True
-    #: The file to which the rules are an addition.
+    is_sufficient: bool = True
+    #: The file with the other rules that a feature needs whose own rules are not sufficient.
     base: str = "the file for the update of the kind"
     #: Whether the rules are about cluster-scoped objects.
     is_cluster_wide: bool = False
@@ -94,9 +95,9 @@ class Feature:
     @property
     def text(self) -> str:
         """Return the content of the file."""
-        alone = ("Sufficient alone." if self.is_whole
-                 else f"In addition to {self.base}.")
-        header = HEADER.format(title=self.title, alone=alone, name=self.name)
+        sufficiency = ("Sufficient alone." if self.is_sufficient
+                       else f"In addition to {self.base}.")
+        header = HEADER.format(title=self.title, sufficiency=sufficiency, name=self.name)
         header += IN_CLUSTER if self.is_cluster_wide else ""
         return f"{header}---\n{as_yaml(self.manifest)}"
 
@@ -134,12 +135,12 @@ def needs(kind: Kind, **fields: t.Any) -> tuple[Rule, ...]:
 
 
 def optional(kind: Kind) -> tuple[Rule, ...]:
-    """Return the rules of permissions without which a task warns and continues."""
+    """Return the rules of the optional permissions, without which a task warns and continues."""
     request = Request("any", kind=kind)
     return choose(request).optional_permissions(request)
 
 
-def listed(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[Rule, ...]:
+def list_rules(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[Rule, ...]:
     return tuple((kind.group, kind.resource, verbs) for kind in kinds)
 
 
@@ -152,42 +153,42 @@ def split_rules(*route_kinds: str) -> tuple[Rule, ...]:
 
 def features() -> list[Feature]:
     """Return all features, in the order of docs/reference/permissions.md."""
-    of_update = [Feature(f"update-{kind.lower()}", f"Update a {kind}, or restart its pods.",
-                         needs(kind)) for kind in UPDATED]
+    update_features = [Feature(f"update-{kind.lower()}", f"Update a {kind}, or restart its pods.",
+                               needs(kind)) for kind in UPDATED]
     revisions = optional(Kind.STATEFUL_SET)
     return [
-        *of_update,
+        *update_features,
         *(Feature(f"rollback-{kind.lower()}", f"Update a {kind}, and roll back.",
                   (*needs(kind), *needs(kind, state=State.ROLLED_BACK)))
           for kind in (Kind.STATEFUL_SET, Kind.DAEMON_SET)),
         Feature("canary-daemonset", "Update a DaemonSet up to a pause (pause_at).",
                 needs(Kind.DAEMON_SET, pause_at=Size(1))),
         Feature("canary-nodes", "Choose the first nodes of a canary by their labels (nodes).",
-                (("", "nodes", ("list",)),), is_whole=False, is_cluster_wide=True),
+                (("", "nodes", ("list",)),), is_sufficient=False, is_cluster_wide=True),
         Feature("fleet", "Update controllers of all kinds, by names or by labels.",
-                tuple(rule for feature in of_update for rule in feature.rules)),
+                tuple(rule for feature in update_features for rule in feature.rules)),
         Feature("history", "Store previous templates of a ReplicationController or a ReplicaSet.",
-                optional(Kind.REPLICATION_CONTROLLER), is_whole=False),
+                optional(Kind.REPLICATION_CONTROLLER), is_sufficient=False),
         Feature("autoscaler", "Freeze a HorizontalPodAutoscaler during the update.",
                 (("autoscaling", "horizontalpodautoscalers", ("list", "patch")),),
-                is_whole=False),
+                is_sufficient=False),
         Feature("argo-rollouts",
                 "Refuse an object whose template a Rollout of Argo Rollouts uses.",
-                (argo_rollouts.RULE,), is_whole=False),
+                (argo_rollouts.RULE,), is_sufficient=False),
         Feature("soak", "Watch the new pods (soak).",
-                (*soak.NEEDS, *soak.OPTIONAL_PERMISSIONS), is_whole=False),
+                (*soak.NEEDS, *soak.OPTIONAL_PERMISSIONS), is_sufficient=False),
         Feature("roll-on", "Replace the pods when the data that they read has changed (roll_on).",
-                roll_on.needs(Request("any", roll_on=("auto",))), is_whole=False),
+                roll_on.needs(Request("any", roll_on=("auto",))), is_sufficient=False),
         Feature("causes", "Report why pods do not become available, with the end of the log.",
                 (("", "pods", ("list", "watch")), ("", "events", ("list", "watch")),
-                 permissions.LOG_RULE), is_whole=False),
+                 permissions.LOG_RULE), is_sufficient=False),
         Feature("events", "Record each step as an Event.", (("", "events", ("create",)),),
-                is_whole=False),
+                is_sufficient=False),
         Feature("budgets", "Keep as many pods available as a PodDisruptionBudget demands.",
-                (("policy", "poddisruptionbudgets", ("list",)),), is_whole=False),
+                (("policy", "poddisruptionbudgets", ("list",)),), is_sufficient=False),
         Feature("warnings", "Warn, before the first change, of what will not work.",
                 (("", "services", ("list",)), ("", "resourcequotas", ("list",))),
-                is_whole=False),
+                is_sufficient=False),
         Feature("migrate-replicationcontroller",
                 "Turn a ReplicationController into a Deployment.",
                 needs(Kind.REPLICATION_CONTROLLER, module=Module.MIGRATION,
@@ -197,17 +198,17 @@ def features() -> list[Feature]:
         Feature("owner-references",
                 "Hand over pods where OwnerReferencesPermissionEnforcement protects them.",
                 (("", "pods", ("delete",)), ("", "replicationcontrollers/finalizers", ("update",)),
-                 ("apps", "replicasets/finalizers", ("update",))), is_whole=False),
+                 ("apps", "replicasets/finalizers", ("update",))), is_sufficient=False),
         Feature("info", "Read the state of updates (rolling_update_info), with history and pods.",
-                (*listed(*UPDATED), *revisions, ("", "pods", ("list",)))),
+                (*list_rules(*UPDATED), *revisions, ("", "pods", ("list",)))),
         Feature("analysis", "Measure new and old pods (rollout_analysis), with error_lines.",
-                (*listed(*UPDATED), *revisions, ("", "pods", ("list",)),
+                (*list_rules(*UPDATED), *revisions, ("", "pods", ("list",)),
                  permissions.LOG_RULE)),
         Feature("traffic", "Split requests between old and new pods (traffic_split).",
                 split_rules(*ROUTE_KINDS)),
         Feature("traffic-warnings",
                 "Warn of requests that a split does not reach, and report the Gateways.",
-                reader.OPTIONAL_PERMISSIONS, is_whole=False, base="traffic.yaml"),
+                reader.OPTIONAL_PERMISSIONS, is_sufficient=False, base="traffic.yaml"),
         Feature("traffic-service", "Switch a Service between old and new pods (traffic_split).",
                 split_rules(SERVICE)),
     ]

@@ -27,6 +27,7 @@ RECORDED, PICTURES = Path(__file__).parent / "recorded", ROOT / "docs/pictures"
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo image=myimage:v2'"
 #: Progress line at which the first run is interrupted.
 INTERRUPT_AT = re.compile(r"scale foo-\w+: 1 -> 2 replicas")
+#: Lines of the result at the end of the output.
 CLOSING = re.compile(r'^localhost \| CHANGED => \{$|^    "msg": ')
 
 
@@ -88,8 +89,8 @@ def create(core: object, replicas: int) -> None:
 
 
 def run(environment: dict[str, str], until: re.Pattern[str] | None = None) -> list[str]:
-    """Return the progress lines and the last lines of the command; interrupt the command at the
-    first line that matches `until`.
+    """Run the command, and return its progress lines and its last lines; send Ctrl-C at the first
+    line that matches `until`.
     """
     command = ["ansible", *COMMAND.split(" ")[1:5], COMMAND.split("'")[1]]
     lines: list[str] = []

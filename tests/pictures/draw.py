@@ -23,7 +23,8 @@ SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-se
 WIDTH, MARGIN = 860, 24
 #: Width of a character and height of a line of the terminal in pixels.
 LETTER, LINE = 7.6, 19
-MUTED = "localhost | default | "
+#: Beginning of the progress lines, drawn in a muted color.
+MUTED_PREFIX = "localhost | default | "
 
 
 def terminal(text: str) -> str:
@@ -33,17 +34,18 @@ def terminal(text: str) -> str:
     body = []
     for number, line in enumerate(lines):
         y = MARGIN + LINE * number + 13
-        kind = ("typed" if line.startswith("$ ") else "bad" if line.startswith("^C") else "good"
-                if "CHANGED" in line else "told")
-        host, words = ((MUTED, line[len(MUTED):]) if line.startswith(MUTED)
-                       and kind == "told" else ("", line))
-        if host:
-            body.append(_line(MARGIN, y, host.rstrip(), "muted"))
-        if words:
-            body.append(_line(MARGIN + LETTER * len(host), y, words, kind))
-    style = f"text {{ font: 13px {MONO}; white-space: pre; }} .typed {{ font-weight: 700; }}"
+        css_class = ("command" if line.startswith("$ ") else "bad" if line.startswith("^C")
+                     else "good" if "CHANGED" in line else "output")
+        prefix, message = ((MUTED_PREFIX, line[len(MUTED_PREFIX):])
+                           if line.startswith(MUTED_PREFIX) and css_class == "output"
+                           else ("", line))
+        if prefix:
+            body.append(_line(MARGIN, y, prefix.rstrip(), "muted"))
+        if message:
+            body.append(_line(MARGIN + LETTER * len(prefix), y, message, css_class))
+    style = f"text {{ font: 13px {MONO}; white-space: pre; }} .command {{ font-weight: 700; }}"
     return _picture(height,
-                    "A rollout in the terminal: interrupted half-way, and carried on by the same "
+                    "A rollout in the terminal: interrupted half-way, and resumed by the same "
                     "command", style, body)
 
 
@@ -69,15 +71,15 @@ def report(data: dict[str, Any]) -> str:
         y += 30
     y += 8
     x = MARGIN
-    for kind, words in (("old", "old pods"), ("new", "new pods"), ("available", "available"),
-                        ("soak", "watched"),
-                        ("pause", "checks"), ("floor", "floor"), ("ceiling", "ceiling")):
+    for css_class, label in (("old", "old pods"), ("new", "new pods"), ("available", "available"),
+                             ("soak", "watched"), ("pause", "checks"), ("floor", "floor"),
+                             ("ceiling", "ceiling")):
         box = f'x="{x}" y="{y - 9}" width="22" height="10"/>'
-        under = f'<rect class="new" {box}' if kind == "pause" else ""
-        shape = (f'{under}<rect class="{kind}" {box}' if kind in ("old", "new", "soak", "pause")
-                 else
-                 f'<line class="{kind}" x1="{x}" x2="{x + 22}" y1="{y - 4}" y2="{y - 4}"/>')
-        body.append(f'{shape}<text x="{x + 30}" y="{y}">{words}</text>')
+        background = f'<rect class="new" {box}' if css_class == "pause" else ""
+        shape = (f'{background}<rect class="{css_class}" {box}'
+                 if css_class in ("old", "new", "soak", "pause") else
+                 f'<line class="{css_class}" x1="{x}" x2="{x + 22}" y1="{y - 4}" y2="{y - 4}"/>')
+        body.append(f'{shape}<text x="{x + 30}" y="{y}">{label}</text>')
         x += 116
     chart = sizes_chart.draw(rollout, WIDTH - 2 * MARGIN, 270, "chart")
     body.append(chart.replace("<svg ", f'<svg x="{MARGIN}" y="{y + 16}" ', 1))
@@ -91,16 +93,16 @@ def report(data: dict[str, Any]) -> str:
                     style, body)
 
 
-def _line(x: float, y: int, text: str, kind: str) -> str:
-    return (f'<text class="{kind}" x="{x:g}" y="{y}" textLength="{LETTER * len(text):g}" '
+def _line(x: float, y: int, text: str, css_class: str) -> str:
+    return (f'<text class="{css_class}" x="{x:g}" y="{y}" textLength="{LETTER * len(text):g}" '
             f'lengthAdjust="spacingAndGlyphs">'
             f"{escape(text)}</text>")
 
 
 def _picture(height: int, title: str, style: str, body: list[str]) -> str:
     light, dark = re.findall(r":root \{(.*?)\}", CSS.read_text("utf-8"), re.DOTALL)
-    colors = (f"svg {{{_joined(light)}}}\n@media (prefers-color-scheme: dark) {{ svg "
-              f"{{{_joined(dark)}}} }}\n"
+    colors = (f"svg {{{_on_one_line(light)}}}\n@media (prefers-color-scheme: dark) {{ svg "
+              f"{{{_on_one_line(dark)}}} }}\n"
               "text { fill: var(--text); } .muted { fill: var(--muted); }\n"
               ".good { fill: var(--good); } .bad { fill: var(--bad); }\n"
               ".frame { fill: var(--page); stroke: var(--rule); }")
@@ -113,5 +115,5 @@ def _picture(height: int, title: str, style: str, body: list[str]) -> str:
         *body, "</svg>\n"])
 
 
-def _joined(rules: str) -> str:
+def _on_one_line(rules: str) -> str:
     return " ".join(rules.split())

@@ -109,8 +109,9 @@ def check_documentation(variables: dict[str, str]) -> None:
     for kind, names in DOCUMENTED.items():
         full_names = [f"baton.kubernetes.{name}" for name in names]
         command = ["ansible-doc", "--json", "-t", kind, *full_names]
-        shown = json.loads(run_command(command, variables))
-        assert sorted(shown) == sorted(full_names), f"ansible-doc -t {kind} shows {sorted(shown)}"
+        plugins = json.loads(run_command(command, variables))
+        assert sorted(plugins) == sorted(full_names), (
+            f"ansible-doc -t {kind} shows {sorted(plugins)}")
 
 
 def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str],

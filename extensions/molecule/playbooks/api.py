@@ -3,8 +3,8 @@
 
 """Send a request to the API server of $K8S_AUTH_KUBECONFIG: api.py METHOD PATH [BODY].
 
-Prints the answer, like kubectl --raw. The scenarios need access to the cluster that is independent
-of the collection under test; this script needs nothing that the collection does not need.
+Prints the answer, like kubectl --raw. The scenarios use this script instead of the collection under
+test; the script requires only packages that the collection also requires.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kubernetes import config
 
 
 def main(method: str, path: str, body: str = "null") -> None:
-    """Print the answer; where it is an error, exit with it."""
+    """Print the answer; exit with the answer as the error if the API server refuses the request."""
     client = config.new_client_from_config(os.environ["K8S_AUTH_KUBECONFIG"])
     headers = {"Content-Type": "application/json"}
     request = client.param_serialize(

@@ -91,7 +91,7 @@ class Memory:
         self.numbers: dict[str, int] = {}
         self.parts: dict[int, tuple[Json, int]] = {}
         self.items: dict[tuple, Json] = {}
-        self.normal: dict[tuple, tuple] = {}
+        self.interned: dict[tuple, tuple] = {}
         self.patched: dict[tuple[int, int], tuple[Json, Patch]] = {}
         self.synced: dict[tuple, t.Any] = {}
         self.controllers: dict[int, Controller] = {}
@@ -111,7 +111,7 @@ class Memory:
         """Return the interned object of an item with a generation."""
         metadata, spec, status = parts = item["metadata"], item["spec"], item["status"]
         ids = (id(metadata), id(spec), id(status), generation)
-        if ids not in self.normal:
+        if ids not in self.interned:
             is_observed = status.get("observedGeneration", 0) >= metadata["generation"]
             counts = {field: value
                       for field, value in status.items() if field != "observedGeneration"}
@@ -121,8 +121,8 @@ class Memory:
                 "metadata": {**metadata, "generation": generation},
                 "status": {**counts, "observedGeneration": generation if is_observed else 0},
             })
-            self.normal[ids] = entry, *parts
-        return self.normal[ids][0]
+            self.interned[ids] = entry, *parts
+        return self.interned[ids][0]
 
     def version(self, item: Json, generation: int) -> Json:
         """Return the interned item that the controller manager receives."""
@@ -149,7 +149,11 @@ class Cluster(ClusterModel):
     def __init__(self, *items: Json, kind: Kind, deaths: int = 0, deletions: int = 0,
                  replacements: int = 0,
                  finalizers: tuple[str, ...] = (), terminates_slowly: bool = False) -> None:
-        """finalizers: added by admission to each new controller."""
+        """Start with these controllers.
+
+        deaths, deletions, replacements: how many of these events may happen.
+        finalizers: added by admission to each new controller.
+        """
         super().__init__(items, kind)
         self.finalizers, self.terminates_slowly = list(finalizers), terminates_slowly
         self.memory = Memory()
@@ -158,7 +162,7 @@ class Cluster(ClusterModel):
         self.remember()
 
     @property
-    def living(self) -> list[Pod]:
+    def living_pods(self) -> list[Pod]:
         return [pod for pod in self.pods if pod.owner != DEAD]
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
@@ -225,7 +229,7 @@ class Cluster(ClusterModel):
         choices = [move for move in super().moves() if move.name != DEAD
                    or move.verb == "deliver-owner"]
         if self.deaths and self.is_handing_over():
-            choices += [Move("die", uid) for uid in sorted({pod.owner for pod in self.living})]
+            choices += [Move("die", uid) for uid in sorted({pod.owner for pod in self.living_pods})]
         if self.deletions and self.is_handing_over():
             choices += [Move("orphan", name) for name, controller in self.controllers().items()
                         if name != "foo" and handover.is_closed(controller)
@@ -298,6 +302,7 @@ class Explorer:
         self.numbers: dict[tuple, int] = {}
         self.decisions: dict[tuple, Decision | RolloutError] = {}
         self.cached: dict[tuple, tuple[observed.Observed, bool]] = {}
+        #: By the id of a handover: the handover of its first pod only, and the handover itself.
         self.first_pods: dict[int, tuple[Handover, Handover]] = {}
         #: Edges of the graph of states: those by moves of the cluster, and per request, its steps.
         self.moves: list[tuple[int, int]] = []
@@ -335,7 +340,7 @@ class Explorer:
         sizes = ", ".join(f"{name} {item['spec']['replicas']}"
                           for name, item in cluster.items.items())
         pods = collections.Counter((pod.owner, "ready" if pod.ready else "not ready")
-                                   for pod in cluster.living)
+                                   for pod in cluster.living_pods)
         lines[:0] = [f"state: {sizes}; pods of each uid: {dict(pods)}, {len(cluster.terminating)} "
                      "terminating"[:MAX_LINE]]
         return "\n".join(reversed(lines))
@@ -406,7 +411,7 @@ class Explorer:
             observation = dataclasses.replace(find(controllers, request), desired=desired)
             self.cached[(key_of(request), *ids)] = observation, handover.needs_pods(observation)
         observation, needs_pods = self.cached[(key_of(request), *ids)]
-        key = key_of(request), len(cluster.terminating), *ids, *(cluster.living if needs_pods
+        key = key_of(request), len(cluster.terminating), *ids, *(cluster.living_pods if needs_pods
                                                                  else ())
         if key not in self.decisions:
             terminating = observed.Terminating(len(cluster.terminating))
@@ -427,37 +432,38 @@ class Explorer:
         assert "foo" in cluster.items or self.requests[0].next_name in cluster.items
         # 2. floor and ceiling
         died = self.deaths - cluster.deaths
-        ready = sum(pod.ready for pod in cluster.living)
+        ready = sum(pod.ready for pod in cluster.living_pods)
         assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}"
         # The controller manager may mistake the death of a pod for the reparenting of another pod.
         ceiling = died + (self.size if cluster.is_handing_over() else self.ceiling)
-        # with restored pods of the manifest, the number of the successor's pods stays the same
+        # After a replacement, foo may create old pods; the number of new pods is still limited.
         if cluster.replacements < self.replacements:
             assert sum(dict(pod.labels) != self.labels
-                       for pod in cluster.living) <= self.size + died, cluster.pods
+                       for pod in cluster.living_pods) <= self.size + died, cluster.pods
         else:
-            assert len(cluster.living) <= ceiling, f"{len(cluster.pods)} pods, ceiling {ceiling}"
-            pods = len(cluster.living) + len(cluster.terminating)
+            assert len(cluster.living_pods) <= ceiling, (
+                f"{len(cluster.pods)} pods, ceiling {ceiling}")
+            pods = len(cluster.living_pods) + len(cluster.terminating)
             assert pods <= self.ceiling + died, (
                 f"{pods} pods with terminating ones, ceiling {self.ceiling}")
         # each pod always has a controller
         assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, (
             cluster.pods)
+        # 3. with keep_old alone, all old pods stay ready
+        if all(request.keeps_old for request in self.requests):
+            old = sum(pod.ready and dict(pod.labels) == self.labels for pod in cluster.living_pods)
+            assert old == self.size, f"{old} old pods ready with keep_old"
         # the model changes the first matching pod, so all pods must be equal
         is_undisturbed = (not died and cluster.deletions == self.deletions
                           and cluster.replacements == self.replacements)
-        # 3. with keep_old alone, all old pods stay ready
-        if all(request.keeps_old for request in self.requests):
-            old = sum(pod.ready and dict(pod.labels) == self.labels for pod in cluster.living)
-            assert old == self.size, f"{old} old pods ready with keep_old"
         assert (not is_undisturbed
                 or len({pod[:3] for pod in cluster.pods if pod.owner != pod.cached_owner}) <= 1)
         assert (not is_undisturbed
-                or len({pod.owner for pod in cluster.living})
-                == len({pod[:2] for pod in cluster.living}))
+                or len({pod.owner for pod in cluster.living_pods})
+                == len({pod[:2] for pod in cluster.living_pods}))
 
     def check_old_pods_are_kept(self, cluster: Cluster, after: Cluster) -> None:
-        """Check that a step with keep_old removes no old pod up to the size."""
+        """Check that a step with keep_old scales foo down only if foo exceeds the full size."""
         before, now = (model.items["foo"]["spec"]["replicas"] for model in (cluster, after))
         assert now >= min(before, self.size), f"foo {before} -> {now} with keep_old"
 
@@ -470,7 +476,7 @@ class Explorer:
                 pod[1:3] for pod in after.pods), move
 
     def check_refusal(self, request: Request, cluster: Cluster, error: RolloutError) -> None:
-        """Check that a rollback is refused only after the end of the update."""
+        """Check that only a rollback is refused, after the end of the update or without foo."""
         assert request.state is State.ROLLED_BACK, error
         if "foo" in cluster.items and cluster.controllers()["foo"].is_deleting:
             assert error.what == "it is being deleted" and cluster.finalizers[0] in error.why, error
@@ -522,7 +528,7 @@ class Explorer:
 @pytest.mark.parametrize("size, surge, unavailable", [
     pytest.param(size, surge, unavailable,
                  id=f"size {size} surge {surge} unavailable {unavailable}",
-                 # takes as long as all other points of the sample together
+                 # the largest: takes as long as all other points of the sample together
                  marks=[pytest.mark.full] if size + surge + unavailable == 7 else [])
     for size, surge, unavailable in itertools.product(range(4), range(3), range(3))
     if surge or unavailable
@@ -621,8 +627,9 @@ def test_restart_and_rollback_at_any_moment(size, surge, unavailable):
                  id="deployment label of the successor"),
 ])
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
-def test_update_and_rollback_of_a_primary_with(primary, surge, unavailable):
-    """The floor is at most the number of available pods before; the deployment labels differ."""
+def test_update_and_rollback_of_a_primary_with_unavailable_pods_or_a_label(primary, surge,
+                                                                           unavailable):
+    """The floor is at most the number of pods that were available before the update."""
     update = dataclasses.replace(UPDATE, **strategy(surge, unavailable))
 
     Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
@@ -702,7 +709,7 @@ def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_primary_replaced_by_its_manifest_during_the_handover(make, size):
-    """The reparented pods keep serving, and no pod is created, until another update."""
+    """The new pods keep serving while foo may create old pods, and the update can be resumed."""
     primary = make(replicas=size)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(size, 0))
 

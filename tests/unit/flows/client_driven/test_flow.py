@@ -43,33 +43,34 @@ class SlowCluster(Cluster):
         self.cluster.terminates_slowly = True
         self.on_wait = self.pass_time
         #: Time at which each terminating pod was deleted, oldest first.
-        self.starts = []
+        self.deletion_times = []
         #: Maximum number of pods so far, without and with terminating pods.
         self.max_running, self.max_total = 0, 0
-        #: Terminating pods of other controllers, which never end.
-        self.foreign = ()
+        #: Terminating pods that never end.
+        self.stuck_pods = ()
 
     def server_time(self):
         return self.clock.now
 
     def pass_time(self):
-        """Let the controllers act, and then end the pods whose time is over."""
+        """Let the controllers act, and then remove the pods that have terminated."""
         while moves := [move for move in self.cluster.moves() if move.verb != "end"]:
             self.cluster.make(moves[0])
-            self.starts += [self.clock.now] * (len(self.cluster.terminating) - len(self.starts))
+            deleted = len(self.cluster.terminating) - len(self.deletion_times)
+            self.deletion_times += [self.clock.now] * deleted
             self.max_running = max(self.max_running, len(self.cluster.pods))
             self.max_total = max(self.max_total,
                                  len(self.cluster.pods) + len(self.cluster.terminating))
-        while self.starts and self.clock.now >= self.starts[0] + self.seconds:
-            self.starts.pop(0)
+        while self.deletion_times and self.clock.now >= self.deletion_times[0] + self.seconds:
+            self.deletion_times.pop(0)
             self.cluster.make(Move("end", self.cluster.terminating[0].owner))
 
     def terminating_pods(self, selector):
-        pods = zip(super().terminating_pods(selector), self.starts, strict=False)
-        own_pods = [pod._replace(name=f"foo-{number}", grace_ends=rfc3339(start + self.grace),
-                                 finalizers=self.finalizers)
-                    for number, (pod, start) in enumerate(pods)]
-        return *self.foreign, *own_pods
+        pods = zip(super().terminating_pods(selector), self.deletion_times, strict=False)
+        slow_pods = [pod._replace(name=f"foo-{number}", finalizers=self.finalizers,
+                                  grace_ends=rfc3339(deletion_time + self.grace))
+                     for number, (pod, deletion_time) in enumerate(pods)]
+        return *self.stuck_pods, *slow_pods
 
 
 @pytest.mark.parametrize("request_, items",
@@ -101,7 +102,7 @@ def test_terminating_pods_are_counted_at_most_twice_a_second():
     cluster.run(UPDATE_WITH_TERMINATION)
 
     waited, steps = cluster.clock.now - start, len(cluster.writes)
-    assert (waited > 4 * 3
+    assert (waited > 4 * 3  # four pods, each 3 s
             and len(cluster.called("terminating_pods")) <= waited / COUNT_INTERVAL + steps)
     assert set(map(str, cluster.called("terminating_pods"))) == {"{'app': 'foo'}"}
 
@@ -141,18 +142,18 @@ def test_count_is_repeated_after_an_interval_or_a_step():
     assert decide(10.1, 3, 0) == (scale_up, 1)
 
 
-@pytest.mark.parametrize("kind, uid, blocks", [
+@pytest.mark.parametrize("kind, uid, is_counted", [
     ("ReplicationController", "uid of foo", True),
     ("ReplicationController", "uid of a successor that is gone", True),
     ("", "", True),
     ("ReplicationController", "uid of bar", False),
     ("ReplicaSet", "uid of foo-1", False),
 ])
-def test_pods_of_other_controllers_are_not_counted(kind, uid, blocks):
+def test_pods_of_other_controllers_are_not_counted(kind, uid, is_counted):
     cluster = SlowCluster(rc(replicas=4), rc("bar"))
-    cluster.foreign = (TerminatingPod("other-1", kind, uid, "", ()),) * 2
+    cluster.stuck_pods = (TerminatingPod("other-1", kind, uid, "", ()),) * 2
 
-    if blocks:
+    if is_counted:
         error = cluster.error(dataclasses.replace(UPDATE_WITH_TERMINATION, progress_deadline=2))
         assert error.what.endswith("2 terminating pods are gone: other-1, other-1")
     else:
@@ -183,7 +184,7 @@ def test_each_terminated_pod_is_progress():
     cluster = SlowCluster(old(3), new(0), seconds=4, grace=0)
     cluster.cluster.terminating = [cluster.cluster.pods[0]._replace(ready=False,
                                                                     cached_owner="")] * 4
-    cluster.starts = [cluster.clock.now + 4 * number for number in range(4)]
+    cluster.deletion_times = [cluster.clock.now + 4 * number for number in range(4)]
 
     assert cluster.run(dataclasses.replace(UPDATE_WITH_TERMINATION, progress_deadline=6,
                                            failure_grace=1))["rollout"]["phase"] == "complete"

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Store each template once, before the template is replaced, even after kills; roll back to it."""
+"""Store each template once before its replacement, even after kills, and roll back to it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ class World(Cluster):
     def __init__(self, *items):
         super().__init__(*items)
         self.dies_at, self.dies_after_write = None, False
-        self.can_list, self.denied, self.allowed = True, "", None
+        self.can_list, self.allowed_rules = True, None
+        #: The message if revisions cannot be written.
+        self.denial = ""
 
     def rules(self):
-        return self.allowed
+        return self.allowed_rules
 
     def revisions(self, uids):
         self.calls.append(("revisions", uids))
@@ -46,8 +48,8 @@ class World(Cluster):
                 ] if self.can_list else None
 
     def write(self, write):
-        if write.kind == REVISION and self.denied:
-            raise RolloutError(self.denied)
+        if write.kind == REVISION and self.denial:
+            raise RolloutError(self.denial)
         if len(self.attempts) + 1 == self.dies_at and not self.dies_after_write:
             raise Killed
         is_written = super().write(write)
@@ -248,6 +250,7 @@ def test_other_update_is_rolled_back_first():
 
     result = world.run_task(**rollback_to(1))
 
+    # The last five steps are the handover of the rollback, which also deletes a successor.
     assert "delete" in [step["action"] for step in result["steps"][:-5]]
     assert world.images() == {"foo": "myimage:v1"}
     assert world.history() == [(3, "myimage:v1"), (2, "myimage:v2")]
@@ -305,9 +308,9 @@ OTHER_RULES = {"apiGroups": ["", "coordination.k8s.io"], "resources": ["*"], "ve
 
 
 @pytest.mark.parametrize("failure", [
-    {"allowed": [OTHER_RULES]}, {"allowed": [OTHER_RULES, rule("list", "create")]},
+    {"allowed_rules": [OTHER_RULES]}, {"allowed_rules": [OTHER_RULES, rule("list", "create")]},
     {"can_list": False},
-    {"denied": "a policy says no"},
+    {"denial": "a policy says no"},
 ], ids=["no permission", "some permissions", "list forbidden", "denied"])
 def test_missing_permission_for_revisions_is_one_warning(failure):
     world = World(rc())
@@ -317,7 +320,7 @@ def test_missing_permission_for_revisions_is_one_warning(failure):
 
     assert world.images() == {"foo": "myimage:v2"} and revision_steps(result) == []
     (warning,) = result["warnings"]
-    assert warning.startswith("the previous template is not stored") and world.denied in warning
+    assert warning.startswith("the previous template is not stored") and world.denial in warning
 
 
 def test_rollback_to_a_revision_requires_permission():
@@ -400,8 +403,8 @@ def test_revisions_with_the_same_number_are_ignored():
     assert world.images() == {"foo": "myimage:v2"}
 
 
-def test_no_revision_after_a_deletion_of_the_primary():
-    """The successor stores the new template, not the old one."""
+def test_rollback_to_a_revision_is_refused_after_a_deletion_of_the_primary():
+    """Only the successor remains, which has the new template and not the old one."""
     world = World(rc(replicas=2))
     world.run_task(**update_to(2), pause_at="1")
     assert world.cluster.write(Delete("foo", {}))
@@ -424,8 +427,7 @@ def test_rollback_to_the_current_revision_is_recorded():
 
 @pytest.mark.parametrize("dies_after_write", [False, True])
 @pytest.mark.parametrize("versions", [(2,), (2, 3)], ids=str)
-def test_interrupted_rollback_ends_at_the_last_requested_revision(
-        versions, dies_after_write):
+def test_interrupted_rollback_ends_at_the_last_requested_revision(versions, dies_after_write):
     for number in range(1, 30):
         world = World(rc(replicas=2))
         for version in versions:

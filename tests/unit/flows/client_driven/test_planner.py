@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan each row of the state table: observed state and request, then the step."""
+"""Plan each row of the state table: for a request and observed controllers, the next step."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds 
 WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar")
 ROLLBACK_WITH_NEXT_NAME = dataclasses.replace(ROLLBACK, next_name="bar")
 RESTART = Request(name="foo", state=State.RESTARTED)
-#: An update with another deployment label.
+#: An update with another key of the deployment label.
 COLORED = dataclasses.replace(UPDATE, label_key="kubernetes.io/color")
 V3 = build_request(image="myimage:v3")
 V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
 
 
-#: Command for a finalizer on foo.
+#: The next_command of an error about a finalizer on foo.
 REMOVE_FINALIZER = ("let the program that set the finalizer remove it; if that program no longer "
                     "runs:\nkubectl -n "
                     "default patch rc foo --type=merge "
@@ -95,14 +95,14 @@ def primary_of_bar(replicas=3, goal=0, **changes):
 
 
 def closed(**changes):
-    """Return foo with a closed template and no annotation."""
+    """Return foo with a closed template and no takeover annotation."""
     primary = rc(**changes)
     primary["spec"]["template"]["spec"]["priorityClassName"] = CLOSED
     return primary
 
 
 def with_color(value):
-    """Return foo with a label of the user."""
+    """Return foo with the label kubernetes.io/color of the user."""
     primary = rc()
     primary["spec"]["template"]["metadata"]["labels"]["kubernetes.io/color"] = value
     return primary
@@ -118,7 +118,7 @@ def annotations_of(item):
     return item["metadata"]["annotations"]
 
 
-def paused(pause_at):
+def update_with_pause(pause_at):
     return dataclasses.replace(UPDATE, pause_at=pause_at)
 
 
@@ -133,36 +133,39 @@ DISPLACED = "foo-0123456789"
 #: For each state: the request, the observed controllers, and the summary of the decision.
 UPDATES = {
     "pause_at: the successor grows only to the pause, despite a larger surge":
-        (dataclasses.replace(paused(Size(1)), max_surge=Size(3)), [old(3), new(0)],
+        (dataclasses.replace(update_with_pause(Size(1)), max_surge=Size(3)), [old(3), new(0)],
          ("scale", SUCCESSOR, 0, 1)),
     "pause_at: a percentage is rounded up":
-        (dataclasses.replace(paused(Size(34, percent=True)), max_surge=Size(3)), [old(3), new(0)],
+        (dataclasses.replace(update_with_pause(Size(34, percent=True)), max_surge=Size(3)),
+         [old(3), new(0)],
          ("scale", SUCCESSOR, 0, 2)),
     "pause_at: foo keeps the pods beyond the pause":
-        (dataclasses.replace(paused(AT_TWO), max_unavailable=Size(3)), [old(3), new(2)],
+        (dataclasses.replace(update_with_pause(AT_TWO), max_unavailable=Size(3)), [old(3), new(2)],
          ("scale", "foo", 3, 1)),
     "pause_at: all new pods available: wait for the deletion of an old pod":
-        (paused(AT_TWO), [old(1, current=2), new(2)],
+        (update_with_pause(AT_TWO), [old(1, current=2), new(2)],
          ("wait", f"{SUCCESSOR} 2/2 available, foo 2")),
     "pause_at: the number is stored on foo":
-        (paused(AT_TWO), [old(1), new(2)], ("annotate", "foo", None, "paused at 2 of 3")),
+        (update_with_pause(AT_TWO), [old(1), new(2)],
+         ("annotate", "foo", None, "paused at 2 of 3")),
     "pause_at: the same number is unchanged":
-        (paused(AT_TWO), [old(1, annotate=PAUSED_AT["2"]), new(2)],
+        (update_with_pause(AT_TWO), [old(1, annotate=PAUSED_AT["2"]), new(2)],
          ("done", f"foo is already paused: {SUCCESSOR} has 2 of 3 replicas")),
     "pause_at: a lower number changes nothing":
-        (paused(Size(1)), [old(1, annotate=PAUSED_AT["2"]), new(2)],
+        (update_with_pause(Size(1)), [old(1, annotate=PAUSED_AT["2"]), new(2)],
          ("done", f"foo is already paused: {SUCCESSOR} has 2 of 3 replicas")),
     "pause_at: a scale-down by another client stays":
-        (paused(AT_TWO), [old(0, annotate=PAUSED_AT["2"]), new(2)],
+        (update_with_pause(AT_TWO), [old(0, annotate=PAUSED_AT["2"]), new(2)],
          ("done", f"foo is already paused: {SUCCESSOR} has 2 of 3 replicas")),
     "pause_at: a higher number resumes, without the annotation":
-        (paused(AT_TWO), [old(2, annotate=PAUSED_AT["1"]), new(1)],
+        (update_with_pause(AT_TWO), [old(2, annotate=PAUSED_AT["1"]), new(1)],
          ("annotate", "foo", 0, "updating, 0 desired")),
     "pause_at: no pause resumes without the annotation":
         (UPDATE, [old(2, annotate=PAUSED_AT["1"]), new(1)],
          ("annotate", "foo", 0, "updating, 0 desired")),
     "pause_at 100%: before the handover":
-        (paused(ALL_NEW), [old(0), new(3)], ("annotate", "foo", None, "paused at 3 of 3")),
+        (update_with_pause(ALL_NEW), [old(0), new(3)],
+         ("annotate", "foo", None, "paused at 3 of 3")),
     "pause_at 100%: an update without pause_at continues with the handover":
         (UPDATE, [old(0, annotate=PAUSED_AT["3"]), new(3)], ("rename", "foo", V1, V2)),
     "foo only: annotate foo, with the current size":
@@ -203,11 +206,10 @@ UPDATES = {
     "both: another client deletes foo: wait for the deletion":
         (UPDATE, [old(2, deletionTimestamp=NOW), new(1)],
          ("wait", "foo is gone (another client deletes it)")),
-    "both: finalizer blocks the deletion by another client: wait, and name it":
+    "both: finalizer blocks the deletion by another client: wait, and name the finalizer":
         (UPDATE, [old(2, deletionTimestamp=NOW, finalizers=["example.com/a"]), new(1)],
          ("wait", "foo is gone (another client deletes it; its finalizers: example.com/a)")),
-    "both, next_name: finalizer blocks the deletion by the update: wait, and "
-    "name it":
+    "both, next_name: finalizer blocks the deletion by the update: wait, and name the finalizer":
         (WITH_NEXT_NAME,
          [primary_of_bar(0, deletionTimestamp=NOW, finalizers=["example.com/a"]), new_bar(3)],
          ("wait", "foo is gone (its finalizers: example.com/a)")),
@@ -236,7 +238,7 @@ UPDATES = {
          ("annotate", "foo", None, "updating, 0 desired")),
     "both: reversed rollback: foo is annotated first":
         (UPDATE, [old(1, 3), new(2, 0)], ("annotate", "foo", 3, "updating, 0 desired")),
-    "both: reversed rollback: then the successor":
+    "both: reversed rollback: then the successor is annotated":
         (UPDATE, [old(1), new(2, 0)], ("annotate", SUCCESSOR, 0, "updating, 3 desired")),
     "both, scaling: the successor grows into the surge":
         (UPDATE, [old(3), new(0)], ("scale", SUCCESSOR, 0, 1)),
@@ -285,7 +287,7 @@ UPDATES = {
 ROLLBACKS = {
     "both: annotate foo with the full size":
         (ROLLBACK, [old(2), new(1)], ("annotate", "foo", 0, "rolling back, 3 desired")),
-    "both: then the successor with 0":
+    "both: then annotate the successor with the size 0":
         (ROLLBACK, [old(2, 3), new(1)], ("annotate", SUCCESSOR, 3, "rolling back, 0 desired")),
     "both: foo grows into the surge":
         (ROLLBACK, [old(1, 3), new(2, 0)], ("scale", "foo", 1, 2)),
@@ -594,7 +596,10 @@ def with_pods(observation, cluster):
 
 
 def states_of(request, *items):
-    """Yield each state and decision of a task on a cluster that settles immediately."""
+    """Yield each state and decision of a task on a cluster that settles immediately.
+
+    The last pair has the final state, with the error of the task or None.
+    """
     cluster = ClusterModel(items)
     while True:
         items = list(cluster.items.values())
@@ -613,10 +618,10 @@ def states_of(request, *items):
 
 
 def run_task(request, *items):
-    """Return the steps of a task on this cluster, the end, and the final controllers by name."""
-    *states, (items, last) = states_of(request, *items)
+    """Return the summaries of a task's decisions, then its error, and the final controllers."""
+    *states, (items, error) = states_of(request, *items)
     lines = [summary(decision) for _items, decision in states]
-    return (lines + ([last.what] if last is not None else []),
+    return (lines + ([error.what] if error is not None else []),
             {item["metadata"]["name"]: item for item in items})
 
 
@@ -753,7 +758,7 @@ def test_new_update_drops_the_deleted_partner():
     assert annotations(items) == own_annotations
 
 
-def test_new_update_takes_the_size_of_another_client():
+def test_new_update_takes_the_size_set_by_another_client():
     without_successor = old(5, desired=3, annotate={object_meta.PARTNER_UID: None})
 
     items = apply(decide(UPDATE, without_successor), without_successor)
@@ -804,7 +809,7 @@ def test_min_ready_seconds_of_the_request_take_precedence():
                                         min_ready_seconds=0))["spec"]["minReadySeconds"] == 0
 
 
-def test_deployment_label_key():
+def test_deployment_label_key_is_used_in_labels_and_selector():
     request = dataclasses.replace(UPDATE, label_key="example.com/color")
 
     successor = manifest(request)
@@ -884,7 +889,10 @@ def test_annotations_of_a_rollback_on_both_controllers():
 
 @pytest.mark.parametrize("free_bytes, action", [(1100, "annotate"), (500, "error"), (0, "error")])
 def test_too_large_annotations_are_refused_before_the_first_write(free_bytes, action):
-    """The API server accepts 256 KiB of annotations, with keys; the handover's is the longest."""
+    """The API server accepts 256 KiB of annotations, including their keys.
+
+    Of the annotations of an update, the annotation of the handover is the longest.
+    """
     primary = rc(annotations={"note": "x" * (256 * 1024 - free_bytes - len("note"))})
 
     if action == "error":
@@ -904,20 +912,21 @@ def with_mirror_image(item):
     return item
 
 
-def stored(image):
+def stored_hash(image):
+    """Return the annotation of foo with the hash of the successor's template."""
     return {object_meta.SUCCESSOR_SPEC: handover.stored_template_hash(template(image, LABEL))}
 
 
 UNKNOWN_UID, CREATED_BY_THIS_TASK = {object_meta.PARTNER_UID: None}, {"is_created_here": True}
-STORED_MIRROR, STORED_UNCHANGED = {"dry_run_template": template(MIRROR_IMAGE, LABEL)}, {
-    "dry_run_template": template("myimage:v2", LABEL)}
+DRY_RUN_WITH_MIRROR = {"dry_run_template": template(MIRROR_IMAGE, LABEL)}
+DRY_RUN_UNCHANGED = {"dry_run_template": template("myimage:v2", LABEL)}
 
 
 @pytest.mark.parametrize("annotations, pods, facts, expected", [
-    (stored(MIRROR_IMAGE), 1, STORED_UNCHANGED, ("scale", "foo", 3, 2)),
-    (stored(MIRROR_IMAGE), 0, STORED_MIRROR, ("scale", SUCCESSOR, 0, 1)),
-    (stored(MIRROR_IMAGE), 0, CREATED_BY_THIS_TASK, ("scale", SUCCESSOR, 0, 1)),
-    (UNKNOWN_UID, 0, STORED_MIRROR, ("annotate", "foo", 0, "updating, 0 desired")),
+    (stored_hash(MIRROR_IMAGE), 1, DRY_RUN_UNCHANGED, ("scale", "foo", 3, 2)),
+    (stored_hash(MIRROR_IMAGE), 0, DRY_RUN_WITH_MIRROR, ("scale", SUCCESSOR, 0, 1)),
+    (stored_hash(MIRROR_IMAGE), 0, CREATED_BY_THIS_TASK, ("scale", SUCCESSOR, 0, 1)),
+    (UNKNOWN_UID, 0, DRY_RUN_WITH_MIRROR, ("annotate", "foo", 0, "updating, 0 desired")),
     (UNKNOWN_UID, 0, CREATED_BY_THIS_TASK, ("annotate", "foo", 0, "updating, 0 desired")),
 ], ids=["pods created from the template", "result of a dry run", "created by this task",
         "unknown uid, result of a dry run", "unknown uid, created by this task"])
@@ -927,9 +936,10 @@ def test_a_successor_changed_by_admission_matches_the_request(annotations, pods,
 
 
 @pytest.mark.parametrize("annotations, pods, facts", [
-    (stored("myimage:v2"), 1, STORED_UNCHANGED), (stored("myimage:v2"), 0, CREATED_BY_THIS_TASK),
-    (stored(MIRROR_IMAGE), 0, STORED_UNCHANGED),
-    (UNKNOWN_UID, 0, STORED_UNCHANGED), (UNKNOWN_UID, 1, STORED_UNCHANGED), (UNKNOWN_UID, 1, {}),
+    (stored_hash("myimage:v2"), 1, DRY_RUN_UNCHANGED),
+    (stored_hash("myimage:v2"), 0, CREATED_BY_THIS_TASK),
+    (stored_hash(MIRROR_IMAGE), 0, DRY_RUN_UNCHANGED),
+    (UNKNOWN_UID, 0, DRY_RUN_UNCHANGED), (UNKNOWN_UID, 1, DRY_RUN_UNCHANGED), (UNKNOWN_UID, 1, {}),
 ], ids=["edited", "edited after the creation by this task",
         "named by foo's annotation, without pods", "created before the update",
         "created before the update, with pods", "no evidence"])
@@ -941,15 +951,15 @@ def test_an_edited_or_forged_successor_is_another_update(annotations, pods, fact
 
 @pytest.mark.parametrize("request_, name", [(UPDATE, "foo"), (WITH_NEXT_NAME, "bar")],
                          ids=["after the handover", "next_name"])
-def test_ended_update_changed_by_admission_matches_the_request(
-        request_, name):
+def test_ended_update_changed_by_admission_matches_the_request(request_, name):
     item = with_mirror_image(rc(name, annotations={
         object_meta.LAST_ROLLOUT: final_record(request_, after=MIRROR_IMAGE)}))
 
     assert summary(decide(request_, item, is_confirmed=True))[0] == "done"
+    # Without confirmation, a task is refused, or begins another update.
     with contextlib.suppress(RolloutError):
         assert summary(decide(request_, item))[0] == "annotate", (
-            "only an annotation confirms the request")
+            "the annotation alone must not confirm the request")
     another_request = dataclasses.replace(request_, images={"": "myimage:v3"})
     with contextlib.suppress(RolloutError):
         assert summary(decide(another_request, item))[0] == "annotate"
@@ -1004,10 +1014,10 @@ def test_first_scale_step_is_as_large_as_allowed(surge, unavailable, expected):
 # Preconditions of the steps
 
 PRIORITY = "/spec/template/spec/priorityClassName"
-UPDATE_ANNOTATIONS = st.fixed_dictionaries({}, optional={
+MISSING_ANNOTATIONS = st.fixed_dictionaries({}, optional={
     key: st.none() for key in object_meta.UPDATE_ANNOTATIONS[:4]})
 SIZE = st.integers(0, 4)
-ANNOTATED = {"goal": st.sampled_from([0, 3]), "annotate": UPDATE_ANNOTATIONS,
+ANNOTATED = {"goal": st.sampled_from([0, 3]), "annotate": MISSING_ANNOTATIONS,
              "observed": st.booleans()}
 PRIMARY = st.one_of(st.builds(rc, replicas=SIZE),
                     st.builds(old, SIZE, available=SIZE, current=SIZE, **ANNOTATED))
@@ -1059,7 +1069,7 @@ def with_metadata(item, **fields):
     return {**item, "metadata": {**item["metadata"], **fields}}
 
 
-def test_scale_tests_uid_size_and_annotations():
+def test_scale_step_has_preconditions_on_uid_size_and_annotations():
     assert patch_tests(decide(UPDATE, old(3), new(0))) == {
         "/metadata/uid": f"uid of {SUCCESSOR}",
         "/spec/replicas": 0,
@@ -1074,12 +1084,11 @@ def test_scale_tests_uid_size_and_annotations():
      {"uid": "uid of foo", "resourceVersion": "1"}),
     (ROLLBACK, [old(3, 3), new(0, 0)], {"uid": f"uid of {SUCCESSOR}", "resourceVersion": "1"}),
 ], ids=["foo with next_name", "successor after a rollback"])
-def test_deletion_has_preconditions(
-        request_, items, preconditions):
+def test_deletion_has_preconditions(request_, items, preconditions):
     assert decide(request_, *items).write.preconditions == preconditions
 
 
-# Regressions of suggested commands
+# Suggested commands
 
 
 def test_command_after_an_ended_update_is_accepted():
@@ -1119,48 +1128,49 @@ def test_unreadable_annotations_are_reported_and_replaced():
                 for key in unreadable}
     assert messages <= set(result["warnings"])
     assert {f"warning: {message}" for message in messages} == set(
-        lines[:len(messages)]), "before the first step"
+        lines[:len(messages)]), "the warnings must precede the first step"
     assert cluster.controllers()["foo"].images == V2 and cluster.controllers()["foo"].replicas == 3
 
 
 # Other clients that scale, and quotas
 
 
-def scaler(frozen=None):
-    """Return a HorizontalPodAutoscaler, frozen or not."""
-    annotations = {object_meta.FROZEN: identity.canonical(frozen)} if frozen else {}
+def scaler(stored_settings=None):
+    """Return a HorizontalPodAutoscaler; with stored settings, it is frozen."""
+    annotations = ({object_meta.FROZEN: identity.canonical(stored_settings)} if stored_settings
+                   else {})
     disabled = {"behavior": {direction: {"selectPolicy": "Disabled"}
-                             for direction in ("scaleUp", "scaleDown")}} if frozen else {}
+                             for direction in ("scaleUp", "scaleDown")}} if stored_settings else {}
     return {"metadata": {"name": "hpa", "uid": "u", "annotations": annotations},
             "spec": {"minReplicas": 2, "maxReplicas": 9, **disabled}}
 
 
-FROZEN = scaler({"behavior": None, "minReplicas": 2})
+FROZEN_HPA = scaler({"behavior": None, "minReplicas": 2})
 
 
 @pytest.mark.parametrize("request_, items, autoscaler, expected", [
     (UPDATE, [rc()], scaler(), ("annotate", "foo", None, f"partner {SUCCESSOR}")),
     (UPDATE, [old(), new()], scaler(),
      ("freeze", "hpa", "at work", "does nothing during the update")),
-    (UPDATE, [old(), new()], FROZEN, ("scale", SUCCESSOR, 0, 1)),
+    (UPDATE, [old(), new()], FROZEN_HPA, ("scale", SUCCESSOR, 0, 1)),
     (UPDATE, [old(0), new(3)], scaler(),
      ("freeze", "hpa", "at work", "does nothing during the update")),
-    (UPDATE, [old(image="myimage:v2")], FROZEN, ("restore", "hpa", "does nothing", "at work")),
+    (UPDATE, [old(image="myimage:v2")], FROZEN_HPA, ("restore", "hpa", "does nothing", "at work")),
     (UPDATE, [old(image="myimage:v2")], scaler(),
      ("annotate", "foo", "0 desired", "no update in progress")),
     (UPDATE, [rc(image="myimage:v2")], scaler(), ("done", "foo already has the desired template")),
-    (ROLLBACK, [old(2, 3), new(1, 0)], FROZEN, ("scale", "foo", 2, 3)),
+    (ROLLBACK, [old(2, 3), new(1, 0)], FROZEN_HPA, ("scale", "foo", 2, 3)),
     (dataclasses.replace(UPDATE, autoscaler="ignore"), [old(), new()], scaler(),
      ("scale", SUCCESSOR, 0, 1)),
     (dataclasses.replace(UPDATE, autoscaler="refuse"), [rc(image="myimage:v2")], scaler(),
      ("done", "foo already has the desired template")),
-    (dataclasses.replace(UPDATE, autoscaler="ignore"), [old(image="myimage:v2")], FROZEN,
+    (dataclasses.replace(UPDATE, autoscaler="ignore"), [old(image="myimage:v2")], FROZEN_HPA,
      ("restore", "hpa", "does nothing", "at work")),
-    (ROLLBACK, [rc()], FROZEN, ("restore", "hpa", "does nothing", "at work")),
-    (ROLLBACK, [rc(annotations={object_meta.LAST_ROLLOUT: record("rolled_back")})], FROZEN,
+    (ROLLBACK, [rc()], FROZEN_HPA, ("restore", "hpa", "does nothing", "at work")),
+    (ROLLBACK, [rc(annotations={object_meta.LAST_ROLLOUT: record("rolled_back")})], FROZEN_HPA,
      ("restore", "hpa", "does nothing", "at work")),
-    (UPDATE, [rc(image="myimage:v2")], FROZEN, ("restore", "hpa", "does nothing", "at work")),
-    (paused(Size(1)), [old(2, annotate=PAUSED_AT["1"]), new(1)], FROZEN,
+    (UPDATE, [rc(image="myimage:v2")], FROZEN_HPA, ("restore", "hpa", "does nothing", "at work")),
+    (update_with_pause(Size(1)), [old(2, annotate=PAUSED_AT["1"]), new(1)], FROZEN_HPA,
      ("done", f"foo is already paused: {SUCCESSOR} has 1 of 3 replicas")),
 ], ids=["no change of a size", "before the first change of a size", "frozen already",
         "before the handover",

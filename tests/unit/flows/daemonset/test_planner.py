@@ -37,10 +37,10 @@ STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavai
 SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 PERCENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}}
 ON_DELETE = {"type": "OnDelete"}
-ON_DELETE_WITH_NUMBERS = {"type": "OnDelete", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+ON_DELETE_WITH_ROLLING_UPDATE = {**STRATEGY, "type": "OnDelete"}
 #: Strategies with which a task may pause, and all strategies.
 PAUSABLE = {"RollingUpdate": STRATEGY, "maxUnavailable 50%": PERCENT, "OnDelete": ON_DELETE,
-            "OnDelete with numbers": ON_DELETE_WITH_NUMBERS}
+            "OnDelete with rollingUpdate": ON_DELETE_WITH_ROLLING_UPDATE}
 STRATEGIES = {**PAUSABLE, "surge": SURGE}
 
 
@@ -98,7 +98,7 @@ def make_unready(model, *nodes):
 
 
 def versions(model):
-    """Return the versions of the pods by node name, with "!" if unready."""
+    """Return the version of each pod, in the order of the node names, with "!" if unready."""
     images = {revision["metadata"]["labels"][object_meta.POD_REVISION]: revision["data"]["spec"][
         "template"]["spec"]["containers"][0]["image"]
         for revision in model.revisions(["uid of foo"])}
@@ -110,7 +110,7 @@ def strategy_of(model):
     return primary(model).settings["updateStrategy"]
 
 
-# Rows
+# Rows of the state table
 
 
 def test_update_while_old_and_new_pods_fail():
@@ -180,6 +180,7 @@ def test_delete_step_names_pod_and_node():
     model.settle()
     decision = decide(CANARY, model)
     pod = model.pods("foo")[0]
+    # The resourceVersion of a simulated pod is whether it is ready.
     assert decision.write == Delete(pod.name, {"uid": pod.uid, "resourceVersion": "True"}, "Pod")
     assert decision.after == f"the cluster makes the new pod of node {pod.node}"
 
@@ -225,8 +226,9 @@ def test_ready_pods_are_replaced_within_max_unavailable():
                          [("2026-11-21T09:58:59Z", True), ("2026-11-21T09:59:30Z", False)])
 @pytest.mark.parametrize("now", ["2026-11-21T09:58:20Z", NOW, "2026-11-21T10:01:40Z"],
                          ids=["100 s behind", "exact", "100 s ahead"])
-def test_overdue_terminating_pod_is_named(
-        deletion_time, is_late, now):
+def test_overdue_terminating_pod_is_named(deletion_time, is_late, now):
+    """A terminating pod counts as a future new pod until it is overdue; then one more is deleted.
+    """
     model = cluster(4)
     two_unavailable = request_for(image="myimage:v2", pause_at="1", max_unavailable="2")
     run_task(two_unavailable, model, until="update")
@@ -330,7 +332,8 @@ def test_pause_requires_no_surge():
     assert run_task(UPDATE, model) == ["pace", "annotate"] and strategy_of(model) == SURGE
 
 
-@pytest.mark.parametrize("params", [{"max_surge": "1"}, {}])
+@pytest.mark.parametrize("params", [{"max_surge": "1"}, {}],
+                         ids=["surge of the task", "surge of the DaemonSet"])
 def test_surge_excludes_termination_complete(params):
     model = cluster(strategy=SURGE if not params else STRATEGY)
     params_with_policy = {"image": "myimage:v2", "pod_replacement_policy": "TerminationComplete"}
@@ -344,7 +347,8 @@ def test_surge_excludes_termination_complete(params):
     assert versions(model) == ["v2"] * 3
 
 
-@pytest.mark.parametrize("params", [{"max_surge": "1"}, {}])
+@pytest.mark.parametrize("params", [{"max_surge": "1"}, {}],
+                         ids=["surge of the task", "surge of the DaemonSet"])
 def test_host_ports_exclude_a_surge(params):
     model = cluster(strategy=SURGE if not params else STRATEGY)
     ports = template()
@@ -364,8 +368,7 @@ def test_host_ports_exclude_a_surge(params):
 
 @pytest.mark.parametrize("old, new, is_blocked", [
     (8080, 8080, True), (8080, 9090, False), (8080, None, False), (None, 8080, False)])
-def test_rollback_has_no_surge_with_a_shared_host_port(
-        old, new, is_blocked):
+def test_rollback_has_no_surge_with_a_shared_host_port(old, new, is_blocked):
     def template_with_port(image, port):
         pod_template = template(image)
         pod_template["spec"]["containers"][0]["ports"] = [
@@ -411,15 +414,15 @@ def test_other_ports_allow_a_surge(spec):
     assert decide(request_for(image="myimage:v3", max_surge="1"), model).action == "update"
 
 
-@pytest.mark.parametrize("params, numbers", [
+@pytest.mark.parametrize("params, rolling_update", [
     ({"max_surge": "1"}, {"maxSurge": 1, "maxUnavailable": 0}),
     ({"max_unavailable": "50%"}, {"maxSurge": 0, "maxUnavailable": "50%"}),
     ({"max_surge": "0"}, {"maxSurge": 0, "maxUnavailable": 1}), ({}, STRATEGY["rollingUpdate"])])
-def test_strategy_of_the_task_during_the_update(params, numbers):
+def test_options_of_the_task_set_the_strategy_during_the_update(params, rolling_update):
     model = cluster()
     request = request_for(image="myimage:v2", **params)
     run_task(request, model, until="update")
-    assert primary(model).rolling_update == numbers
+    assert primary(model).rolling_update == rolling_update
     assert run_task(request, model) == ["annotate"] and strategy_of(model) == STRATEGY
 
 
@@ -435,7 +438,7 @@ def stalled_surge():
 
 
 def decide_after(seconds_of_task, model, memory, request=UPDATE):
-    """Return the decision at a time of the task."""
+    """Return the decision this many seconds after the start of the task."""
     memory.seconds, flow = seconds_of_task, choose(request)
     return flow.plan(request, flow.observe(request, model, memory))
 
@@ -553,8 +556,7 @@ def test_rollback_of_an_update_to_an_old_template():
 
 
 @pytest.mark.parametrize("has_change_times, version", [(False, "v2"), (True, "v1")])
-def test_rollback_to_a_renumbered_revision(monkeypatch, has_change_times,
-                                           version):
+def test_rollback_to_a_renumbered_revision(monkeypatch, has_change_times, version):
     """Before Kubernetes 1.25, managedFields do not show the renumbering of a ControllerRevision."""
     model = cluster()
     run_task(UPDATE, model)
@@ -583,7 +585,7 @@ def test_forged_revision_is_not_used():
     run_task(CANARY, model)
     add_forged_revision(model)
     run_task(ROLLBACK, model)
-    assert versions(model) == ["v1"] * 3, "the pods show the previous revision"
+    assert versions(model) == ["v1"] * 3, "the revision of the old pods must be restored"
     model = cluster()
     run_task(UPDATE, model, until="update")
     model.settle()
@@ -652,7 +654,7 @@ def test_image_of_another_client_is_refused_and_rolled_back():
     assert versions(model) == ["v1"] * 4
 
 
-def test_update_undone_by_another_client():
+def test_update_undone_by_another_client_is_resumed_or_rolled_back():
     for request, expected in ((CANARY, ["v2", "v1", "v1", "v1"]), (ROLLBACK, ["v1"] * 4)):
         model = cluster(4)
         run_task(CANARY, model)
@@ -662,7 +664,7 @@ def test_update_undone_by_another_client():
         assert versions(model) == expected
 
 
-def test_pause_ended_by_another_client():
+def test_pause_ended_by_another_client_begins_again():
     model = cluster(4)
     run_task(CANARY, model)
     set_by_other_client(model, "/spec/updateStrategy", STRATEGY)
@@ -737,7 +739,7 @@ def test_taints_do_not_end_a_pause(count):
             and strategy_of(model)["type"] == "OnDelete")
 
 
-def test_check_mode_without_schedulable_nodes():
+def test_pods_on_tainted_nodes_are_shown_in_a_warning_and_in_the_step():
     model = cluster(4)
     taint(model, "node 0")
     flow, memory = choose(CANARY), Memory(now=NOW)
@@ -771,7 +773,7 @@ def test_pause_without_a_record():
                           {"maxUnavailable": 2, "maxSurge": 2},
                           {"maxUnavailable": "500%"}, {"maxUnavailable": 0}, {}])
 @pytest.mark.parametrize("request_", [UPDATE, CANARY])
-def test_rolling_update_fields_valid_only_with_on_delete(rolling_update, request_):
+def test_rolling_update_that_only_on_delete_accepts_is_restored(rolling_update, request_):
     strategy = {"type": "OnDelete", "rollingUpdate": rolling_update}
     model = cluster(strategy=strategy)
     run_task(request_, model)
@@ -914,10 +916,10 @@ def test_invalid_options_are_refused(params, message):
 # Random order
 
 REQUESTS = {"update": UPDATE, "a third": request_for(image="myimage:v2", pause_at="34%"),
-            "two thirds": request_for(image="myimage:v2", pause_at="67%"), "back": ROLLBACK}
+            "two thirds": request_for(image="myimage:v2", pause_at="67%"), "rollback": ROLLBACK}
 
 
-def step(request, model):
+def take_turn(request, model):
     """Take one turn of a client, and return whether a write was made."""
     try:
         decision = decide(request, model)
@@ -929,27 +931,32 @@ def step(request, model):
 @settings(max_examples=300)
 @given(st.data())
 def test_random_orders_respect_floor_and_pauses(data):
-    """Clients with any request start and die, the server moves in any order; each request ends."""
+    """Clients with any requests start and die, and the server makes its moves in any order.
+
+    A rollback at the end completes, and the strategy of the user is restored.
+    """
     nodes = data.draw(st.sampled_from([1, 3, 4]))
-    strategy = data.draw(st.sampled_from([STRATEGY, ON_DELETE, ON_DELETE_WITH_NUMBERS]))
+    strategy = data.draw(st.sampled_from([STRATEGY, ON_DELETE, ON_DELETE_WITH_ROLLING_UPDATE]))
     model = cluster(nodes, strategy)
     model.broken_images = frozenset(data.draw(st.sampled_from([(), ("myimage:v2",)])))
     for _stage in range(data.draw(st.integers(1, 3))):
         request = REQUESTS[data.draw(st.sampled_from(sorted(REQUESTS)))]
+        # 0 is a turn of the client, and another number chooses a move of the server.
         for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
             moves, ready = model.moves(), {pod for pod in model.pods("foo") if pod.ready}
             if choice and moves:
                 model.make(moves[choice % len(moves)])
             else:
-                before = (versions(model).count("v2") + versions(model).count("v2!") + nodes
-                          - len(model.pods("foo")))
-                step(request, model)
+                missing = nodes - len(model.pods("foo"))
+                new_or_missing = (versions(model).count("v2") + versions(model).count("v2!")
+                                  + missing)
+                take_turn(request, model)
                 if (len(model.pods("foo")) < nodes and request.pause_at
                         and ready - set(model.pods("foo"))):
-                    assert before < request.pause_at.resolve(nodes, round_up=True)
+                    assert new_or_missing < request.pause_at.resolve(nodes, round_up=True)
             assert sum(pod.ready for pod in model.pods("foo")) >= min(nodes - 1, len(ready))
     for _turn in range(30):
-        if not step(ROLLBACK, model) and not model.moves():
+        if not take_turn(ROLLBACK, model) and not model.moves():
             break
         model.settle()
     assert versions(model) in (["v1"] * nodes, ["v2"] * nodes)
@@ -961,10 +968,10 @@ def test_random_orders_respect_floor_and_pauses(data):
                          ids=["RollingUpdate", "OnDelete", "maxUnavailable 50%"])
 def test_pause_after_a_kill_at_any_write(strategy, pause):
     request = request_for(image="myimage:v2", pause_at=pause)
-    for number in range(6):
+    for writes_before_kill in range(6):
         model = cluster(4, strategy)
         old = set(model.pods("foo"))
-        for _write in range(number):
+        for _write in range(writes_before_kill):
             for _turn in range(20):
                 decision = decide(request, model)
                 if isinstance(decision, (Done, Step)):
@@ -996,10 +1003,10 @@ def test_optional_history_is_not_requested_without_permission(monkeypatch):
         flow.observe(CANARY, model, memory)
 
 
-# Other clients, with OnDelete
+# Other clients, while updateStrategy is OnDelete
 
 
-def test_pause_with_pods_deleted_by_another_client():
+def test_pause_with_a_template_set_by_another_client():
     model = cluster(strategy=ON_DELETE)
     set_by_other_client(model, "/spec/template", UPDATE.apply_to(primary(model).template))
     model.settle()
@@ -1019,7 +1026,7 @@ def test_pause_without_a_record_is_resumable():
 
 
 def test_revision_outside_the_selector_is_ignored():
-    """A client with create permission names foo as owner, and copies the current template."""
+    """A client creates a ControllerRevision with foo as its owner and the current template."""
     model = cluster()
     run_task(CANARY, model)
     present = model.stored_revisions["uid of foo"][-1]
@@ -1045,8 +1052,11 @@ def test_pod_of_a_removed_node_does_not_block_a_pause():
     assert decide(CANARY, model, daemon_pods=(*pods, orphaned_pod)).after == "paused at 1 of 3"
 
 
-def test_pods_are_listed_only_after_a_change():
-    """During a long soak at a pause, listing the pods of thousands of nodes is expensive."""
+def test_pods_are_listed_after_a_change_and_otherwise_at_intervals():
+    """During a long soak at a pause, listing the pods of thousands of nodes is expensive.
+
+    The interval is 2 s, and 30 s once two lists are equal.
+    """
     model, flow, memory, listed = cluster(), choose(CANARY), Memory(now=NOW, has_begun=True), []
     run_task(CANARY, model)
     all_pods = model.all_pods
@@ -1160,7 +1170,7 @@ def test_ended_rollback_is_checked_against_the_pods():
                                                                              model).message
 
 
-def test_wrongly_counted_pods_respect_max_unavailable():
+def test_replacement_of_wrongly_counted_pods_respects_max_unavailable():
     model = cluster(4)
     recreate(model, "myimage:v2")
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
@@ -1179,7 +1189,7 @@ def test_wrongly_counted_pods_respect_max_unavailable():
 
 @pytest.mark.parametrize("is_ready", [True, False], ids=["ready", "not ready yet"])
 def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
-    """The server does not write an unchanged status: no watch reports the new pod."""
+    """The server does not write an unchanged status, so no watch event reports the new pod."""
     model = cluster(4)
     recreate(model, "myimage:v2")
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)

@@ -32,7 +32,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
-ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo kind=Deployment"
+COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo kind=Deployment"
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
 
@@ -42,9 +42,9 @@ def request_for(**params):
 
 UPDATE, V3 = request_for(image="myimage:v2"), request_for(image="myimage:v3")
 CANARY = request_for(image="myimage:v2", pause_at="1")
-KEEP = request_for(image="myimage:v2", pause_at="100%", keep_old=True)
+KEEP_ALL = request_for(image="myimage:v2", pause_at="100%", keep_old=True)
 KEEP_ONE = request_for(image="myimage:v2", pause_at="1", keep_old=True)
-START = request_for(image="myimage:v2", wait=False)
+NO_WAIT = request_for(image="myimage:v2", wait=False)
 ROLLBACK, RESTART = request_for(state="rolled_back"), request_for(state="restarted")
 
 
@@ -73,12 +73,12 @@ run_task = functools.partial(run_to_end, decide)
 
 
 def sizes(model):
-    """Return the replicas by image."""
+    """Return the replicas of the ReplicaSets by version."""
     return {replica_set.images["web"].partition(":")[2]: replica_set.replicas
             for replica_set in model.controllers(Kind.REPLICA_SET).values()}
 
 
-# Rows
+# Rows of the state table
 
 
 COPIED_REASON = "the Deployment controller copies them to its ReplicaSet"
@@ -91,7 +91,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 ])
 def test_record_above_the_size_limit_is_refused_before_the_first_write(free_bytes, key, is_refused,
                                                                        reason):
-    """The limit holds for the ReplicaSet too, with annotations beyond the copied ones."""
+    """The limit also holds for the ReplicaSet, which has annotations besides the copied ones."""
     model = cluster()
     model.items["foo"]["metadata"]["annotations"] = {
         key: "x" * (256 * 1024 - free_bytes - len(key))}
@@ -110,7 +110,7 @@ def test_no_such_deployment():
         plan(UPDATE, find(None, {}))
 
 
-def test_desired_template_is_done():
+def test_deployment_with_the_desired_template_is_unchanged():
     assert decide(request_for(image="myimage:v1"),
                   cluster()) == Done("foo already has the desired template")
 
@@ -132,10 +132,10 @@ def test_update_is_two_patches():
 
 def test_wait_false_ends_after_the_start():
     model = cluster()
-    run_task(START, model, until="update")
+    run_task(NO_WAIT, model, until="update")
 
     assert isinstance(decide(UPDATE, model), Wait)
-    assert decide(START, model).message.startswith("the update of foo is already in progress: ")
+    assert decide(NO_WAIT, model).message.startswith("the update of foo is already in progress: ")
 
 
 def test_wait_false_ends_while_pods_of_the_desired_template_are_unavailable():
@@ -145,19 +145,19 @@ def test_wait_false_ends_while_pods_of_the_desired_template_are_unavailable():
     item["metadata"]["generation"] += 1
 
     assert decide(UPDATE, model).is_idle
-    assert decide(START, model).message.startswith("foo already has the desired template: ")
+    assert decide(NO_WAIT, model).message.startswith("foo already has the desired template: ")
 
 
 def test_wait_false_after_a_finished_update():
     model = cluster()
-    run_task(START, model, until="update")
+    run_task(NO_WAIT, model, until="update")
     model.settle()
 
-    assert decide(START, model).is_end
+    assert decide(NO_WAIT, model).is_end
     assert decide(V3, model).after == {"web": "myimage:v3"}
 
 
-def test_task_after_the_last_annotation_is_unchanged():
+def test_finished_update_is_unchanged_before_the_server_observes_its_end():
     model = cluster()
     run_task(UPDATE, model)
     model.items["foo"]["metadata"]["generation"] += 1
@@ -174,12 +174,12 @@ def test_preconditions_of_the_first_patch():
 
 def test_pause_is_exact_and_resumable():
     model = cluster(10)
-    half_paused = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
+    pause_at_half = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
     assert run_task(CANARY, model) == ["update", "pace", "annotate"]
     assert (sizes(model) == {"v1": 9, "v2": 1} and primary(model).paused == 1
             and primary(model).settings["paused"])
     assert "already paused" in decide(CANARY, model).message
-    assert run_task(half_paused, model) == ["pace"] * 5 + ["annotate"]
+    assert run_task(pause_at_half, model) == ["pace"] * 5 + ["annotate"]
     model.settle()
     assert sizes(model) == {"v1": 5, "v2": 5}
     assert run_task(UPDATE, model) == ["pace", "annotate"]
@@ -189,7 +189,7 @@ def test_pause_is_exact_and_resumable():
 
 
 def with_changed_replica_set(model, is_new, **changes):
-    """Return the objects with changes to the new or the old ReplicaSet."""
+    """Return the observed ReplicaSets, with changes to the new one or to all others."""
     observation = find(primary(model), model.controllers(Kind.REPLICA_SET))
     changed = {
         replica_set.name: dataclasses.replace(
@@ -221,21 +221,21 @@ def test_update_waits_until_the_replica_sets_are_complete(is_new, changes):
                       Wait)
 
 
-@pytest.mark.parametrize("request_, until, status, sizes_", [
+@pytest.mark.parametrize("request_, until, decision_class, settled_by_old_pods", [
     (CANARY, None, Done, {1: False, 2: True, 3: False}),
     (CANARY, "update", Step, {2: True, 3: True, 4: False})],
     ids=["pause", "in progress"])
-def test_pause_and_update_wait_until_the_sizes_match(
-        request_, until, status, sizes_):
+def test_pause_and_update_wait_until_the_sizes_match(request_, until, decision_class,
+                                                     settled_by_old_pods):
     """The surge limits the old pods; at a pause, all pods together equal the size."""
     model = cluster()
     run_task(request_, model, until=until)
     model.settle()
-    for old, is_settled in sizes_.items():
+    for old, is_settled in settled_by_old_pods.items():
         decision = decide(request_, model,
                           **with_changed_replica_set(model, False, replicas=old, current=old,
                                                      available=old))
-        assert isinstance(decision, status if is_settled else Wait), old
+        assert isinstance(decision, decision_class if is_settled else Wait), old
 
 
 def test_strategy_with_max_unavailable_stays_until_the_pause():
@@ -262,7 +262,7 @@ def test_surge_edited_at_a_pause_does_not_end_it():
     assert sizes(model) == {"v1": 3, "v2": 1}
 
 
-def test_scale_down_before_a_pause():
+def test_pause_after_a_scale_down_is_at_the_remaining_pods():
     model = cluster(10)
     pause_at_five = request_for(image="myimage:v2", pause_at="5", max_surge="5")
     run_task(pause_at_five, model, until="update")
@@ -276,11 +276,11 @@ def test_lower_pause_changes_nothing():
     model = cluster(10)
     run_task(dataclasses.replace(CANARY, pause_at=Size(4)), model)
     assert decide(CANARY,
-                  model) == Done(f"foo is already paused: {primary_successor(model)} has 4 of 10 "
+                  model) == Done(f"foo is already paused: {name_of_successor(model)} has 4 of 10 "
                                  "replicas")
 
 
-def primary_successor(model):
+def name_of_successor(model):
     return find(model.controllers().get("foo"), model.controllers(Kind.REPLICA_SET)).successor.name
 
 
@@ -292,7 +292,7 @@ def test_pause_of_a_running_update_is_refused():
         decide(CANARY, model)
 
 
-def test_rollback_from_each_step_and_update_again():
+def test_rollback_in_progress_is_reversed_by_an_update():
     model = cluster()
     run_task(CANARY, model)
     assert run_task(ROLLBACK, model, until="update") == ["update"]
@@ -399,7 +399,7 @@ def test_recreate_has_no_pause():
     assert sizes(model) == {"v1": 0, "v2": 3}
 
 
-def test_requested_strategy_is_restored():
+def test_requested_strategy_holds_only_during_the_update():
     model = cluster(4)
     fast = request_for(image="myimage:v2", max_surge="100%", max_unavailable="50%",
                        min_ready_seconds=5)
@@ -488,8 +488,8 @@ RECKLESS = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavai
 SLOW = {"minReadySeconds": 600000, "progressDeadlineSeconds": 700000}
 
 
-def forged(model, **changes):
-    """Return a forged record with correct hashes."""
+def forge_record(model, **changes):
+    """Return a forged record of an update to the present template, with correct hashes."""
     present = identity.digest(without_label(primary(model).template, object_meta.HASH_LABEL))
     return {"outcome": "updating", "from": {"web": "myimage:v1"}, "to": primary(model).images,
             "time": NOW,
@@ -503,9 +503,9 @@ def forged(model, **changes):
     (None, 600000, None), (None, NEVER_AVAILABLE - 1, None), (700000, 600000, 700000),
     (700000, 700000, 700000), (None, 5, 5),
     (30, NEVER_AVAILABLE - 1, 30)])
-def test_min_ready_seconds_are_restored_only_from_replica_sets(
-        seconds, recorded_seconds, expected):
-    """Only an annotation stores the minimum; a forged one could keep all pods unavailable."""
+def test_large_min_ready_seconds_are_restored_only_from_replica_sets(seconds, recorded_seconds,
+                                                                     expected):
+    """A forged annotation with a large value could keep all pods unavailable."""
     model = cluster(minReadySeconds=seconds, progressDeadlineSeconds=2**31 - 1)
     run_task(CANARY, model)
     stored_record = record(model)
@@ -553,7 +553,7 @@ FORGED_FIELDS = {
 }
 TASKS = {
     "no-op": (V3, "myimage:v3"), "update": (request_for(image="myimage:v9"), "myimage:v9"),
-    "back": (ROLLBACK, "myimage:v3"),
+    "rollback": (ROLLBACK, "myimage:v3"),
     "to_revision": (request_for(state="rolled_back", to_revision=1), "myimage:v1"),
 }
 
@@ -561,7 +561,7 @@ TASKS = {
 @pytest.mark.parametrize("forgery", FORGED_FIELDS)
 @pytest.mark.parametrize("task", TASKS)
 def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
-    """A forged record can equal that of a killed client: then a rollback undoes one update."""
+    """A forged record can equal the record of a killed task; a rollback then undoes one update."""
     model = cluster()
     run_task(UPDATE, model)
     run_task(V3, model)
@@ -569,7 +569,7 @@ def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
     changes = FORGED_FIELDS[forgery]
     if changes.get("set") == "the first one":
         changes = {**changes, "set": name_of_set(model, "v1")}
-    write_record_as_other_client(model, json.dumps(forged(model, **changes)))
+    write_record_as_other_client(model, json.dumps(forge_record(model, **changes)))
     request, image = TASKS[task]
     if (request is ROLLBACK
             and forgery in ("reckless strategy", "rolling back", "no changed settings",
@@ -614,7 +614,7 @@ def test_unreadable_record_during_an_update_is_reported(text):
                           {**STRATEGY, "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}},
                           {**STRATEGY, "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "101%"}},
                           {**STRATEGY, "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "many"}}])
-def test_strategy_that_no_update_changes_is_not_restored(strategy):
+def test_strategy_that_no_update_could_have_replaced_is_not_restored(strategy):
     model = cluster()
     run_task(CANARY, model)
     stored = record(model)
@@ -674,10 +674,10 @@ def test_revision_history_limit_0_keeps_the_previous_template_during_the_update(
 
 @pytest.mark.parametrize("remaining_version, next_command", [
     ("",
-     f"{RERUN}, with a higher pause_at or without pause_at\nthen:\n{ROLL} "
+     f"{RERUN}, with a higher pause_at or without pause_at\nthen:\n{COMMAND} "
      "image=THE-EARLIER-IMAGE'"),
     ("v1",
-     f"{RERUN}, with a higher pause_at or without pause_at\nor:\n{ROLL} state=rolled_back "
+     f"{RERUN}, with a higher pause_at or without pause_at\nor:\n{COMMAND} state=rolled_back "
      "to_revision=1'"),
 ])
 def test_update_is_finished_first_if_the_previous_replica_set_is_deleted(
@@ -734,10 +734,10 @@ def test_ended_rollback_is_checked_against_the_template():
 def test_keep_old_then_update():
     model = cluster()
     before = primary(model).settings
-    assert run_task(KEEP, model) == ["update", "annotate"]
+    assert run_task(KEEP_ALL, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 3}
     assert primary(model).paused == 3 and primary(model).settings["paused"]
-    assert "already paused" in decide(KEEP, model).message
+    assert "already paused" in decide(KEEP_ALL, model).message
     assert run_task(UPDATE, model) == ["pace", "annotate"]
     assert sizes(model) == {"v1": 0, "v2": 3} and primary(model).settings == before
 
@@ -746,7 +746,7 @@ def test_keep_old_then_update():
 def test_keep_old_then_rollback(until):
     model = cluster()
     before = primary(model).settings
-    run_task(KEEP, model, until=until)
+    run_task(KEEP_ALL, model, until=until)
     model.settle()
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 0} and primary(model).settings == before
@@ -756,13 +756,13 @@ def test_stages_with_keep_old():
     model = cluster()
     assert run_task(KEEP_ONE, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 1} and primary(model).paused == 1
-    assert run_task(KEEP, model) == ["pace", "annotate"]
+    assert run_task(KEEP_ALL, model) == ["pace", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 3} and primary(model).paused == 3
-    assert isinstance(decide(KEEP_ONE, model), Done), "a lower pause removes no pod"
+    assert isinstance(decide(KEEP_ONE, model), Done), "a lower pause must remove no pod"
 
 
-@pytest.mark.parametrize("request_", [CANARY, KEEP], ids=["pause", "keep_old"])
-def test_task_killed_after_a_pace_at_a_pause_leaves_no_paused_deployment(request_):
+@pytest.mark.parametrize("request_", [CANARY, KEEP_ALL], ids=["pause", "keep_old"])
+def test_rollback_resumes_a_deployment_after_a_kill_at_a_pause(request_):
     """Another client has changed a setting, so that the task sets it again before it annotates."""
     model = cluster()
     run_task(request_, model)
@@ -780,12 +780,12 @@ def test_keep_old_after_a_pause_keeps_the_remaining_old_pods():
     assert sizes(model) == {"v1": 2, "v2": 1}
     run_task(KEEP_ONE, model)
     assert sizes(model) == {"v1": 2, "v2": 1}
-    run_task(KEEP, model)
+    run_task(KEEP_ALL, model)
     assert sizes(model) == {"v1": 2, "v2": 3}
 
 
 @pytest.mark.parametrize("pause, old", [("2", 1), ("100%", 0)])
-@pytest.mark.parametrize("first", [KEEP, KEEP_ONE], ids=["all", "one"])
+@pytest.mark.parametrize("first", [KEEP_ALL, KEEP_ONE], ids=["all", "one"])
 def test_pause_after_keep_old_removes_old_pods(first, pause, old):
     model = cluster()
     run_task(first, model)
@@ -795,14 +795,14 @@ def test_pause_after_keep_old_removes_old_pods(first, pause, old):
 
 
 def test_scaling_during_keep_old_applies_to_both_versions():
-    """The percentage of the pause stays in the strategy."""
+    """The strategy of the pause has a percentage, which the server applies to the new size."""
     model = cluster()
-    run_task(KEEP, model)
-    numbers = primary(model).settings["strategy"]["rollingUpdate"]
-    assert numbers == {"maxSurge": "100%", "maxUnavailable": 0}
+    run_task(KEEP_ALL, model)
+    rolling_update = primary(model).settings["strategy"]["rollingUpdate"]
+    assert rolling_update == {"maxSurge": "100%", "maxUnavailable": 0}
     scale_by_other_client(model, v1=5, v2=5)
-    model.items["foo"]["spec"]["replicas"] = 5
-    assert run_task(KEEP, model) == ["annotate"] and sizes(model) == {"v1": 5, "v2": 5}
+    model.items["foo"]["spec"]["replicas"] = 5  # not 10: with the surge, each ReplicaSet has 5
+    assert run_task(KEEP_ALL, model) == ["annotate"] and sizes(model) == {"v1": 5, "v2": 5}
 
 
 def scale_by_other_client(model, **replicas):
@@ -819,12 +819,12 @@ def scale_by_other_client(model, **replicas):
 @pytest.mark.parametrize("old, new, next_pause", [(10, 10, 15), (2, 3, 4), (1, 1, 2)])
 def test_resume_after_scaling_during_a_pause(old, new, next_pause):
     model = cluster(10)
-    half_paused = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
-    run_task(half_paused, model)
+    pause_at_half = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
+    run_task(pause_at_half, model)
     scale_by_other_client(model, v1=old, v2=new)
-    run_task(half_paused, model)
+    run_task(pause_at_half, model)
     assert sizes(model) == {"v1": old, "v2": new} and primary(model).paused == new
-    assert "already paused" in decide(half_paused, model).message
+    assert "already paused" in decide(pause_at_half, model).message
     run_task(dataclasses.replace(CANARY, pause_at=Size(next_pause)), model)
     assert sizes(model) == {"v1": old + new - next_pause, "v2": next_pause}
     run_task(ROLLBACK, model)
@@ -925,7 +925,7 @@ def test_failed_rollback_to_a_revision_is_rolled_back():
     assert sizes(model) == {"v1": 0, "v2": 4}
 
 
-def test_rollback_to_the_revision_of_the_update_in_progress():
+def test_rollback_of_a_rollback_to_a_revision_during_an_update_is_refused():
     model = cluster(4)
     run_task(UPDATE, model)
     run_task(V3, model, until="update")
@@ -946,11 +946,11 @@ REQUESTS = {
     "a third": request_for(image="myimage:v2", pause_at="34%"),
     "two thirds": request_for(image="myimage:v2", pause_at="67%", max_surge="2",
                               max_unavailable="1"),
-    "back": ROLLBACK,
+    "rollback": ROLLBACK,
 }
 
 
-def step(request, model):
+def take_turn(request, model):
     """Take one turn of a client, and return whether a write was made."""
     try:
         decision = decide(request, model)
@@ -959,33 +959,36 @@ def step(request, model):
     return isinstance(decision, Step) and model.write(decision.write)
 
 
-KEEPING = {"keep one": KEEP_ONE, "keep all": KEEP}
+WITH_KEEP_OLD = {"keep one": KEEP_ONE, "keep all": KEEP_ALL}
 
 
 @settings(max_examples=300)
 @given(st.data())
 def test_random_orders_with_keep_old_remove_no_old_pod(data):
-    """The old pods stay ready until a client without keep_old has begun; each request ends."""
+    """The old pods stay ready until a client without keep_old begins.
+
+    A rollback at the end completes.
+    """
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     model = cluster(replicas)
-    has_others = False
+    may_remove_old_pods = False
     for _stage in range(data.draw(st.integers(1, 3))):
-        requests = KEEPING | (REQUESTS if data.draw(st.booleans()) else {})
+        requests = WITH_KEEP_OLD | (REQUESTS if data.draw(st.booleans()) else {})
         name = data.draw(st.sampled_from(sorted(requests)))
-        has_others = has_others or name not in KEEPING
+        may_remove_old_pods = may_remove_old_pods or name not in WITH_KEEP_OLD
         for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
             moves = model.moves()
             if choice and moves:
                 model.make(moves[choice % len(moves)])
             else:
-                step(requests[name], model)
+                take_turn(requests[name], model)
             assert sum(sizes(model).values()) <= 2 * replicas + 2
-            if not has_others:
+            if not may_remove_old_pods:
                 old = next(replica_set for replica_set in model.sets.controllers().values()
                            if replica_set.images["web"] == "myimage:v1")
                 assert old.replicas == old.available == replicas
                 assert sum(pod.ready for pod in model.sets.pods if pod.owner == old.uid) == replicas
-    while step(ROLLBACK, model) or model.moves():
+    while take_turn(ROLLBACK, model) or model.moves():
         model.settle()
     assert sizes(model)["v1"] == replicas or sizes(model)["v2"] == replicas
     assert primary(model).settings["strategy"] == STRATEGY and not primary(model).settings["paused"]
@@ -994,8 +997,9 @@ def test_random_orders_with_keep_old_remove_no_old_pod(data):
 @settings(max_examples=300)
 @given(st.data())
 def test_random_orders_respect_ceiling_and_pauses(data):
-    """Clients with any request start and die, the server moves in any order; each request ends.
+    """Clients with any requests start and die, and the server makes its moves in any order.
 
+    A rollback at the end completes, and the strategy of the user is restored.
     The floor is not asserted: the Deployment controller relies on a possibly outdated status
     (scaleDownOldReplicaSetsForRollingUpdate), and its deletions are beyond the client's control.
     """
@@ -1008,7 +1012,7 @@ def test_random_orders_respect_ceiling_and_pauses(data):
             if choice and moves:
                 model.make(moves[choice % len(moves)])
             else:
-                step(request, model)
+                take_turn(request, model)
             assert sum(sizes(model).values()) <= replicas + 2
             current = primary(model).settings
             if current["minReadySeconds"] == NEVER_AVAILABLE and primary(model).is_observed:
@@ -1016,7 +1020,7 @@ def test_random_orders_respect_ceiling_and_pauses(data):
                 assert sizes(model).get("v2",
                                         0) <= max(numbers["maxSurge"] + numbers["maxUnavailable"],
                                                   0)
-    while step(ROLLBACK, model) or model.moves():
+    while take_turn(ROLLBACK, model) or model.moves():
         model.settle()
     assert sizes(model)["v1"] == replicas or sizes(model)["v2"] == replicas
     assert primary(model).settings["strategy"] == STRATEGY and not primary(model).settings["paused"]

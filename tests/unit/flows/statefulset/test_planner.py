@@ -37,8 +37,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
 PARTITIONED = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
 ON_DELETE = {"type": "OnDelete"}
-STRATEGIES = {"RollingUpdate": STRATEGY, "no numbers": {"type": "RollingUpdate"},
-              "a partition": PARTITIONED,
+STRATEGIES = {"RollingUpdate": STRATEGY, "no partition": {"type": "RollingUpdate"},
+              "partition 2": PARTITIONED,
               "OnDelete": ON_DELETE}
 
 
@@ -86,7 +86,7 @@ def versions(model):
             for pod in model.pods("foo")]
 
 
-# Rows
+# Rows of the state table
 
 
 def test_no_such_stateful_set():
@@ -232,6 +232,7 @@ def test_rollback_replaces_pods_that_never_become_ready(policy, deletions):
     model.settle()
     assert versions(model) == ["v1", "v1", "v2!"]
     actions = run_task(ROLLBACK, model)
+    # With Parallel, the server itself may replace the unready pod.
     assert actions in (["update", *deletions, "annotate"], ["update", "delete", "annotate"])
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
 
@@ -245,7 +246,7 @@ def test_rollback_of_an_update_by_another_client():
 
 
 def test_rollback_of_an_update_undone_by_another_client():
-    """Only the pod shows that an update took place."""
+    """Only the unready pod shows that an update took place."""
     model = with_broken_image(cluster())
     for image in ("myimage:v2", "myimage:v1"):
         set_by_other_client(model, "/spec/template", template(image))
@@ -265,22 +266,23 @@ def test_rollback_to_a_revision_from_unready_pods():
     assert versions(model) == ["v1"] * 3
 
 
-def with_stuck_pods(*unready):
-    """Return foo at v1, with some unready pods of v2."""
+def with_stuck_pods(*ordinals):
+    """Return a cluster with foo at v1, and with unready pods of v2 at these ordinals."""
     model = with_broken_image(cluster(4))
     run_task(UPDATE, model, until="update")
     model.settle()
     v2 = model.pods("foo")[3].revision
     run_task(ROLLBACK, model, until="update")
     model.make(model.moves()[0])
-    model._pods["foo"] = tuple(pod._replace(revision=v2, ready=False) if pod.ordinal in unready else
-                               pod._replace(revision=primary(model).update_revision, ready=True)
-                               for pod in model.pods("foo"))
+    model._pods["foo"] = tuple(
+        pod._replace(revision=v2, ready=False) if pod.ordinal in ordinals else
+        pod._replace(revision=primary(model).update_revision, ready=True)
+        for pod in model.pods("foo"))
     model.settle()
     return model
 
 
-def test_stuck_pods_are_deleted_by_ordinal():
+def test_stuck_pods_are_deleted_in_the_order_of_their_ordinals():
     model = with_stuck_pods(1, 3)
     for name in ("foo-1", "foo-3"):
         decision = decide(ROLLBACK, model)
@@ -290,7 +292,7 @@ def test_stuck_pods_are_deleted_by_ordinal():
     assert versions(model) == ["v1"] * 4
 
 
-def test_ready_pods_are_not_deleted():
+def test_pod_that_has_become_ready_is_not_deleted():
     model = with_stuck_pods(3)
     decision = decide(ROLLBACK, model)
     model._pods["foo"] = tuple(pod._replace(ready=True) for pod in model.pods("foo"))
@@ -313,7 +315,7 @@ def test_update_while_old_and_new_pods_fail():
     assert decide(V3, model).action == "update"
 
 
-def test_update_deletes_no_pod():
+def test_update_deletes_no_stuck_pod():
     model = with_broken_image(cluster())
     run_task(UPDATE, model, until="update")
     model.settle()
@@ -354,7 +356,7 @@ def test_rollback_from_a_pause_at_100_percent():
     assert versions(model) == ["v1"] * 3
 
 
-def test_repeatedly_reversed_update():
+def test_repeatedly_reversed_update_can_be_rolled_back():
     model = cluster()
     run_task(UPDATE, model, until="update")
     model.settle()
@@ -415,9 +417,9 @@ def test_huge_ordinal_takes_no_memory(monkeypatch):
     assert isinstance(decide(ROLLBACK, model), Wait)
 
 
-def delete_as_other_client(model, *numbers):
-    """Delete pods as another client, with OnDelete."""
-    model._pods["foo"] = tuple(pod for pod in model.pods("foo") if pod.ordinal not in numbers)
+def delete_as_other_client(model, *ordinals):
+    """Delete the pods of these ordinals as another client; with OnDelete, this updates them."""
+    model._pods["foo"] = tuple(pod for pod in model.pods("foo") if pod.ordinal not in ordinals)
     model.settle()
 
 
@@ -431,8 +433,9 @@ def test_unready_pod_with_on_delete_is_no_update():
         decide(ROLLBACK, model)
 
 
-def test_pause_with_on_delete_counts_the_pods():
-    """The status names the former revision until the server has replaced all pods."""
+def test_pause_with_on_delete_requires_pods_of_one_template():
+    """With OnDelete, currentRevision is outdated, and the server would recreate old pods from it.
+    """
     model = cluster(4, ON_DELETE)
     set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()
@@ -450,8 +453,8 @@ def test_pause_with_on_delete_counts_the_pods():
     assert versions(model) == ["v3"] * 4 and primary(model).settings["updateStrategy"] == ON_DELETE
 
 
-@pytest.mark.parametrize("kill_after", range(1, 5))
-def test_update_and_rollback_resume_after_a_kill(kill_after):
+@pytest.mark.parametrize("turns_before_kill", range(1, 5))
+def test_update_and_rollback_resume_after_a_kill(turns_before_kill):
     for request, version in ((request_for(image="myimage:v3", pause_at="1"), "v3"),
                              (ROLLBACK, "v2")):
         model = cluster(2, ON_DELETE)
@@ -459,8 +462,8 @@ def test_update_and_rollback_resume_after_a_kill(kill_after):
         model.settle()
         delete_as_other_client(model, 0, 1)
         third_update = request_for(image="myimage:v3", pause_at="1")
-        for _turn in range(kill_after):
-            step(third_update, model) or model.make(model.moves()[0])
+        for _turn in range(turns_before_kill):
+            take_turn(third_update, model) or model.make(model.moves()[0])
         run_slowly(request, model)
         assert versions(model)[1] == version and versions(model)[0] == "v2"
 
@@ -476,7 +479,7 @@ def test_pod_recreated_early_does_not_move_the_pause():
     assert versions(model) == ["v2", "v1", "v2", "v2"] and primary(model).partition == 2
 
 
-def test_min_ready_seconds_in_an_update_by_another_client():
+def test_min_ready_seconds_are_set_in_an_update_by_another_client():
     model = cluster()
     set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.make(model.moves()[0])
@@ -484,7 +487,7 @@ def test_min_ready_seconds_in_an_update_by_another_client():
     assert primary(model).settings["minReadySeconds"] == 5
 
 
-def test_ordinals_with_a_start():
+def test_pause_and_rollback_with_a_start_of_the_ordinals():
     model = cluster(3, ordinals={"start": 5})
     run_task(CANARY, model)
     assert ([pod.ordinal for pod in model.pods("foo")] == [5, 6, 7]
@@ -506,30 +509,30 @@ def test_check_mode_shows_the_deletion_of_unready_pods():
 
 
 def with_defaulted_max_unavailable(model, monkeypatch):
-    """Return a server with the feature gate MaxUnavailableStatefulSet."""
+    """Return a server with the feature gate MaxUnavailableStatefulSet, which sets defaults."""
     write = model.write
 
-    def written(patch):
+    def write_with_defaults(patch):
         is_written = write(patch)
         item = json.loads(json.dumps(model.items["foo"]))
-        if numbers := item["spec"]["updateStrategy"].get("rollingUpdate"):
+        if rolling_update := item["spec"]["updateStrategy"].get("rollingUpdate"):
             item["spec"]["updateStrategy"]["rollingUpdate"] = {
-                "maxUnavailable": 1, "partition": 0, **numbers}
+                "maxUnavailable": 1, "partition": 0, **rolling_update}
         model.items["foo"] = item
         return is_written
 
-    monkeypatch.setattr(model, "write", written)
+    monkeypatch.setattr(model, "write", write_with_defaults)
     return model
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-@pytest.mark.parametrize("first", [UPDATE, CANARY], ids=["update", "pause"])
-def test_strategy_with_server_defaults_is_restored(strategy, first, monkeypatch):
+@pytest.mark.parametrize("first_request", [UPDATE, CANARY], ids=["update", "pause"])
+def test_strategy_with_server_defaults_is_restored(strategy, first_request, monkeypatch):
     strategy = json.loads(json.dumps(strategy))
     if "rollingUpdate" in strategy:
         strategy["rollingUpdate"]["maxUnavailable"] = 1
     model = with_defaulted_max_unavailable(cluster(3, strategy), monkeypatch)
-    run_slowly(first, model)
+    run_slowly(first_request, model)
     run_slowly(UPDATE, model)
     assert primary(model).settings["updateStrategy"] == strategy and versions(model) == ["v2"] * 3
 
@@ -545,7 +548,8 @@ def change_by_other_client(path, value):
     return change
 
 
-def interrupted(request):
+def killed_task(request):
+    """Return a function that runs a task until its first patch, and lets the server act."""
     def begin(model):
         try:
             run_task(request, model, until="update")
@@ -559,14 +563,15 @@ def interrupted(request):
 INTERRUPTIONS = {
     "pause": functools.partial(run_task, CANARY),
     "pause at 100%": functools.partial(run_task, request_for(image="myimage:v2", pause_at="100%")),
-    "killed": interrupted(UPDATE), "killed rollback": interrupted(ROLLBACK),
+    "killed update": killed_task(UPDATE), "killed rollback": killed_task(ROLLBACK),
     "scaled to 0": change_by_other_client("/spec/replicas", 0),
     "other template": change_by_other_client("/spec/template", template("myimage:v3")),
     "previous template": change_by_other_client("/spec/template", template()),
 }
 
 
-def error(request, model):
+def refusal_of(request, model):
+    """Return the message if the request is refused, or ""."""
     try:
         decide(request, model)
     except RolloutError as error:
@@ -577,6 +582,7 @@ def error(request, model):
 @pytest.mark.parametrize("strategy", ["RollingUpdate", "OnDelete"])
 @pytest.mark.parametrize("first", INTERRUPTIONS)
 def test_update_in_progress_without_pods(first, strategy):
+    """Never refuse both an update, because one is in progress, and a rollback, because none is."""
     for interruptions in itertools.product([first], INTERRUPTIONS, INTERRUPTIONS):
         model = cluster(2, STRATEGIES[strategy])
         model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
@@ -584,8 +590,10 @@ def test_update_in_progress_without_pods(first, strategy):
             for interruption in interruptions:
                 INTERRUPTIONS[interruption](model)
         change_by_other_client("/spec/replicas", 0)(model)
-        update, back = error(request_for(image="myimage:v9"), model), error(ROLLBACK, model)
-        assert "another update" not in update or "there is no update" not in back, interruptions
+        of_update = refusal_of(request_for(image="myimage:v9"), model)
+        of_rollback = refusal_of(ROLLBACK, model)
+        assert ("another update" not in of_update
+                or "there is no update" not in of_rollback), interruptions
 
 
 @pytest.mark.parametrize("revision, version", [(1, "v1"), (2, "v2")])
@@ -639,7 +647,7 @@ FORGED_FIELDS = {
 }
 TASKS = {
     "no-op": (V3, "v3"), "update": (request_for(image="myimage:v9"), "v9"),
-    "back": (ROLLBACK, "v3"),
+    "rollback": (ROLLBACK, "v3"),
     "to_revision": (request_for(state="rolled_back", to_revision=1), "v1"),
 }
 
@@ -681,7 +689,7 @@ def test_forged_direction_of_an_update_is_ignored():
                          ["", "[]", "{}", "null", "[" * 100000, "9" * 5000,
                           '{"outcome":"updating"}'])
 def test_unreadable_record_during_an_update_is_ignored(text):
-    """The status names the previous template; nothing shows who set the partition."""
+    """The status names the previous revision, which is enough for a rollback."""
     model = cluster()
     run_task(CANARY, model)
     write_record(model, text)
@@ -693,7 +701,7 @@ def test_unreadable_record_during_an_update_is_ignored(text):
                          [None, {}, [], "x", {"template": "{}"}, {"spec": None},
                           {"spec": {"template": {"spec": {}}}}])
 def test_check_mode_ignores_unreadable_revisions(data):
-    """Only other clients create these revisions."""
+    """Only another client creates a revision with such data."""
     source = cluster()
     owners = [{"uid": "uid of foo", "controller": True}]
     revision = {"metadata": {"name": "made", "ownerReferences": owners}, "data": data,
@@ -759,10 +767,10 @@ def test_max_unavailable_with_the_feature_gate(budgets, params, max_unavailable)
 def test_larger_max_unavailable_is_not_restored_from_the_record():
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 3}}
     model = cluster(4, strategy)
-    limited = request_for(image="myimage:v2", max_unavailable="1")
-    run_task(limited, model, until="update")
+    limited_update = request_for(image="myimage:v2", max_unavailable="1")
+    run_task(limited_update, model, until="update")
     model.settle()
-    decision = decide(limited, model)
+    decision = decide(limited_update, model)
     assert "maxUnavailable of the StatefulSet foo is left at 1" in decision.warning
     assert model.write(decision.write) and primary(model).rolling_update["maxUnavailable"] == 1
 
@@ -777,10 +785,10 @@ def test_smaller_max_unavailable_is_restored():
 # Random order
 
 REQUESTS = {"update": UPDATE, "a third": request_for(image="myimage:v2", pause_at="34%"),
-            "two thirds": request_for(image="myimage:v2", pause_at="67%"), "back": ROLLBACK}
+            "two thirds": request_for(image="myimage:v2", pause_at="67%"), "rollback": ROLLBACK}
 
 
-def step(request, model):
+def take_turn(request, model):
     """Take one turn of a client, and return whether a write was made."""
     try:
         decision = decide(request, model)
@@ -796,27 +804,28 @@ def test_random_orders_respect_floor_and_pauses(data):
     strategy = data.draw(st.sampled_from(list(STRATEGIES.values())))
     policy = data.draw(st.sampled_from(["OrderedReady", "Parallel"]))
     # With Parallel, the server replaces the highest ordinal even if a lower pod is unready.
-    missing = 1 if policy == "OrderedReady" else 2
+    max_missing = 1 if policy == "OrderedReady" else 2
     model = cluster(replicas, strategy, podManagementPolicy=policy)
     model.broken_images = frozenset(data.draw(st.sampled_from([(), ("myimage:v2",)])))
     for _stage in range(data.draw(st.integers(1, 3))):
         request = REQUESTS[data.draw(st.sampled_from(sorted(REQUESTS)))]
+        # 0 is a turn of the client, and another number chooses a move of the server.
         for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
             moves, ready = model.moves(), {pod for pod in model.pods("foo") if pod.ready}
             if choice and moves:
                 model.make(moves[choice % len(moves)])
                 assert sum(pod.ready for pod in model.pods("foo")) >= min(
-                    replicas - missing, len(ready))
+                    replicas - max_missing, len(ready))
             else:
-                step(request, model)
-                assert ready <= set(model.pods("foo")), "a task deletes no pod that is ready"
+                take_turn(request, model)
+                assert ready <= set(model.pods("foo")), "a task must not delete a ready pod"
             if (primary(model).partition and primary(model).is_observed
                     and strategy is not PARTITIONED):
                 assert sum(version.startswith("v2") for version in versions(model)) <= replicas
                 assert not any(version.startswith("v2")
                                for version in versions(model)[:primary(model).partition - 1])
     for _turn in range(20):
-        if not step(ROLLBACK, model) and not model.moves():
+        if not take_turn(ROLLBACK, model) and not model.moves():
             break
         model.settle()
     assert versions(model) in (["v1"] * replicas, ["v2"] * replicas)

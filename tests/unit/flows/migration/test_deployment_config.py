@@ -246,13 +246,17 @@ def test_check_mode_with_a_stale_status(steps):
 
 # Rollback
 
+#: Numbers of steps after which a migration can be rolled back; step 6 deletes the
+#: ReplicationController.
+REVERSIBLE_STEPS = range(1, 6)
+
 
 @pytest.mark.parametrize("was_paused", [False, True])
-@pytest.mark.parametrize("steps", range(1, 6))
+@pytest.mark.parametrize("steps", REVERSIBLE_STEPS)
 def test_rollback_from_each_step(steps, was_paused):
     item = config(paused=was_paused)
     world = World(item)
-    steps -= was_paused
+    steps -= was_paused  # the first step is the pause
     world.run_steps(steps)
     if steps == 0:
         return
@@ -268,7 +272,7 @@ def test_rollback_from_each_step(steps, was_paused):
     assert world.run_steps() == (ALL[1:] if was_paused else ALL)
 
 
-@pytest.mark.parametrize("steps", range(1, 6))
+@pytest.mark.parametrize("steps", REVERSIBLE_STEPS)
 def test_check_mode_of_a_rollback_with_a_stale_status(steps):
     settled, stale = World(), World()
     for world in (settled, stale):

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Interrupt a migration after any write, and read the commands of the info module."""
+"""Interrupt a migration after any write, and run the commands that the info module returns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RC, CONFIG, DEPLOYMENT = Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG, Ki
 
 @pytest.fixture
 def info(monkeypatch):
-    """Run rolling_update_info on a simulated migration."""
+    """Return a function that runs rolling_update_info on a simulated migration."""
     def read(cluster, may_read=True, **params):
         monkeypatch.setattr(task, "_gateway",
                             lambda _params, _request, flow, watches_pods=True: MigrationGateway(
@@ -81,7 +81,7 @@ def test_a_migration_is_in_progress_after_each_write_but_the_last(info, steps, q
 
 
 @pytest.mark.parametrize("steps", range(len(ALL_STEPS) + 1))
-def test_deployment_and_replica_set_are_in_progress(info, steps):
+def test_deployment_and_replica_set_are_in_progress_during_a_migration(info, steps):
     world = World()
     world.run_steps(steps)
     is_in_progress = 0 < steps < len(ALL_STEPS)
@@ -139,7 +139,7 @@ def test_the_migration_of_a_deployment_config_is_in_progress_after_each_write_bu
         assert not world.observe().in_progress and world.observe().controller.name == "foo-1"
 
 
-def test_replication_controller_leads_to_the_deployment_config(info):
+def test_replication_controller_has_the_commands_of_its_deployment_config(info):
     world = ConfigWorld()
     world.run_steps(4)
     (rollout,) = info(world.cluster, kind="ReplicationController")

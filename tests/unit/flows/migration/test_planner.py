@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan each row of a migration, and the transitions between the states."""
+"""Plan each row of the state table of a migration, and the transitions between its states."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Step,
     Wait,
 )
+
+# The tests count the steps of ALL_STEPS: 1 create the ControllerRevision, 2 create the ReplicaSet,
+# 3 close the ReplicationController, 4 reparent the pods, 5 delete the ReplicationController, 6 open
+# the ReplicaSet, 7 create the Deployment, 8 resume the Deployment, 9 delete the ControllerRevision.
 
 RELEASE_OWNER = dataclasses.replace(MIGRATE, releases_owner=True)
 
@@ -126,6 +130,7 @@ def test_size_changed_during_the_migration():
 def test_pods_of_a_deleted_controller_are_reparented():
     world = world_after("annotate ReplicationController")
     world.cluster._items["ReplicationController", "foo"] = None
+    # without the deletion of the ReplicationController
     assert world.run_steps() == ALL_STEPS[3:4] + ALL_STEPS[5:]
     assert all(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
 
@@ -150,8 +155,8 @@ def test_replica_set_is_opened_only_when_its_status_counts_all_pods(status, owne
     assert isinstance(world.decide(), expected)
 
 
-def test_orphaned_pod_is_adopted_before_the_next_step():
-    """A deletion of the controller with --cascade=orphan leaves pods that no selector matches."""
+def test_next_step_waits_only_for_orphaned_pods_that_will_be_adopted():
+    """The ReplicaSet adopts only orphaned pods with the labels of its selector."""
     world = world_after("delete ReplicationController")
     uid, labels = world.replica_set["metadata"]["uid"], world.replica_set["spec"]["template"][
         "metadata"]["labels"]
@@ -200,7 +205,7 @@ def test_recreated_controller_is_refused():
                           "controller": True}]),
      "it is controlled by DeploymentConfig/foo, which would create another one"),
 ], ids=["update in progress", "terminating", "owner"])
-def test_refused_controllers(item, words):
+def test_controllers_that_cannot_be_migrated_are_refused(item, words):
     with pytest.raises(RolloutError, match=words):
         World(item).decide()
 
@@ -227,12 +232,13 @@ def test_finalizers_are_refused_before_a_template_is_closed(steps):
     assert (CLOSED not in str(world.find("ReplicationController"))
             and bool(world.find(REVISION, "foo-migration")) == (steps > 0))
     world.replace(item)
+    # After the first step, the ReplicaSet was created before the refusal.
     assert world.run_steps() == ALL_STEPS[max(steps, 2 if steps else 0):]
 
 
 @pytest.mark.parametrize("steps", [3, 4])
 def test_later_finalizer_does_not_keep_a_template_closed(steps):
-    """The pods are replaced when they fail; the last step deletes the controller."""
+    """The ReplicaSet is opened, and can replace failed pods, before foo is gone."""
     world = World()
     world.run_steps(steps)
     item = world.find("ReplicationController")
@@ -357,7 +363,7 @@ def test_an_autoscaler_is_reported_with_the_command():
 
 
 def changed(stored, *path, value):
-    """Return a copy with another value at a path, or without the field."""
+    """Return a copy with another value at a path, or without the field if the value is None."""
     item = copy.deepcopy(stored)
     inner = item
     for key in path[:-1]:
@@ -400,7 +406,7 @@ def test_stored_data_of_any_type_is_refused_by_name(data):
                                   "data": data}).decide()
 
 
-def forged(image="myimage:evil"):
+def forged_objects(image="myimage:evil"):
     """Return a ControllerRevision and a ReplicaSet, forged by another client to get foo's pods."""
     other_world = World(rc(replicas=2, image=image))
     other_world.run_steps(2)
@@ -409,7 +415,7 @@ def forged(image="myimage:evil"):
 
 
 def test_forged_state_gets_no_pods():
-    objects = forged()
+    objects = forged_objects()
     world = World(**objects)
     with pytest.raises(RolloutError,
                        match="its template or selector differs from the ControllerRevision "

@@ -16,8 +16,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done
 
+#: Numbers of steps after which a migration can be rolled back; step 5 deletes the
+#: ReplicationController.
+REVERSIBLE_STEPS = range(1, 5)
 
-@pytest.mark.parametrize("steps", range(1, 5))
+
+@pytest.mark.parametrize("steps", REVERSIBLE_STEPS)
 def test_pods_return_to_the_replication_controller_after_each_step(steps):
     world = World()
     assert world.run_steps(steps) == ALL_STEPS[:steps]
@@ -44,7 +48,7 @@ def test_migration_reversed_at_each_step_of_its_rollback_ends_as_a_deployment(st
     assert world.decide() == Done("foo is already a Deployment")
 
 
-@pytest.mark.parametrize("steps", range(1, 5))
+@pytest.mark.parametrize("steps", REVERSIBLE_STEPS)
 def test_check_mode_of_a_rollback_with_a_stale_status(steps):
     settled, stale = World(), World()
     for world in (settled, stale):

@@ -17,7 +17,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "compared.md"
 KINDS = ("Deployment", "ReplicaSet")
-#: Options of a task, with the command of Argo Rollouts.
+#: Options of a task, with the command of Argo Rollouts that does the same.
 TASKS = [
     ({"image": "myimage:v2"}, "kubectl argo rollouts -n shop set image web web=myimage:v2"),
     ({"state": "restarted", "image": None}, "kubectl argo rollouts -n shop restart web"),
@@ -26,28 +26,32 @@ TASKS = [
 
 
 class ClusterWithRollouts(Cluster):
-    """Cluster where the user may list Rollouts, or not."""
+    """Cluster with Rollouts, by default one whose workloadRef is foo.
+
+    verbs: what the user may do with Rollouts.
+    """
 
     def __init__(self, kind, *rollouts, verbs=("list",), reference=None):
         super().__init__(kind)
         reference = {"apiVersion": "apps/v1", "kind": kind, "name": "foo", **(reference or {})}
         self.rollouts = list(rollouts) or [
             {"metadata": {"name": "web", "uid": "1"}, "spec": {"workloadRef": reference}}]
-        self.granted, self.lists = verbs, 0
+        self.granted_verbs, self.number_of_lists = verbs, 0
 
     def rules(self):
         return [{"apiGroups": ["", "apps", "coordination.k8s.io"], "resources": ["*"],
                  "verbs": ["*"]},
-                {"apiGroups": ["argoproj.io"], "resources": ["rollouts"], "verbs": self.granted}]
+                {"apiGroups": ["argoproj.io"], "resources": ["rollouts"],
+                 "verbs": self.granted_verbs}]
 
     def objects(self, resource):
         if resource != "rollouts":
             return super().objects(resource)
-        self.lists += 1
+        self.number_of_lists += 1
         return self.rollouts
 
-    def own(self, group="argoproj.io", name="web"):
-        """Set the owner of foo."""
+    def set_owner(self, group="argoproj.io", name="web"):
+        """Let a Rollout control foo."""
         self.cluster.items["foo"]["metadata"]["ownerReferences"] = [
             {"apiVersion": f"{group}/v1alpha1", "kind": "Rollout", "name": name, "uid": "1",
              "controller": True}]
@@ -62,6 +66,7 @@ def request_of(kind, **options):
 def test_referenced_template_is_refused_before_the_first_change(kind, options, command):
     cluster = ClusterWithRollouts(kind)
     if options.get("state") == "rolled_back":
+        # The first update provides the revision to roll back to; its Rollout does not use foo.
         options = {**options, "to_revision": 1}
         cluster = ClusterWithRollouts(kind, {"metadata": {"name": "other"}, "spec": {}})
         cluster.run(request_of(kind))
@@ -79,7 +84,7 @@ def test_referenced_template_is_refused_before_the_first_change(kind, options, c
 @pytest.mark.parametrize("options, command", TASKS)
 def test_owner_is_named_with_the_command(options, command):
     cluster = ClusterWithRollouts("ReplicaSet")
-    cluster.own()
+    cluster.set_owner()
 
     with pytest.raises(RolloutError) as refused:
         cluster.run(request_of("ReplicaSet", **options))
@@ -92,7 +97,7 @@ def test_owner_is_named_with_the_command(options, command):
                                          ("argoproj.io", "web; touch x")])
 def test_no_command_for_a_rollout_of_another_group_or_an_invalid_name(group, name):
     cluster = ClusterWithRollouts("ReplicaSet")
-    cluster.own(group, name)
+    cluster.set_owner(group, name)
 
     with pytest.raises(RolloutError) as refused:
         cluster.run(request_of("ReplicaSet"))
@@ -102,7 +107,7 @@ def test_no_command_for_a_rollout_of_another_group_or_an_invalid_name(group, nam
 
 @pytest.mark.parametrize("kind, template", [("Deployment", "deployment foo"),
                                             ("ReplicaSet", "rs foo")])
-def test_a_change_without_another_image_is_an_edit(kind, template):
+def test_next_command_of_a_change_without_another_image_is_an_edit(kind, template):
     request = request_of(kind, roll_on=["configmap/shop"], image=None)
     cluster = ClusterWithRollouts(kind)
     cluster.config_object = lambda kind, name: {
@@ -120,17 +125,17 @@ def test_a_change_without_another_image_is_an_edit(kind, template):
     ("Deployment", {"name": "bar"}), ("Deployment", {"kind": "ReplicaSet"}),
     ("Deployment", {"apiVersion": "example.com/v1"}), ("StatefulSet", {}),
     ("ReplicationController", {"apiVersion": "v1"})])
-def test_other_objects_are_updated(kind, reference):
+def test_controllers_that_no_rollout_references_are_updated(kind, reference):
     cluster = ClusterWithRollouts(kind, reference=reference)
 
     assert cluster.run(request_of(kind))["changed"]
-    assert cluster.lists == (kind == "Deployment")
+    assert cluster.number_of_lists == (kind == "Deployment")
 
 
-def test_without_permission_the_object_is_updated_without_a_request():
+def test_rollouts_are_not_listed_without_permission():
     cluster = ClusterWithRollouts("Deployment", verbs=("get",))
 
-    assert cluster.run(request_of("Deployment"))["changed"] and cluster.lists == 0
+    assert cluster.run(request_of("Deployment"))["changed"] and cluster.number_of_lists == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"state": "rolled_back", "image": None}])
@@ -143,12 +148,12 @@ def test_an_update_in_progress_is_finished_or_rolled_back(kind, options):
     assert cluster.run(request_of(kind, **options))["rollout"]["phase"] == "complete"
 
 
-def test_check_mode_refuses_too():
+def test_check_mode_refuses_a_referenced_template():
     with pytest.raises(RolloutError, match="Rollout/web of Argo Rollouts"):
         ClusterWithRollouts("Deployment").check_mode(request_of("Deployment"))
 
 
-def test_documentation_has_the_table():
+def test_documented_table_has_the_rows_of_the_code():
     section = PAGE.read_text("utf-8").partition("## Objects of Argo Rollouts\n")[2]
     lines = re.findall(r"^\|(.*)\|$", section.partition("\n## ")[0], re.MULTILINE)
     documented = [tuple(cell.strip() for cell in line.split(" | ")) for line in lines]

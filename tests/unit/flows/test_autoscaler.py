@@ -27,16 +27,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 BEHAVIOR = {"scaleDown": {"stabilizationWindowSeconds": 60}}
 
 
-def scaler(annotations=None, **spec):
+def hpa_with(annotations=None, **spec):
     metadata = {"name": "hpa", "namespace": "shop", "uid": "u",
                 **({"annotations": annotations} if annotations else {})}
     return {"metadata": metadata, "spec": {"maxReplicas": 9, **spec}}
 
 
 @pytest.mark.parametrize("before", [
-    scaler(minReplicas=3),
-    scaler({"note": "x"}, minReplicas=3, behavior=BEHAVIOR),
-    scaler({"note": "x"}),
+    hpa_with(minReplicas=3),
+    hpa_with({"note": "x"}, minReplicas=3, behavior=BEHAVIOR),
+    hpa_with({"note": "x"}),
 ])
 def test_freeze_and_restore_round_trip(before):
     frozen = apply_patch(before, autoscaler.freeze(before).write)
@@ -53,7 +53,7 @@ def test_freeze_and_restore_round_trip(before):
 
 @pytest.mark.parametrize("change", [{"minReplicas": 4}, {"behavior": BEHAVIOR}])
 def test_changed_autoscaler_is_not_frozen(change):
-    before = scaler(minReplicas=3)
+    before = hpa_with(minReplicas=3)
 
     with pytest.raises(PreconditionFailed):
         apply_patch({**before, "spec": {**before["spec"], **change}},
@@ -61,17 +61,19 @@ def test_changed_autoscaler_is_not_frozen(change):
 
 
 def test_recreated_autoscaler_is_not_frozen():
-    before = scaler(minReplicas=3)
+    before = hpa_with(minReplicas=3)
 
     with pytest.raises(PreconditionFailed):
         apply_patch({**before, "metadata": {**before["metadata"], "uid": "another"}},
                     autoscaler.freeze(before).write)
 
 
-DISABLED = autoscaler.freeze(scaler()).write.operations[-2]["value"]
+#: The behavior of a frozen autoscaler.
+DISABLED = autoscaler.freeze(hpa_with()).write.operations[-2]["value"]
 
 
 def stored_settings(behavior=None, min_replicas=2):
+    """Return the annotation of a frozen autoscaler."""
     return json.dumps({"behavior": behavior, "minReplicas": min_replicas})
 
 
@@ -88,7 +90,7 @@ def stored_settings(behavior=None, min_replicas=2):
     stored_settings({"scaleUp": {"any": 1}}),
 ])
 def test_invalid_stored_settings_are_not_restored(text):
-    hpa = scaler({object_meta.FROZEN: text}, behavior=DISABLED)
+    hpa = hpa_with({object_meta.FROZEN: text}, behavior=DISABLED)
     end = Step(Action.ANNOTATE, "foo", Patch("foo", ()), is_end=True)
 
     assert autoscaler.restore(hpa) is None
@@ -101,25 +103,25 @@ def test_valid_stored_settings_are_restored():
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 0, "tolerance": "100m",
                               "selectPolicy": "Min", "policies": [
                                   {"type": "Percent", "value": 10, "periodSeconds": 60}]}}
-    frozen = apply_patch(scaler(minReplicas=0, behavior=behavior),
-                         autoscaler.freeze(scaler(minReplicas=0, behavior=behavior)).write)
+    frozen = apply_patch(hpa_with(minReplicas=0, behavior=behavior),
+                         autoscaler.freeze(hpa_with(minReplicas=0, behavior=behavior)).write)
 
     assert apply_patch(frozen, autoscaler.restore(frozen).write)["spec"]["behavior"] == behavior
 
 
 def test_annotation_of_an_unfrozen_autoscaler_is_ignored():
-    hpa = scaler({object_meta.FROZEN: stored_settings(min_replicas=9)}, minReplicas=2)
+    hpa = hpa_with({object_meta.FROZEN: stored_settings(min_replicas=9)}, minReplicas=2)
 
     assert not autoscaler.is_frozen(hpa) and autoscaler.restore(hpa) is None
 
 
 def test_steps_name_the_kind():
-    assert entry(autoscaler.freeze(scaler()), "now") == {
+    assert entry(autoscaler.freeze(hpa_with()), "now") == {
         "action": "freeze", "kind": "HorizontalPodAutoscaler", "name": "hpa", "from": "at work",
         "to": "does nothing during the update", "at": "now"}
 
 
-def targeting(hpa_name="web", **target):
+def hpa_with_target(hpa_name="web", **target):
     return {"metadata": {"name": hpa_name},
             "spec": {"scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController",
                                         "name": "foo", **target}}}
@@ -133,12 +135,12 @@ def targeting(hpa_name="web", **target):
     ({"kind": "Deployment"}, False),
     ({"name": "bar"}, False),
 ])
-def test_autoscaler_of_a_controller(target, is_target):
-    target_hpa, other_hpa = targeting(**target), targeting("other", kind="ReplicaSet")
+def test_autoscaler_of_a_controller_is_found_by_its_target(target, is_target):
+    target_hpa, other_hpa = hpa_with_target(**target), hpa_with_target("other", kind="ReplicaSet")
 
     expected = target_hpa if is_target else None
     assert autoscaler.autoscaler_of(Request(name="foo"), [other_hpa, target_hpa]) == expected
 
 
-def test_autoscalers_without_permission():
+def test_no_autoscaler_is_found_without_permission_to_list():
     assert autoscaler.autoscaler_of(Request(name="foo"), None) is None

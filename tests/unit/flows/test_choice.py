@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the model of check mode for each flow, and check the common interface."""
+"""Choose the model of check mode for each flow, and test the interface that the models share."""
 
 from __future__ import annotations
 
@@ -80,6 +80,7 @@ def test_only_deployments_have_replica_sets(request_, sets):
 
 
 def test_history_is_read_once_per_controller():
+    """A controller that check mode has created has no history in the real cluster."""
     real = RealCluster([revision("one")])
     simulation = choose(UPDATE).model(real)
     simulation.write(Create(revision("two")))
@@ -96,7 +97,7 @@ def test_forbidden_history_is_none():
 
 
 @pytest.mark.parametrize("request_", [DEPLOYMENT, MIGRATE], ids=["Deployment", "migration"])
-def test_no_history_for_kinds_without_one(request_):
+def test_models_without_revisions_request_no_history(request_):
     real = RealCluster([revision("one")])
 
     assert choose(request_).model(real).revisions(["uid of foo"]) is None

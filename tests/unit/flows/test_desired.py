@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the template that the server would store from a dry run, and confirm a record with it."""
+"""Read from a dry run which template the server would store, and confirm a record by it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_definition_of_a_replica_set_without_selector():
 
 
 def test_ports_with_the_same_number_are_not_merged():
-    """Ports are taken as written for all kinds: a strategic merge patch would lose a port."""
+    """A strategic merge patch merges ports by containerPort, and would lose one of them."""
     ports = [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}]
     partial = {"spec": {"containers": [{"name": "web", "ports": ports}]}}
 
@@ -88,61 +88,61 @@ def test_definition_of_an_existing_deployment():
 
 
 class Admission(IdleGateway):
-    """Server whose admission changes templates, by a function of the write and the template."""
+    """Server with admission: `mutate` returns the template stored for a write and its template."""
 
-    def __init__(self, item, changes):
-        self.item, self.changes, self.dry_runs = item, changes, 0
+    def __init__(self, item, mutate):
+        self.item, self.mutate, self.dry_runs = item, mutate, 0
 
     def controllers(self, kind=None):
         return {"foo": Controller.from_api(self.item)}
 
     def dry_run(self, write):
         self.dry_runs += 1
-        current = (write.manifest["spec"]["template"] if isinstance(write, Create)
+        written = (write.manifest["spec"]["template"] if isinstance(write, Create)
                    else write.operations[0]["value"])
-        return {"spec": {"template": self.changes(write, current)}}
+        return {"spec": {"template": self.mutate(write, written)}}
 
 
-def to_mirror(_write, current):
-    return with_image(current, "mirror/" + images_of(current)["web"].removeprefix("mirror/"))
+def to_mirror(_write, written):
+    return with_image(written, "mirror/" + images_of(written)["web"].removeprefix("mirror/"))
 
 
-def with_image(current, image):
-    (container,) = current["spec"]["containers"]
-    return {**current, "spec": {**current["spec"], "containers": [{**container, "image": image}]}}
+def with_image(written, image):
+    (container,) = written["spec"]["containers"]
+    return {**written, "spec": {**written["spec"], "containers": [{**container, "image": image}]}}
 
 
-def to_mirror_when_created(write, current):
-    return to_mirror(write, current) if isinstance(write, Create) else current
+def to_mirror_when_created(write, written):
+    return to_mirror(write, written) if isinstance(write, Create) else written
 
 
-def to_mirror_with_time(write, current, time=itertools.count()):  # noqa: B008 - the count continues
-    current = to_mirror(write, current)
-    return {**current, "metadata": {**current["metadata"],
-                                    "annotations": {"time": str(next(time))}}}
+def to_mirror_with_time(write, written, time=itertools.count()):  # noqa: B008 - the count continues
+    mirrored = to_mirror(write, written)
+    return {**mirrored, "metadata": {**mirrored["metadata"],
+                                     "annotations": {"time": str(next(time))}}}
 
 
-@pytest.mark.parametrize("changes, current, expected", [
+@pytest.mark.parametrize("mutate, current_image, expected", [
     (to_mirror, "mirror/myimage:v2", True),
     (to_mirror_with_time, "mirror/myimage:v2", True),
     (to_mirror_when_created, "mirror/myimage:v2", True),
-    (lambda _write, current: current, "myimage:v1", False),
+    (lambda _write, written: written, "myimage:v1", False),
     (to_mirror, "mirror/myimage:v1", False),
     (to_mirror_with_time, "mirror/myimage:v1", False),
 ], ids=["mirror", "mirror and time", "mirror at creation", "forged", "forged, mirror",
         "forged, mirror and time"])
-def test_recorded_result_is_confirmed_by_a_dry_run(changes, current, expected):
+def test_recorded_result_is_confirmed_by_a_dry_run(mutate, current_image, expected):
     """A user with annotate permission can record the current template as this request's result."""
-    item = rc(image=current,
-              annotations={object_meta.LAST_ROLLOUT: final_record(UPDATE, after=current)})
-    cluster, memory = Admission(item, changes), Memory()
+    item = rc(image=current_image,
+              annotations={object_meta.LAST_ROLLOUT: final_record(UPDATE, after=current_image)})
+    cluster, memory = Admission(item, mutate), Memory()
 
     observation = choose(UPDATE).observe(UPDATE, cluster, memory)
-    number = cluster.dry_runs
+    first_dry_runs = cluster.dry_runs
 
-    assert observation.is_confirmed is expected and 0 < number <= 4
+    assert observation.is_confirmed is expected and 0 < first_dry_runs <= 4
     assert (choose(UPDATE).observe(UPDATE, cluster, memory).is_confirmed is expected
-            and cluster.dry_runs == number)
+            and cluster.dry_runs == first_dry_runs)
 
 
 def test_no_dry_run_without_a_record():

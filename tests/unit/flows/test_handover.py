@@ -50,13 +50,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
 
-KEY = object_meta.DEPLOYMENT_LABEL
+LABEL_KEY = object_meta.DEPLOYMENT_LABEL
 PRIMARY_UID, SUCCESSOR_UID = "uid of foo", f"uid of {SUCCESSOR}"
 PRIORITY = "/spec/template/spec/priorityClassName"
-TAKEOVER = {"next": SUCCESSOR, "uid": SUCCESSOR_UID, "label": KEY, "replicas": 3,
+TAKEOVER = {"next": SUCCESSOR, "uid": SUCCESSOR_UID, "label": LABEL_KEY, "replicas": 3,
             "from": {"web": "myimage:v1"},
             "request": UPDATE.fingerprint, "priorityClassName": None,
-            "template": identity.digest(without_label(template("myimage:v2"), KEY))}
+            "template": identity.digest(without_label(template("myimage:v2"), LABEL_KEY))}
 
 
 #: Metadata of a controller with a finalizer that blocks the deletion.
@@ -68,7 +68,10 @@ def decide(request, *items, **facts):
 
 
 def settled(item, observed=True, replicas=3, available=None):
-    """Return the controller with the status after a sync, or before it unless observed."""
+    """Return the controller with a status that counts these pods.
+
+    observed: whether the status is about the present generation, or about the one before.
+    """
     available = replicas if available is None else available
     status = {"observedGeneration": item["metadata"]["generation"] - (not observed),
               "replicas": replicas,
@@ -77,7 +80,7 @@ def settled(item, observed=True, replicas=3, available=None):
 
 
 def changed(item, *, without=(), annotations=None, image=None, **spec):
-    """Return a copy with another spec, or with other or fewer annotations."""
+    """Return a copy with another spec, with other or fewer annotations, or closed with an image."""
     remaining = {key: text
                  for key, text in {**item["metadata"]["annotations"], **(annotations or {})}.items()
                  if key not in without}
@@ -104,7 +107,8 @@ def parse(item):
 def pods(successor=0, primary=0, orphans=0, label=LABEL):
     """Return pods of each owner, all created from the successor's template."""
     owners = [SUCCESSOR_UID] * successor + [PRIMARY_UID] * primary + [""] * orphans
-    return tuple(Pod(f"pod-{number}", f"uid of pod-{number}", {"app": "foo", KEY: label}, owner)
+    labels = {"app": "foo", LABEL_KEY: label}
+    return tuple(Pod(f"pod-{number}", f"uid of pod-{number}", labels, owner)
                  for number, owner in enumerate(owners))
 
 
@@ -113,8 +117,8 @@ class World:
 
     def __init__(self, kind):
         self.kind = kind
-        self.update, self.back = (dataclasses.replace(request, kind=kind)
-                                  for request in (UPDATE, ROLLBACK))
+        self.update, self.rollback = (dataclasses.replace(request, kind=kind)
+                                      for request in (UPDATE, ROLLBACK))
 
     def of_kind(self, item):
         if self.kind is Kind.REPLICATION_CONTROLLER:
@@ -131,7 +135,7 @@ class World:
     def renamed(self, primary=None, successor=None, request=None, **status):
         """Return foo after the first step.
 
-        The controller manager has observed the step unless the status differs.
+        By default, its status counts no pods, and the controller manager has observed the step.
         """
         primary, successor = primary or self.old(0), successor or self.new(3)
         return settled(apply(decide(request or self.update, primary, successor), primary,
@@ -146,7 +150,10 @@ class World:
         return {**item, "metadata": {**item["metadata"], **metadata}}
 
     def replaced(self, **changes):
-        """Return foo with its manifest applied by another client: old template, open, annotated."""
+        """Return foo after another client has applied its old manifest.
+
+        The template is the old one, and open; the annotations stay.
+        """
         renamed_foo = self.renamed(replicas=3)
         return changed(renamed_foo,
                        **{"template": template("myimage:v1"),
@@ -211,7 +218,7 @@ TABLE = {
                         world.closed(replicas=0, **BLOCKED_BY_FINALIZER)],
          pods(primary=2, orphans=1),
          ("wait", f"{SUCCESSOR} is gone (its finalizers: example.com/a)")),
-    "step 4 begun, finalizer, foo open: wait, and name it":
+    "step 4 begun, finalizer, foo open: wait":
         (lambda world: [changed(world.renamed(replicas=3), template=template("myimage:v2", LABEL)),
                         world.closed(replicas=0, **BLOCKED_BY_FINALIZER)], pods(primary=3),
          ("wait", f"{SUCCESSOR} is gone (its finalizers: example.com/a)")),
@@ -349,12 +356,14 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("state", ["update", "back"], ids=["updated", "rolled_back"])
+@pytest.mark.parametrize("request_name", ["update", "rollback"])
 @WORLDS
 @pytest.mark.parametrize("items, listed_pods, expected", TABLE.values(), ids=TABLE)
-def test_handover(items, listed_pods, expected, world, state):
+def test_handover(items, listed_pods, expected, world, request_name):
     """After the first step, an update and a rollback both finish the handover."""
-    assert summary(decide(getattr(world, state), *items(world), pods=listed_pods)) == expected
+    request = getattr(world, request_name)
+
+    assert summary(decide(request, *items(world), pods=listed_pods)) == expected
 
 
 # 1: the first step, the point of no return
@@ -369,13 +378,13 @@ def test_rename_sets_closed_template_size_and_annotation(world):
 
     assert primary["spec"]["template"] == template("myimage:v2", LABEL, priorityClassName=CLOSED)
     assert primary["spec"]["replicas"] == 3
-    assert primary["metadata"]["labels"] == {"app": "foo", KEY: LABEL}
+    assert primary["metadata"]["labels"] == {"app": "foo", LABEL_KEY: LABEL}
     assert takeover_of(primary) == {**TAKEOVER, "request": world.update.fingerprint}
     assert annotations(primary).keys() == {*annotations(old()), object_meta.TAKEOVER}
 
 
 @pytest.mark.parametrize("world, selector", [
-    (REPLICATION_CONTROLLERS, {"app": "foo", KEY: LABEL}),
+    (REPLICATION_CONTROLLERS, {"app": "foo", LABEL_KEY: LABEL}),
     (REPLICA_SETS, {"matchLabels": {"app": "foo"}}),
 ], ids=["selector of the successor", "immutable selector of foo"])
 def test_rename_sets_a_selector_that_matches_the_new_pods(world, selector):
@@ -385,8 +394,8 @@ def test_rename_sets_a_selector_that_matches_the_new_pods(world, selector):
 def test_rename_replaces_the_label_of_an_earlier_update():
     primary = REPLICATION_CONTROLLERS.renamed(primary=old(0, label="earlier"))
 
-    assert primary["spec"]["selector"][KEY] == primary["spec"]["template"]["metadata"]["labels"][
-        KEY] == LABEL
+    assert primary["spec"]["selector"][LABEL_KEY] == LABEL
+    assert primary["spec"]["template"]["metadata"]["labels"][LABEL_KEY] == LABEL
 
 
 @WORLDS
@@ -394,7 +403,7 @@ def test_rename_of_foo_without_labels(world):
     primary = world.old(0)
     primary["metadata"].pop("labels")
 
-    assert world.renamed(primary=primary)["metadata"]["labels"] == {KEY: LABEL}
+    assert world.renamed(primary=primary)["metadata"]["labels"] == {LABEL_KEY: LABEL}
     assert patch_tests(decide(world.update, primary, world.new(3)))["/metadata/labels"] is None
 
 
@@ -411,8 +420,8 @@ def test_preconditions_of_the_rename(world):
     assert patch_tests(decide(world.update, world.old(0), world.new(3))) == {
         "/metadata/uid": PRIMARY_UID,
         "/spec/replicas": 0,
-        **{f"/metadata/annotations/{mark.replace('/', '~1')}": annotations(old()).get(mark)
-           for mark in object_meta.UPDATE_ANNOTATIONS},
+        **{f"/metadata/annotations/{key.replace('/', '~1')}": annotations(old()).get(key)
+           for key in object_meta.UPDATE_ANNOTATIONS},
     }
 
 
@@ -424,12 +433,12 @@ def test_rename_does_not_write_an_immutable_selector():
     assert "/spec/template" in written and "/spec/selector" not in written
 
 
-@pytest.mark.parametrize("change", [
-    {"matchLabels": {"app": "foo", KEY: "earlier"}},
+@pytest.mark.parametrize("selector", [
+    {"matchLabels": {"app": "foo", LABEL_KEY: "earlier"}},
     {"matchLabels": {"app": "foo"}, "matchExpressions": [{"key": "app", "operator": "Exists"}]},
 ], ids=["deployment label", "expressions"])
-def test_unmatched_selector_is_refused_before_the_first_write(change):
-    primary = changed(REPLICA_SETS.of_kind(rc(label="earlier")), selector=change)
+def test_unmatched_selector_is_refused_before_the_first_write(selector):
+    primary = changed(REPLICA_SETS.of_kind(rc(label="earlier")), selector=selector)
 
     with pytest.raises(RolloutError, match="its selector is immutable and does not") as refused:
         decide(REPLICA_SETS.update, primary)
@@ -609,8 +618,7 @@ def test_open_keeps_the_annotations(world):
     (1, ("restore", "foo", "closed template", "template")),
     (2, ("wait", "foo 2/3 available after the handover, 2 terminating pods are gone: a, b"))])
 @WORLDS
-def test_foo_stays_closed_while_terminating_pods_fill_the_surge(
-        world, count, expected):
+def test_foo_stays_closed_while_terminating_pods_fill_the_surge(world, count, expected):
     """The surge is 1, and a pod of three has died."""
     terminating = Terminating(count, "2 terminating pods are gone: a, b" if count else "")
 
@@ -624,8 +632,7 @@ def test_foo_stays_closed_while_terminating_pods_fill_the_surge(
     (2, ("wait", f"pods of {SUCCESSOR}: 2/3, 2 terminating pods are gone: a, b")),
     (3, ("restore", SUCCESSOR, "closed template", "template"))])
 @WORLDS
-def test_successor_stays_closed_while_terminating_pods_fill_the_surge(
-        world, replicas, expected):
+def test_successor_stays_closed_while_terminating_pods_fill_the_surge(world, replicas, expected):
     items = world.replaced(), world.closed(replicas=replicas)
 
     decision = decide(world.update, *items, pods=pods(replicas),
@@ -681,8 +688,8 @@ def test_an_edited_template_is_not_recorded_as_the_result_of_the_request(world):
     (Request("foo", images={"": "myimage:v3"}), False),
     (ROLLBACK, False),
 ], ids=["same request", "same request with another strategy", "another image", "rolled_back"])
-def test_the_end_of_the_handover_is_the_end_of_the_task(request_, expected):
-    """Only the task with the same request ends: a repeated restart would restart again."""
+def test_handover_is_the_end_of_a_task_with_the_same_request(request_, expected):
+    """A task that repeats a restart has to end here: otherwise it would restart the pods again."""
     assert decide(request_, REPLICATION_CONTROLLERS.renamed(replicas=3)).is_last is expected
 
 
@@ -691,8 +698,7 @@ def test_the_end_of_the_handover_is_the_end_of_the_task(request_, expected):
 
 @WORLDS
 @pytest.mark.parametrize("loses_annotation", [False, True])
-def test_another_image_on_foo_is_replaced_with_a_warning(
-        world, loses_annotation):
+def test_another_image_on_foo_is_replaced_with_a_warning(world, loses_annotation):
     primary = changed(world.renamed(), image="myimage:v9",
                       without=[object_meta.TAKEOVER] if loses_annotation else ())
 
@@ -719,7 +725,7 @@ def test_missing_annotation_is_restored_without_a_warning(world):
 
 
 def test_successor_without_annotations_is_known_by_template_and_selector():
-    """A ReplicaSet keeps another selector, so there is no evidence for the successor."""
+    """Only for a ReplicationController: a ReplicaSet cannot take over the successor's selector."""
     successor = changed(REPLICATION_CONTROLLERS.closed(),
                         without=[*object_meta.UPDATE_ANNOTATIONS, object_meta.LAST_ROLLOUT])
 
@@ -740,7 +746,7 @@ def test_the_update_continues_with_a_warning_after_the_primary_is_replaced(world
     primary = settled(apply(decide(world.update, primary, successor), primary, successor)["foo"])
     assert annotations(primary) == annotations(world.old())
     assert summary(decide(world.update, primary, successor)) == ("scale", "foo", 3, 0)
-    assert summary(decide(world.back, primary, successor))[:2] == ("annotate", "foo")
+    assert summary(decide(world.rollback, primary, successor))[:2] == ("annotate", "foo")
 
 
 @WORLDS
@@ -825,7 +831,7 @@ def test_deleted_foo_is_recreated_as_after_step_1(world):
     assert isinstance(step.write, Create) and step.write.kind == world.kind
     primary = step.write.manifest
     assert primary["metadata"] | {"annotations": {}} == {
-        "name": "foo", "namespace": "default", "labels": {"app": "foo", KEY: LABEL},
+        "name": "foo", "namespace": "default", "labels": {"app": "foo", LABEL_KEY: LABEL},
         "annotations": {}}
     assert primary["metadata"]["annotations"].keys() == {object_meta.PARTNER, object_meta.TAKEOVER}
     assert primary["spec"] == {"replicas": 3, "selector": world.new()["spec"]["selector"],
@@ -865,22 +871,22 @@ def test_recreated_foo_gets_the_original_priority_class(world):
 def test_handover_keeps_the_pods(world, has_primary):
     cluster = ClusterModel([world.new(3), *([world.old(0)] if has_primary else [])],
                            world.kind)
-    lines = []
+    actions = []
     for _turn in range(30):
         observation = observe(world.update, *cluster.items.values())
         if handover.needs_pods(observation):
             owner = observation.successor or observation.primary
             observation = dataclasses.replace(observation, pods=cluster.live_pods(owner.selector))
         decision = plan(world.update, observation)
-        lines.append(summary(decision)[0])
-        if lines[-1] == "done":
+        actions.append(summary(decision)[0])
+        if actions[-1] == "done":
             break
-        assert lines[-1] == "wait" or cluster.write(decision.write)
+        assert actions[-1] == "wait" or cluster.write(decision.write)
         cluster.settle()
 
     (primary,) = cluster.items.values()
-    assert lines == ["rename" if has_primary else "create", "annotate", "hand over", "delete",
-                     "annotate", "done"]
+    assert actions == ["rename" if has_primary else "create", "annotate", "hand over", "delete",
+                       "annotate", "done"]
     assert primary["spec"]["template"] == template("myimage:v2", LABEL)
     assert annotations(primary) == {object_meta.LAST_ROLLOUT: final_record(world.update)}
     assert [(pod.owner, pod.ready)

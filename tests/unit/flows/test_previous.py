@@ -81,7 +81,8 @@ class World:
                 return writes
         raise AssertionError(decision)
 
-    def previous(self, max_writes=100):
+    def restore_previous(self, max_writes=100):
+        """Roll back with to_revision=previous; return the number of writes."""
         return self.run(max_writes, state="rolled_back", to_revision="previous")
 
     @property
@@ -113,45 +114,45 @@ def world(request):
 
 def test_previous_rolls_back_once(world):
     world.update("v2", "v3")
-    assert world.previous() and world.version == "v2"
+    assert world.restore_previous() and world.version == "v2"
 
-    assert [world.previous() for _time in range(3)] == [0, 0, 0] and world.version == "v2"
+    assert [world.restore_previous() for _time in range(3)] == [0, 0, 0] and world.version == "v2"
 
 
 def test_previous_after_another_update(world):
     world.update("v2")
-    world.previous()
+    world.restore_previous()
     world.update("v3")
 
-    assert world.previous() and world.version == "v1"
+    assert world.restore_previous() and world.version == "v1"
     world.update("v3", "v4")
-    assert world.previous() and world.version == "v3" and not world.previous()
+    assert world.restore_previous() and world.version == "v3" and not world.restore_previous()
 
 
 def test_previous_resumes_after_a_kill(world):
     world.update("v2")
     uninterrupted = World(world.kind)
     uninterrupted.update("v2")
-    writes = uninterrupted.previous()
+    writes = uninterrupted.restore_previous()
     assert writes >= 2
 
     for writes_before_kill in range(1, writes):
         world = World(world.kind)
         world.update("v2")
-        assert world.previous(writes_before_kill) == writes_before_kill
+        assert world.restore_previous(writes_before_kill) == writes_before_kill
         remaining_writes = 0
-        while world.previous(1):  # with a kill after each remaining write
+        while world.restore_previous(1):  # with a kill after each remaining write
             remaining_writes += 1
         assert world.version == "v1" and remaining_writes <= writes + 2, writes_before_kill
-        assert world.previous() == 0
+        assert world.restore_previous() == 0
 
 
 def test_previous_undoes_the_update_in_progress_only(world):
     world.update("v2")
     world.update("v3", max_writes=world.writes_in_progress)
 
-    assert world.previous() and world.version == "v2"
-    assert world.previous() == 0 and world.version == "v2"
+    assert world.restore_previous() and world.version == "v2"
+    assert world.restore_previous() == 0 and world.version == "v2"
 
 
 def test_previous_after_a_rollback(world):
@@ -159,25 +160,25 @@ def test_previous_after_a_rollback(world):
     world.update("v3", max_writes=world.writes_in_progress)
     world.run(state="rolled_back")
 
-    assert world.previous() == 0 and world.version == "v2"
+    assert world.restore_previous() == 0 and world.version == "v2"
 
 
 def test_previous_may_be_repeated_after_its_own_rollback(world):
-    """An example is on_failure=rollback: no revision has been restored yet."""
+    """A failed task with on_failure=rollback has not restored the previous revision yet."""
     world.update("v2")
-    world.previous(world.writes_in_progress)
+    world.restore_previous(world.writes_in_progress)
     world.run(state="rolled_back")
     assert world.version == "v2"
 
-    assert world.previous() and world.version == "v1" and world.previous() == 0
+    assert world.restore_previous() and world.version == "v1" and world.restore_previous() == 0
 
 
 def test_previous_resumes_a_rollback(world):
     world.update("v2")
-    world.previous(world.writes_in_progress)
+    world.restore_previous(world.writes_in_progress)
     world.run(1, state="rolled_back")
 
-    assert world.previous() and world.version == "v1" and world.previous() == 0
+    assert world.restore_previous() and world.version == "v1" and world.restore_previous() == 0
 
 
 def test_previous_with_stuck_pods_of_an_undone_update():
@@ -190,9 +191,9 @@ def test_previous_with_stuck_pods_of_an_undone_update():
         world.cluster.settle()
     assert not all(pod.ready for pod in world.cluster.pods("foo"))
 
-    assert (world.previous() and world.version == "v2"
+    assert (world.restore_previous() and world.version == "v2"
             and all(pod.ready for pod in world.cluster.pods("foo")))
-    assert world.previous() == 0 and world.version == "v2"
+    assert world.restore_previous() == 0 and world.version == "v2"
 
 
 def test_rollback_to_a_number_counts_as_an_update(world):
@@ -200,26 +201,27 @@ def test_rollback_to_a_number_counts_as_an_update(world):
     world.run(state="rolled_back", to_revision=1)
     assert world.version == "v1"
 
-    assert world.previous() and world.version == "v3" and world.previous() == 0
+    assert world.restore_previous() and world.version == "v3" and world.restore_previous() == 0
 
 
 def test_missing_previous_revision_is_an_error(world):
     with pytest.raises(RolloutError, match="it has no previous revision") as error:
-        world.previous()
+        world.restore_previous()
     assert "THE-EARLIER-IMAGE" in error.value.next_command
 
 
 def test_change_of_another_client_is_the_last_update(world):
     world.update("v2")
-    world.previous()
+    world.restore_previous()
     item = world.cluster.items["foo"]
     record = json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
     assert record["request"].startswith("previous/")
+    # The record is about another template: since then, another client has changed foo.
     record["request"] = "previous/of another template"
     item["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(
         {**record, "template": "another"})
 
-    assert world.previous() and world.version == "v2"
+    assert world.restore_previous() and world.version == "v2"
 
 
 @pytest.mark.parametrize("kind", tuple(SPECS))
@@ -231,19 +233,18 @@ def test_update_of_another_client_is_undone_once(kind, moves):
     for _move in range(moves):
         world.cluster.make(world.cluster.moves()[0])
 
-    assert world.previous() and world.version == "v2"
-    assert world.previous() == 0 and world.version == "v2"
+    assert world.restore_previous() and world.version == "v2"
+    assert world.restore_previous() == 0 and world.version == "v2"
 
 
 @pytest.mark.parametrize("kind", tuple(SPECS))
 @pytest.mark.parametrize("interrupt, expected", [
     (lambda world: world.update("v3", max_writes=1), "v3"),
-    (lambda world: world.previous(1), "v1"),
+    (lambda world: world.restore_previous(1), "v1"),
     (lambda world: (world.update("v3", max_writes=1), world.cluster.settle(),
                     world.run(1, state="rolled_back")), "v2"),
 ], ids=["update", "previous", "rollback"])
-def test_later_update_of_another_client_is_the_last_update(
-        kind, interrupt, expected):
+def test_later_update_of_another_client_is_the_last_update(kind, interrupt, expected):
     world = World(kind)
     world.update("v2")
     interrupt(world)
@@ -251,28 +252,27 @@ def test_later_update_of_another_client_is_the_last_update(
     world.update_by_hand("v5")
     world.cluster.settle()
 
-    assert world.previous() and world.version == expected
-    assert world.previous() == 0
+    assert world.restore_previous() and world.version == expected
+    assert world.restore_previous() == 0
 
 
 @pytest.mark.parametrize("kind", tuple(SPECS))
-@pytest.mark.parametrize("last, expected", [
-    (lambda world: (world.update("v2"), world.previous()), "v1"),
+@pytest.mark.parametrize("run_last_task, expected", [
+    (lambda world: (world.update("v2"), world.restore_previous()), "v1"),
     (lambda world: (world.update("v2", max_writes=1), world.run(state="rolled_back")), "v1"),
-    (lambda world: (world.update("v2"), world.previous(1)), "v1"),
+    (lambda world: (world.update("v2"), world.restore_previous(1)), "v1"),
 ], ids=["previous", "rolled back", "killed"])
-def test_updates_of_other_clients_to_the_same_template(
-        kind, last, expected):
-    """Only the number of the revision shows these updates."""
+def test_updates_of_other_clients_to_the_same_template(kind, run_last_task, expected):
+    """Other clients update to v5 and back: only the number of the revision shows this."""
     world = World(kind)
-    last(world)
+    run_last_task(world)
     world.cluster.settle()
     for version in ("v5", expected):
         world.update_by_hand(version)
         world.cluster.settle()
 
-    assert world.previous() and world.version == "v5"
-    assert world.previous() == 0 and world.version == "v5"
+    assert world.restore_previous() and world.version == "v5"
+    assert world.restore_previous() == 0 and world.version == "v5"
 
 
 def test_fingerprint_is_independent_of_the_revision():

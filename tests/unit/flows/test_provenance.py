@@ -33,7 +33,7 @@ def controller(image="mirror/myimage:v2", **metadata):
     return Controller.from_api(rc(image=image, **metadata))
 
 
-def test_rows_of_the_function_equal_the_documented_table():
+def test_rows_in_the_code_equal_the_documented_table():
     rows = rows_of("plugins/module_utils/flows/provenance.py")
 
     assert rows == rows_of("docs/internals/forged-annotations.md") and len(rows) == len(Match)
@@ -59,7 +59,7 @@ def test_match_ignores_the_deployment_label():
     assert match is Match.EXACT
 
 
-@pytest.mark.parametrize("request_, text, present, expected", [
+@pytest.mark.parametrize("request_, record_text, image, expected", [
     (UPDATE, final_record(UPDATE, after="mirror/myimage:v2"), "mirror/myimage:v2", True),
     (UPDATE, final_record(UPDATE, after="mirror/myimage:v2"), "mirror/myimage:v3", False),
     (ROLLBACK, final_record(ROLLBACK, after="mirror/myimage:v2"), "mirror/myimage:v2", False),
@@ -69,23 +69,25 @@ def test_match_ignores_the_deployment_label():
     (UPDATE, record("updating", request=UPDATE.fingerprint), "mirror/myimage:v2", False),
     (UPDATE, "", "mirror/myimage:v2", False),
 ], ids=["same template", "edited template", "rollback", "restart", "in progress", "no record"])
-def test_update_has_ended_by_its_record(
-        request_, text, present, expected):
-    annotations = {LAST_ROLLOUT: text} if text else {}
+def test_record_shows_whether_the_update_has_ended(request_, record_text, image, expected):
+    annotations = {LAST_ROLLOUT: record_text} if record_text else {}
 
-    assert provenance.has_ended(request_, controller(present, annotations=annotations)) is expected
+    assert provenance.has_ended(request_, controller(image, annotations=annotations)) is expected
 
 
-@pytest.mark.parametrize("text, expected", [
+@pytest.mark.parametrize("record_text, expected", [
     (record("updating", request=UPDATE.fingerprint), True),
     (record("updating", request="another"), False),
     (final_record(UPDATE), False),
 ])
-def test_update_in_progress_matches_the_request(text, expected):
-    assert provenance.has_begun(UPDATE, controller(annotations={LAST_ROLLOUT: text})) is expected
+def test_update_in_progress_matches_the_request(record_text, expected):
+    annotations = {LAST_ROLLOUT: record_text}
+
+    assert provenance.has_begun(UPDATE, controller(annotations=annotations)) is expected
 
 
-def test_result_ignores_the_closed_template():
+def test_record_entry_ignores_the_priority_class():
+    """A handover changes the priority class to close the template."""
     closed = rc()
     closed["spec"]["template"]["spec"]["priorityClassName"] = "x"
 

@@ -17,7 +17,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.config_obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import CHECKSUMS
 
-ALL = ["configmap/shop", "secret/shop-db"]
+#: The ConfigMaps and Secrets that the pods of foo read, without the optional one that is absent.
+EXISTING_OBJECTS = ["configmap/shop", "secret/shop-db"]
 
 
 class ClusterWithConfig(Cluster):
@@ -57,7 +58,7 @@ def cluster(request):
     return ClusterWithConfig(request.param)
 
 
-@pytest.mark.parametrize("options", [{"roll_on": ["auto"]}, {"roll_on": ALL},
+@pytest.mark.parametrize("options", [{"roll_on": ["auto"]}, {"roll_on": EXISTING_OBJECTS},
                                      {"image": "myimage:v2"}])
 def test_pods_are_replaced_when_the_data_has_changed(cluster, options):
     first, second = (cluster.update(**options)["changed"] for _time in range(2))
@@ -66,7 +67,7 @@ def test_pods_are_replaced_when_the_data_has_changed(cluster, options):
     third, fourth = (cluster.update(**options)["changed"] for _time in range(2))
 
     assert [first, second, third, fourth] == [True, False, True, False]
-    assert list(cluster.checksums) == ALL
+    assert list(cluster.checksums) == EXISTING_OBJECTS
     assert checksums_before["configmap/shop"] == cluster.checksums["configmap/shop"]
     assert checksums_before["secret/shop-db"] != cluster.checksums["secret/shop-db"]
 
@@ -86,23 +87,25 @@ def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
     secret = {"kind": "ConfigMap", "data": cluster.data["Secret", "shop-db"]}
 
     assert "aHVudGVyMg" not in result and "hunter2" not in result
-    assert checksum(secret) not in result + json.dumps(cluster.checksums)  # as for a ConfigMap
+    # Only the checksum of a Secret has a key: `secret` has the kind of a ConfigMap.
+    assert checksum(secret) not in result + json.dumps(cluster.checksums)
 
 
 def test_data_that_changes_during_a_pause(cluster):
-    """Finish the update by the same task, with a warning; replace the pods by the next task."""
+    """The same task finishes the update with a warning, and the next task replaces the pods."""
     cluster.update(pause_at="1")
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}
     cluster.data["ConfigMap", "absent"] = {"color": "blue"}
 
     result = cluster.update()
-    finished = cluster.checksums
+    checksums_at_the_end = cluster.checksums
 
-    assert result["rollout"]["phase"] == "complete" and list(finished) == ALL
+    assert result["rollout"]["phase"] == "complete"
+    assert list(checksums_at_the_end) == EXISTING_OBJECTS
     assert ["the data of configmap/shop has changed since the update in progress began"
             in warning for warning in result["warnings"]].count(True) == 1
     assert cluster.update()["changed"] and len(cluster.checksums) == 3
-    assert cluster.checksums["configmap/shop"] != finished["configmap/shop"]
+    assert cluster.checksums["configmap/shop"] != checksums_at_the_end["configmap/shop"]
 
 
 def test_another_image_during_a_pause_is_another_update(cluster):
@@ -118,19 +121,19 @@ def test_update_after_an_interrupted_rollback(cluster):
     cluster.update(pause_at="1")
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}
 
-    def die(write):
+    def die_at_second_write(write):
         if len(cluster.writes) > writes_before:
             raise KeyboardInterrupt
         return True
 
     writes_before = len(cluster.writes)
-    cluster.allow_write = die
+    cluster.allow_write = die_at_second_write
     with pytest.raises(KeyboardInterrupt):
         cluster.update(state="rolled_back")
     cluster.allow_write = lambda write: True
-    results = [cluster.update()["changed"] for _time in range(3)]
+    changed = [cluster.update()["changed"] for _time in range(3)]
 
-    assert results[0] and not results[2] and list(cluster.checksums) == ALL
+    assert changed[0] and not changed[2] and list(cluster.checksums) == EXISTING_OBJECTS
 
 
 def test_a_task_without_the_option_keeps_the_checksums(cluster):
@@ -169,7 +172,7 @@ def test_an_update_killed_after_any_write_ends_with_the_same_template(cluster):
             break
     cluster.settle()
 
-    assert list(cluster.checksums) == ALL
+    assert list(cluster.checksums) == EXISTING_OBJECTS
     cluster.allow_write = lambda write: True
     assert not cluster.update()["changed"]
 

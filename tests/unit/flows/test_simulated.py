@@ -52,7 +52,7 @@ def run(cluster, *moves):
 
 
 def status(cluster, name="foo"):
-    """Return whether the status is up to date, and its pods and available pods."""
+    """Return whether the status is up to date, and its numbers of pods and of available pods."""
     controller = cluster.controllers()[name]
     return controller.is_observed, controller.current, controller.available
 
@@ -117,7 +117,7 @@ def test_a_new_uid_differs_from_all_uids_in_use():
     ([put(REPLICAS, 5), expect(REPLICAS, 5)], True),
     ([put(REPLICAS, 5), expect(REPLICAS, 3)], False),
 ], ids=["equal", "different", "key with a slash", "null for a missing member",
-        "not null for one",
+        "text for a missing member",
         "null for a missing object", "member of a missing object", "object",
         "empty map counts as missing",
         "after a change", "change before a failing test"])
@@ -202,19 +202,18 @@ def test_live_pod_has_owner_labels_and_unique_name():
 # The handover
 
 
-def to_bar(number, source=UID):
-    """Return a write that reparents this number of pods."""
+def handover_to_bar(number, source=UID):
+    """Return a write that reparents this number of the source's pods to bar."""
     return Handover(tuple(observed.Pod(f"{index}", f"{index}", {"app": "foo"}, source)
                           for index in range(number)), source,
                     {"uid": "uid of bar"}, {})
 
 
 @pytest.mark.parametrize("number, expected", [(1, 1), (2, 2), (3, 2)])
-def test_reparented_pods_are_observed_later(
-        number, expected):
+def test_reparented_pods_are_observed_later(number, expected):
     cluster = ClusterModel([rc(replicas=2), rc("bar", replicas=0)])
 
-    assert cluster.write(to_bar(number))
+    assert cluster.write(handover_to_bar(number))
     assert owners(cluster) == sorted(["uid of bar"] * expected + [UID] * (2 - expected))
     assert {pod.cached_owner for pod in cluster.pods} == {UID}
     run(cluster, Move("deliver-owner", "uid of bar"))
@@ -224,14 +223,14 @@ def test_reparented_pods_are_observed_later(
 def test_pods_of_another_owner_are_not_reparented():
     cluster = ClusterModel([rc(replicas=2)])
 
-    assert not cluster.write(to_bar(2, "uid of another"))
+    assert not cluster.write(handover_to_bar(2, "uid of another"))
     assert owners(cluster) == [UID, UID]
 
 
 def test_an_open_controller_replaces_reparented_pods():
     """Closed templates prevent these additional pods."""
     cluster = ClusterModel([rc(replicas=2), rc("bar", replicas=0)])
-    cluster.write(to_bar(2))
+    cluster.write(handover_to_bar(2))
     run(cluster, Move("deliver-owner", "uid of bar"), Move("deliver-owner", "uid of bar"), SYNC)
 
     assert owners(cluster) == ["uid of bar", "uid of bar", UID, UID]
@@ -240,7 +239,7 @@ def test_an_open_controller_replaces_reparented_pods():
 def test_controller_does_not_release_a_pod_of_another():
     """The manager's cache is outdated: foo no longer has the pod to release."""
     cluster = ClusterModel([rc(replicas=1), rc("bar", replicas=0)])
-    cluster.write(to_bar(1))
+    cluster.write(handover_to_bar(1))
     apply_patch(cluster, put("/spec/selector", {"app": "x"}),
                 put("/spec/template/metadata/labels", {"app": "x"}))
     run(cluster, DELIVER, SYNC)
@@ -397,8 +396,9 @@ def test_copy_is_independent():
 def test_a_settled_cluster_has_the_requested_sizes(data):
     """Make any writes, and the moves of the cluster in any order."""
     cluster = ClusterModel([rc(replicas=1, label="a"), rc("bar", 2, label="b", available=0)])
-    writes = [Delete("foo", {}), Delete("bar", {}), Create(rc("bar", 1, label="b")), to_bar(1)] + [
-        Patch(name, (put(REPLICAS, size),)) for name in ("foo", "bar") for size in range(4)]
+    writes = [Delete("foo", {}), Delete("bar", {}), Create(rc("bar", 1, label="b")),
+              handover_to_bar(1)] + [Patch(name, (put(REPLICAS, size),))
+                                     for name in ("foo", "bar") for size in range(4)]
     for _turn in range(data.draw(st.integers(0, 12))):
         action = data.draw(st.sampled_from([*cluster.moves(), *writes]))
         (cluster.make if isinstance(action, Move) else cluster.write)(action)
@@ -417,12 +417,12 @@ def test_a_settled_cluster_has_the_requested_sizes(data):
 
 
 @given(st.data())
-def test_check_mode_settles_in_the_state_of_every_order(data):
+def test_check_mode_settles_in_the_same_state_as_any_order_of_moves(data):
     items = [rc(replicas=2, label="a"), rc("bar", 2, label="b", available=1, finalizers=["x"])]
     explored, check_mode = ClusterModel(items), SimulatedCluster(items)
-    writes = [Delete("foo", {}), Delete("bar", {}), Create(rc("bar", 1, label="b")), to_bar(1),
-              to_bar(2)] + [Patch(name, (put(REPLICAS, size),))
-                            for name in ("foo", "bar") for size in range(4)]
+    writes = [Delete("foo", {}), Delete("bar", {}), Create(rc("bar", 1, label="b")),
+              handover_to_bar(1), handover_to_bar(2)] + [
+        Patch(name, (put(REPLICAS, size),)) for name in ("foo", "bar") for size in range(4)]
     for _turn in range(data.draw(st.integers(0, 6))):
         write = data.draw(st.sampled_from(writes))
         assert explored.write(write) == check_mode.write(write)
@@ -441,7 +441,7 @@ def test_check_mode_settles_in_the_state_of_every_order(data):
         (pod.labels, pod.ready) for pod in check_mode.pods)
 
 
-def test_huge_numbers_of_pods_are_ignored():
+def test_huge_numbers_of_pods_are_not_simulated():
     """A status or a size can contain any number."""
     cluster = ClusterModel([rc(replicas=1), rc("other", 2**31 - 1),
                             rc("another", 1, current=2**31 - 1)])

@@ -26,7 +26,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 WITH_SOAK = dataclasses.replace(UPDATE, soak=60)
-AT_1 = dataclasses.replace(WITH_SOAK, pause_at=Size(1))
+PAUSE_WITH_SOAK = dataclasses.replace(WITH_SOAK, pause_at=Size(1))
 PASSED_SOAK = '{"began":"2026-11-21T10:00:00Z","template":"0123"}'
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 
@@ -36,6 +36,7 @@ def plan(request, *items, **facts):
 
 
 def carrier(*items):
+    """Return the controller with the template of the new pods."""
     return choose(UPDATE).carrier(observe(UPDATE, *items))
 
 
@@ -48,13 +49,13 @@ ONE_NEW = (old(2), new(1, annotate={}))
 @pytest.mark.parametrize("request_, items, expected", [
     (WITH_SOAK, [rc()], Step), (WITH_SOAK, [old(3), new(0)], Step),
     (WITH_SOAK, [old(3), new(1, available=0)], Wait),
-    (WITH_SOAK, ALL_NEW, WatchPods), (AT_1, ONE_NEW, WatchPods),
-    (AT_1, [old(2, annotate={PAUSED: "1"}), new(1)], WatchPods),
+    (WITH_SOAK, ALL_NEW, WatchPods), (PAUSE_WITH_SOAK, ONE_NEW, WatchPods),
+    (PAUSE_WITH_SOAK, [old(2, annotate={PAUSED: "1"}), new(1)], WatchPods),
     (dataclasses.replace(WITH_SOAK, next_name=SUCCESSOR), ALL_NEW, WatchPods),
     (UPDATE, ALL_NEW, Step), (dataclasses.replace(ROLLBACK, soak=60), [old(3, 3), new(0, 0)], Step),
     (WITH_SOAK, [rc(image="myimage:v2")], Done), (WITH_SOAK, [new(3)], Step),
 ], ids=["before the start", "in progress", "unready pod", "end of the soak",
-        "pause", "paused before",
+        "pause", "already paused",
         "before the deletion of foo", "no soak", "rollback", "no change", "foo deleted"])
 def test_soak_starts_with_the_new_pods_at_a_pause_and_at_the_end(request_, items, expected):
     assert isinstance(plan(request_, *items), expected)
@@ -62,7 +63,8 @@ def test_soak_starts_with_the_new_pods_at_a_pause_and_at_the_end(request_, items
 
 def test_next_step_after_a_passed_soak():
     assert plan(WITH_SOAK, *ALL_NEW, passed_soak=PASSED_SOAK) == plan(UPDATE, *ALL_NEW)
-    step = plan(AT_1, old(2, annotate={object_meta.SOAK: "{}"}), new(1), passed_soak=PASSED_SOAK)
+    step = plan(PAUSE_WITH_SOAK, old(2, annotate={object_meta.SOAK: "{}"}), new(1),
+                passed_soak=PASSED_SOAK)
     assert step.after == "paused at 1 of 3" and step.is_last
     assert step.write.operations[-1] == {"op": "add",
                                          "path": "/metadata/annotations/baton.kubernetes~1soak",
@@ -73,10 +75,10 @@ def test_passed_soak_of_an_existing_pause_is_written_once():
     def paused(text):
         return (old(2, annotate={PAUSED: "1", object_meta.SOAK: text}), new(1))
 
-    step = plan(AT_1, *paused("{}"), passed_soak=PASSED_SOAK)
+    step = plan(PAUSE_WITH_SOAK, *paused("{}"), passed_soak=PASSED_SOAK)
 
     assert (step.after, step.is_last) == ("its new pods were watched", True)
-    assert isinstance(plan(AT_1, *paused(PASSED_SOAK), passed_soak=PASSED_SOAK), Done)
+    assert isinstance(plan(PAUSE_WITH_SOAK, *paused(PASSED_SOAK), passed_soak=PASSED_SOAK), Done)
 
 
 def test_annotation_is_removed_at_the_end():
@@ -89,6 +91,9 @@ def test_annotation_is_removed_at_the_end():
         {"op": "test", "path": "/metadata/annotations/baton.kubernetes~1soak",
          "value": PASSED_SOAK},
         {"op": "remove", "path": "/metadata/annotations/baton.kubernetes~1soak"})
+
+
+def test_template_of_another_image_has_another_hash():
     assert soak.template_hash(carrier(*ALL_NEW)) != soak.template_hash(
         carrier(old(0), new(3, image="myimage:v3")))
 
@@ -96,7 +101,8 @@ def test_annotation_is_removed_at_the_end():
 # Check mode for each kind
 
 
-def steps(world, **params):
+def step_lines(world, **params):
+    """Return each step of an update as its action and its result."""
     result = world.run(image="myimage:v2", **params)
     return [f"{step['action']} {step['to']}" for step in result["steps"]]
 
@@ -105,33 +111,33 @@ def steps(world, **params):
 def test_check_mode_shows_soaks_before_pause_and_end(kind):
     world = World(kind)
 
-    to_pause, to_end = steps(world, pause_at="1", soak="1m"), steps(World(kind), soak="1m")
-    from_pause = steps(world, soak="1m")
+    to_pause = step_lines(world, pause_at="1", soak="1m")
+    from_pause = step_lines(world, soak="1m")
+    to_end = step_lines(World(kind), soak="1m")
 
-    (index,) = (number for number, step in enumerate(to_pause)
-                if step == "annotate watching 1 new pod for 60 s")
+    (index,) = (number for number, line in enumerate(to_pause)
+                if line == "annotate watching 1 new pod for 60 s")
     assert "paused at 1" in to_pause[index + 1] and index + 2 == len(to_pause)
-    (index,) = (number for number, step in enumerate(to_end)
-                if step == f"annotate watching {SIZE} new pods for 60 s")
+    (index,) = (number for number, line in enumerate(to_end)
+                if line == f"annotate watching {SIZE} new pods for 60 s")
     assert (index + 1 < len(to_end)
             and not any(line.startswith(("scale", "update", "pace")) for line in to_end[index:]))
-    assert not any("watching" in line for line in from_pause)  # stored at the pause
+    # The passed soak is stored at the pause, and is not repeated.
+    assert not any("watching" in line for line in from_pause)
     assert all(object_meta.SOAK not in json.dumps(item) for item in world.entries().values())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_soak_adds_one_step_only(kind):
-    with_soak, without = World(kind), World(kind)
+def test_soak_changes_no_other_step(kind):
+    with_soak = step_lines(World(kind), soak="1m")
 
-    soak_steps = [step for step in steps(with_soak, soak="1m") if "watching" not in step]
-
-    assert soak_steps == steps(without)
+    assert [line for line in with_soak if "watching" not in line] == step_lines(World(kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rollback_removes_the_annotation(kind):
     world = World(kind)
-    steps(world, pause_at="1", soak="1m")
+    step_lines(world, pause_at="1", soak="1m")
     assert any(object_meta.SOAK in json.dumps(item) for item in world.entries().values())
 
     world.run(state="rolled_back", soak="1m")

@@ -23,13 +23,19 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 
-KEY = KUSTOMIZATION.annotation
+#: The annotation that can exclude an object from Flux.
+RECONCILE = KUSTOMIZATION.annotation
 LABELS = {KUSTOMIZATION.label: "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
-EXCLUDED = {KEY: "disabled", SUSPENDED_GITOPS: KEY}
+#: Annotations of foo during an update; SUSPENDED_GITOPS names the annotation that the task has set.
+EXCLUDED = {RECONCILE: "disabled", SUSPENDED_GITOPS: RECONCILE}
 
 
 class FluxCluster(Cluster):
-    """Cluster with foo from a Kustomization; checks the annotations of foo after each write."""
+    """Cluster with foo from a Kustomization.
+
+    After each write, the annotations of foo are checked, unless a test gives other labels or
+    annotations.
+    """
 
     def __init__(self, kind, labels=None, annotations=None):
         labels = LABELS if labels is None else labels
@@ -47,19 +53,19 @@ class FluxCluster(Cluster):
 
     @property
     def exclusion(self):
-        """The annotations of foo for Flux."""
+        """The annotations of foo that exclude it from Flux."""
         return {key: value for key, value in self.annotations.items()
-                if key in (KEY, RELEASE.annotation, SUSPENDED_GITOPS)}
+                if key in (RECONCILE, RELEASE.annotation, SUSPENDED_GITOPS)}
 
     @property
-    def in_progress(self):
+    def is_in_progress(self):
         return (object_meta.is_updating(self.annotations)
                 or object_meta.rollout(self.annotations) is not None)
 
     def write(self, write):
         is_written = super().write(write)
         if self.is_checked:
-            assert self.exclusion == (EXCLUDED if self.in_progress else {}), write
+            assert self.exclusion == (EXCLUDED if self.is_in_progress else {}), write
         return is_written
 
     def update(self, **params):
@@ -78,7 +84,8 @@ def number_of_writes(kind, suspends, **params):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_foo_is_excluded_from_the_first_to_the_last_write_without_another_request(kind):
+def test_foo_is_excluded_from_the_first_to_the_last_write_without_additional_writes(kind):
+    """FluxCluster checks the annotations after each write."""
     assert number_of_writes(kind, True) == number_of_writes(kind, False)
 
 
@@ -86,10 +93,13 @@ def test_foo_is_excluded_from_the_first_to_the_last_write_without_another_reques
     pytest.param(kind, marks=[pytest.mark.full] if kind == "ReplicaSet" else []) for kind in KINDS])
 @pytest.mark.parametrize("next_task", [FluxCluster.update, FluxCluster.roll_back])
 def test_next_task_removes_the_annotations_after_a_kill_at_each_write(kind, next_task):
-    """The next task does not have the option, and after a kill before the first write none has."""
-    for number, after in itertools.product(range(1, 99), (False, True)):
+    """The next task does not set suspend_gitops.
+
+    If the kill leaves no update in progress, it leaves no annotations either.
+    """
+    for write_number, is_after_write in itertools.product(range(1, 99), (False, True)):
         cluster = FluxCluster(kind)
-        cluster.death = (number, after)
+        cluster.death = (write_number, is_after_write)
         try:
             cluster.update(suspend_gitops=True)
         except Killed:
@@ -97,15 +107,15 @@ def test_next_task_removes_the_annotations_after_a_kill_at_each_write(kind, next
         else:
             break
         cluster.death = None
-        if not cluster.in_progress:
+        if not cluster.is_in_progress:
             assert cluster.exclusion == {}
             continue
         cluster.settle()
         with contextlib.suppress(RolloutError):  # a rollback after the handover has begun
             next_task(cluster)
         cluster.settle()
-        assert cluster.exclusion == {} and not cluster.in_progress
-    assert number > 2
+        assert cluster.exclusion == {} and not cluster.is_in_progress
+    assert write_number > 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,11 +152,11 @@ def test_resuming_task_excludes_foo_if_the_first_task_did_not(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("labels, annotations, options", [
-    (LABELS, {KEY: "disabled"}, {"suspend_gitops": True}),
-    (LABELS, {KEY: "enabled"}, {"suspend_gitops": True}),
+    (LABELS, {RECONCILE: "disabled"}, {"suspend_gitops": True}),
+    (LABELS, {RECONCILE: "enabled"}, {"suspend_gitops": True}),
     ({"argocd.argoproj.io/instance": "web"}, None, {"suspend_gitops": True}),
     ({}, None, {"suspend_gitops": True}),
-    ({**LABELS}, None, {}),
+    ({**LABELS}, None, {}),  # a copy: FluxCluster checks each write only for LABELS itself
 ], ids=["excluded by the user", "included by the user", "Argo CD", "no tool", "no option"])
 def test_annotations_of_the_user_stay_and_other_tools_get_none(kind, labels, annotations, options):
     cluster = FluxCluster(kind, labels, annotations)
@@ -164,9 +174,9 @@ def test_drift_detection_of_a_helm_release_is_disabled():
 
     cluster.update(suspend_gitops=True, pause_at="1")
 
-    keys = f"{KEY},{RELEASE.annotation}"
+    keys = f"{RECONCILE},{RELEASE.annotation}"
     assert cluster.exclusion == {
-        KEY: "disabled", RELEASE.annotation: "disabled", SUSPENDED_GITOPS: keys}
+        RECONCILE: "disabled", RELEASE.annotation: "disabled", SUSPENDED_GITOPS: keys}
     cluster.settle()
     cluster.update()
     assert cluster.exclusion == {}
@@ -174,9 +184,9 @@ def test_drift_detection_of_a_helm_release_is_disabled():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("key, exclusion", [
-    (KEY, {SUSPENDED_GITOPS: KEY}), (SUSPENDED_GITOPS, {KEY: "disabled"})])
+    (RECONCILE, {SUSPENDED_GITOPS: RECONCILE}), (SUSPENDED_GITOPS, {RECONCILE: "disabled"})])
 def test_annotation_removed_by_another_client_is_not_set_again(kind, key, exclusion):
-    """Without the stored name, an annotation is the user's."""
+    """An annotation that SUSPENDED_GITOPS does not name belongs to the user, and stays."""
     cluster = FluxCluster(kind)
     cluster.update(suspend_gitops=True, pause_at="1")
     cluster.settle()
@@ -188,15 +198,16 @@ def test_annotation_removed_by_another_client_is_not_set_again(kind, key, exclus
     assert cluster.exclusion == exclusion
     cluster.settle()
     cluster.update()
-    assert cluster.exclusion == ({KEY: "disabled"} if key == SUSPENDED_GITOPS else {})
+    assert cluster.exclusion == ({RECONCILE: "disabled"} if key == SUSPENDED_GITOPS else {})
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("names, exclusion", [
-    (KEY, {}), ("", {KEY: "disabled"}), (f"x{KEY}", {KEY: "disabled"}), (f"a,{KEY},b", {})])
-def test_task_without_changes_removes_restored_annotations(kind, names, exclusion):
-    """As after `kubectl rollout undo`, which restores the annotations of a ReplicaSet."""
-    cluster = FluxCluster(kind, annotations={**EXCLUDED, SUSPENDED_GITOPS: names})
+@pytest.mark.parametrize("stored_names, exclusion", [
+    (RECONCILE, {}), (f"a,{RECONCILE},b", {}),
+    ("", {RECONCILE: "disabled"}), (f"x{RECONCILE}", {RECONCILE: "disabled"})])
+def test_task_without_changes_removes_restored_annotations(kind, stored_names, exclusion):
+    """For example, `kubectl rollout undo` restores the annotations of the previous ReplicaSet."""
+    cluster = FluxCluster(kind, annotations={**EXCLUDED, SUSPENDED_GITOPS: stored_names})
 
     result = cluster.run(update_request(kind, image="myimage:v1"))
 

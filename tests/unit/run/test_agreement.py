@@ -10,6 +10,7 @@ from every_kind import KINDS, SIZE, Cluster, update_request
 
 #: Kinds, and the type of their updateStrategy unless RollingUpdate.
 ROWS = [(kind, "") for kind in KINDS] + [("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
+#: Values of pause_at, and the number of new pods at the pause.
 PAUSES = {"1": 1, "50%": 2, "100%": 4}
 
 
@@ -19,7 +20,7 @@ def actions(result):
 
 @pytest.mark.parametrize("pause", PAUSES)
 @pytest.mark.parametrize("kind, strategy", ROWS)
-def test_paused_update(kind, strategy, pause):
+def test_results_agree_at_a_pause(kind, strategy, pause):
     request, cluster = update_request(kind, pause_at=pause), Cluster(kind, strategy)
     preview = cluster.check_mode(request)
     result = cluster.run(request)
@@ -49,7 +50,7 @@ def test_paused_update(kind, strategy, pause):
 @pytest.mark.parametrize("end", ["updated", "rolled_back"])
 @pytest.mark.parametrize("pause", PAUSES)
 @pytest.mark.parametrize("kind, strategy", ROWS)
-def test_end_of_a_paused_update(kind, strategy, pause, end):
+def test_results_agree_at_the_end_of_a_paused_update(kind, strategy, pause, end):
     cluster = Cluster(kind, strategy)
     cluster.run(update_request(kind, pause_at=pause))
     cluster.settle()

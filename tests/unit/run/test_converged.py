@@ -15,6 +15,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Patch, put
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
+#: By the outcome of the last update of foo, the options of a task that has nothing to change.
 OUTCOMES = {"updated": {"image": "myimage:v1"},
             "rolled_back": {"image": None, "state": "rolled_back"}}
 
@@ -39,10 +40,10 @@ class UnreadyCluster(Cluster):
         else:
             self.controllers_and_pods.pods[:] = pods
         self.stall()
-        self.waits, self.on_wait = waits, self.make_ready
+        self.waits, self.on_wait = waits, self.make_ready_after_waits
         self.attempts, self.leases, self.events = [], [], []
 
-    def make_ready(self):
+    def make_ready_after_waits(self):
         if self.waits is not None and self.waits <= 0:
             self.settle()
         self.waits = None if self.waits is None else self.waits - 1
@@ -92,8 +93,7 @@ def test_task_waits_for_pods_without_a_write(kind, outcome):
 @pytest.mark.parametrize("on_failure", ["stop", "rollback"])
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_unavailable_pods_fail_the_task_without_a_rollback(kind, outcome,
-                                                           on_failure):
+def test_unavailable_pods_fail_the_task_without_a_rollback(kind, outcome, on_failure):
     cluster = UnreadyCluster(kind, outcome)
     request = update_request(kind, progress_deadline=5, on_failure=on_failure, **OUTCOMES[outcome])
     error = cluster.error(request)

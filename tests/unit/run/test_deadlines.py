@@ -47,6 +47,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines imp
 )
 
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
+#: The time at which each test begins.
+START = FakeClock().now
 
 
 @pytest.mark.parametrize("request_, items, what, next_command", [
@@ -57,17 +59,16 @@ COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
      "update "
      "instead"),
 ], ids=["update", "rollback"])
-def test_progress_deadline_ends_the_task(
-        request_, items, what, next_command):
+def test_progress_deadline_ends_the_task(request_, items, what, next_command):
     cluster = Cluster(*items)
     cluster.on_wait = cluster.stall
 
     error = cluster.error(dataclasses.replace(request_, progress_deadline=60))
 
-    waiting = SUCCESSOR if request_ is UPDATE else "foo"
+    growing_controller = SUCCESSOR if request_ is UPDATE else "foo"
     counts = "0 of 1" if request_ is UPDATE else "1 of 2"
     assert error.what == f"no progress for 60 s while waiting for this: {what}"
-    assert error.why == f"{waiting} has {counts} available"
+    assert error.why == f"{growing_controller} has {counts} available"
     assert (error.where, error.next_command) == ("ReplicationController default/foo", next_command)
     assert 60 <= cluster.clock.now - cluster.writes[-1][0] < 61
 
@@ -94,7 +95,7 @@ class ClusterWithFinalizers(Cluster):
                         if self.removes_finalizers or move.verb != "finalize"]:
             self.cluster.make(moves[0])
 
-    def update_error(self, request):
+    def error_after_deadline(self, request):
         return self.error(dataclasses.replace(request, progress_deadline=60),
                           print_line=self.lines.append)
 
@@ -107,13 +108,13 @@ WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar", rolls_back=True)
     (UPDATE, None, SUCCESSOR, {"foo", SUCCESSOR}, {"foo"}),
     (ROLLBACK, UPDATE, SUCCESSOR, {"foo", SUCCESSOR}, {"foo"}),
 ], ids=["next_name", "handover", "rollback"])
-def test_deletion_blocked_by_finalizers_is_an_error_and_resumable(
-        request_, earlier_request, name, before, after):
+def test_deletion_blocked_by_finalizers_is_an_error_and_resumable(request_, earlier_request, name,
+                                                                  before, after):
     cluster = ClusterWithFinalizers(rc(finalizers=["example.com/a"]))
     if earlier_request:
         cluster.run(dataclasses.replace(earlier_request, pause_at=Size(1)))
 
-    error = cluster.update_error(request_)
+    error = cluster.error_after_deadline(request_)
 
     assert error.what == f"the deletion of {name} does not end"
     assert error.why == f"finalizers of ReplicationController {name}: example.com/a"
@@ -123,7 +124,7 @@ def test_deletion_blocked_by_finalizers_is_an_error_and_resumable(
         """'{"metadata": {"finalizers": null}}'""" f"\nthen:\n{request_.command()}")
     assert f"waiting until {name} is gone (its finalizers: example.com/a)" in cluster.lines
     assert cluster.controllers().keys() == before
-    assert cluster.update_error(request_).what == error.what
+    assert cluster.error_after_deadline(request_).what == error.what
     assert not any(handover.is_closed(controller)
                    for controller in cluster.controllers().values() if controller.current)
 
@@ -135,7 +136,7 @@ def test_deletion_blocked_by_finalizers_is_an_error_and_resumable(
 
 def test_no_rollback_after_a_timeout_caused_by_finalizers():
     cluster = ClusterWithFinalizers(rc(finalizers=["example.com/a"]))
-    error = cluster.update_error(dataclasses.replace(WITH_NEXT_NAME, timeout=30))
+    error = cluster.error_after_deadline(dataclasses.replace(WITH_NEXT_NAME, timeout=30))
     assert error.what == "the deletion of foo does not end" and not isinstance(error, RolloutFailed)
 
 
@@ -145,8 +146,7 @@ def seconds_until(cluster, line):
 
 
 @pytest.mark.parametrize("grace", [10, 3, 0])
-def test_fatal_cause_ends_the_task_after_failure_grace(
-        grace):
+def test_fatal_cause_ends_the_task_after_failure_grace(grace):
     cluster = stalled_cluster(rc())
 
     error = update_error(cluster, failure_grace=grace)
@@ -162,31 +162,32 @@ def test_fatal_cause_ends_the_task_after_failure_grace(
     assert grace + 1 <= cluster.clock.now - cluster.writes[-1][0] < grace + 1.5
 
 
-def alternating_cluster(period, seconds, trouble, other_reason):
+def alternating_cluster(period, first_seconds, first_reason, second_reason):
     """Return a cluster whose pods fail for two reasons in turn.
 
-    The reason is `trouble` for the first `seconds` of each period, then `other_reason`.
+    Each period of this number of seconds begins with `first_reason` for `first_seconds`.
     """
     cluster = stalled_cluster(rc())
 
     def on_wait():
         cluster.stall()
-        cluster.waiting_reason = trouble if cluster.clock.now % period < seconds else other_reason
+        is_first = cluster.clock.now % period < first_seconds
+        cluster.waiting_reason = first_reason if is_first else second_reason
 
     cluster.on_wait = on_wait
     return cluster
 
 
 @pytest.mark.parametrize("cluster", [
-    lambda: alternating_cluster(4, 2, "ErrImagePull", other_reason="ImagePullBackOff"),
-    lambda: alternating_cluster(4, 1, "ContainerCreating", other_reason="RunContainerError"),
+    lambda: alternating_cluster(4, 2, "ErrImagePull", second_reason="ImagePullBackOff"),
+    lambda: alternating_cluster(4, 1, "ContainerCreating", second_reason="RunContainerError"),
 ], ids=["alternating reasons", "container that runs briefly"])
 def test_fatal_cause_with_short_gaps_ends_the_task(cluster):
     assert update_error(cluster()).what == "the new pods cannot become available"
 
 
 def test_temporary_cause_does_not_end_the_task():
-    cluster = alternating_cluster(12, 8, "ErrImagePull", other_reason="ContainerCreating")
+    cluster = alternating_cluster(12, 8, "ErrImagePull", second_reason="ContainerCreating")
 
     assert "no progress for 60 s" in update_error(cluster, progress_deadline=60).what
 
@@ -208,25 +209,24 @@ def test_pods_are_not_read_before_the_controller_manager_syncs():
     assert not cluster.called("troubled_pods")
 
 
-@pytest.mark.parametrize("replicas, starts, first_read",
+@pytest.mark.parametrize("replicas, starting_seconds, first_read",
                          [(LARGE_CONTROLLER + 1, 4, 4),
                           (LARGE_CONTROLLER + 1, 100, CHEAP_CHECK_SECONDS),
                           (LARGE_CONTROLLER, 100, 1)],
                          ids=["until a pod fails to start", "limited time",
                               "small controller"])
-def test_starting_pods_of_a_large_controller_are_not_read(replicas, starts, first_read):
+def test_starting_pods_of_a_large_controller_are_not_read(replicas, starting_seconds, first_read):
     observed = Controller.from_api(rc(replicas=replicas))
     clock, reads = FakeClock(), []
 
     class StartingPods(IdleGateway):
         def are_starting(self, controller):
-            return clock.now - start < starts
+            return clock.now - START < starting_seconds
 
         def troubled_pods(self, controller):
-            reads.append(clock.now - start)
+            reads.append(clock.now - START)
             return []
 
-    start = clock.now
     deadlines = Deadlines(StartingPods(), clock, Intervals())
     for _second in range(20):
         deadlines.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
@@ -239,7 +239,7 @@ def test_timeout_ends_the_task():
 
     error = update_error(cluster, timeout=30)
 
-    assert error.what == "not finished within 30 s" and 30 < cluster.clock.now - 1000 < 31
+    assert error.what == "not finished within 30 s" and 30 < cluster.clock.now - START < 31
 
 
 def test_each_available_pod_is_progress():
@@ -258,7 +258,7 @@ def test_each_available_pod_is_progress():
     cluster.on_wait = make_ready_every_50_seconds
 
     assert cluster.run(request)["changed"]
-    assert cluster.clock.now > 1000 + 2 * 50
+    assert cluster.clock.now > START + 2 * 50
 
 
 def test_flapping_readiness_does_not_extend_the_deadline():
@@ -279,7 +279,7 @@ def test_flapping_readiness_does_not_extend_the_deadline():
     error = cluster.error(dataclasses.replace(UPDATE, progress_deadline=20))
 
     assert "no progress for 20 s" in error.what
-    assert cluster.clock.now - 1000 < 22
+    assert cluster.clock.now - START < 22
 
 
 def test_repeatedly_reverted_step_is_an_error():
@@ -330,8 +330,7 @@ class RejectingCluster(Cluster):
 @pytest.mark.parametrize("reason",
                          ["SysctlForbidden", "OutOfcpu", "UnexpectedAdmissionError",
                           "NodeAffinity"])
-def test_repeatedly_rejected_pods_are_fatal(
-        reason):
+def test_repeatedly_rejected_pods_are_fatal(reason):
     cluster = RejectingCluster(rc(), reason=reason)
 
     error = update_error(cluster, failure_grace=100)
@@ -342,7 +341,7 @@ def test_repeatedly_rejected_pods_are_fatal(
     (cause,) = error.causes
     assert (cause["is_fatal"]
             and cause["suggestion"] == "see why node n rejects it:\nkubectl describe node n")
-    assert cluster.clock.now < 1005 and cluster.rejected < 12
+    assert cluster.clock.now < START + 5 and cluster.rejected < 12
 
 
 class RejectingNodes(IdleGateway):
@@ -405,6 +404,7 @@ def test_limit_of_rejected_pods_grows_with_missing_pods():
 
     update_error(cluster, failure_grace=100, max_surge=Size(3))
 
+    # The nodes have rejected six pods before the first observation, and three pods are missing.
     assert 6 + 3 * MAX_REJECTED_PODS <= cluster.rejected <= 6 + 3 * MAX_REJECTED_PODS + 3
 
 
@@ -573,8 +573,7 @@ ROLLBACK_MIGRATION = f"{MIGRATE_COMMAND} 'name=foo state=rolled_back'"
      f"{RESUME_MIGRATION}\nor:\n{COMMAND} 'name=foo kind=Deployment "
      f"image=ANOTHER-IMAGE'\nthen:\n{RESUME_MIGRATION}"),
 ])
-def test_failed_migration_suggests_a_rollback_or_an_update(
-        step, next_command):
+def test_failed_migration_suggests_a_rollback_or_an_update(step, next_command):
     error = migration_error(world_after(step), MIGRATE)
 
     assert error.next_command == next_command
@@ -582,8 +581,7 @@ def test_failed_migration_suggests_a_rollback_or_an_update(
 
 
 @pytest.mark.parametrize("steps, may_roll_back", [(4, True), (5, True), (6, False), (9, False)])
-def test_failed_migration_of_a_deployment_config_suggests_a_rollback(
-        steps, may_roll_back):
+def test_failed_migration_of_a_deployment_config_suggests_a_rollback(steps, may_roll_back):
     world = ConfigWorld()
     world.run_steps(steps)
 

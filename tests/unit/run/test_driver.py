@@ -12,7 +12,7 @@ import time
 
 import pytest
 from builders import NOW, ROLLBACK, SUCCESSOR, UPDATE, new, old, rc, record, template
-from clusters import Cluster, stalled_cluster, update_error
+from clusters import Cluster, FakeClock, stalled_cluster, update_error
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -40,6 +40,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines imp
 )
 
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
+#: The time at which each test begins.
+START = FakeClock().now
 
 
 def actions(result):
@@ -172,10 +174,10 @@ def test_failed_rollback_is_not_rolled_back():
 
     error = cluster.error(dataclasses.replace(ROLLBACK, rolls_back=True, progress_deadline=20))
 
-    assert "rolled back" not in error.what and cluster.clock.now < 1000 + 2 * 20
+    assert "rolled back" not in error.what and cluster.clock.now < START + 2 * 20
 
 
-def test_no_rollback_for_causes_that_survive_it():
+def test_no_rollback_if_the_causes_would_survive_it():
     cluster = Cluster(old(2), new(1))
     run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
                       DEFAULT_INTERVALS)
@@ -195,7 +197,7 @@ def test_handover_is_not_rolled_back():
     error = update_error(cluster, rolls_back=True, progress_deadline=5)
 
     assert error.what.startswith("no progress for 5 s") and "rolled back" not in error.what
-    assert error.progress["rollout"]["phase"] == "taking_over" and cluster.clock.now < 1000 + 2 * 5
+    assert error.progress["rollout"]["phase"] == "taking_over" and cluster.clock.now < START + 2 * 5
 
 
 # Other clients
@@ -250,7 +252,7 @@ class SlowCluster(Cluster):
 
     def __init__(self, *items):
         super().__init__(*items)
-        self.blocking, self.in_background, self.is_known = [], False, False
+        self.blocking, self.in_background = [], False
         for verb in ("rules", "objects", "look_up", "live_pods", "revisions", "refuse_hand_over",
                      "put_lease", "write"):
             setattr(self, verb, functools.partial(self.count, verb, getattr(self, verb)))
@@ -273,18 +275,18 @@ class SlowCluster(Cluster):
         return done
 
 
-@pytest.mark.parametrize("surge, sizes", [(Size(1), 40), (Size(25, percent=True), 8)],
+@pytest.mark.parametrize("surge, scale_steps", [(Size(1), 40), (Size(25, percent=True), 8)],
                          ids=["1", "25%"])
-def test_blocking_requests_on_a_slow_connection(surge, sizes):
+def test_blocking_requests_on_a_slow_connection(surge, scale_steps):
     """Each request in the list depends on the response to the request before."""
     cluster = SlowCluster(rc(replicas=20))
 
     cluster.run(dataclasses.replace(UPDATE, max_surge=surge))
 
-    update = ["write"] * (3 + sizes)
-    before_handover = ["write"] * 3  # keep the revision, rename the update, close the template
+    update = ["write"] * (3 + scale_steps)  # annotate foo, create the successor, annotate foo
+    before_handover = ["write"] * 3  # store the revision, rename foo, close the successor
     during_handover = ["write", "live_pods"]
-    after_handover = ["write"] * 2  # delete the successor, open the template
+    after_handover = ["write"] * 2  # delete the successor, open foo
     assert cluster.blocking == ["rules", "put_lease", "look_up", *update, *before_handover,
                                 *during_handover, *after_handover]
 
@@ -362,12 +364,12 @@ def test_pods_are_not_listed_without_a_handover(request_, items):
 
 
 def test_pods_are_listed_with_a_delay_after_a_handover():
-    cluster, delays = Cluster(rc()), []
+    cluster, observations = Cluster(rc()), []
 
     def on_wait():
         """Delay the controller manager: reparented pods are observed only seconds later."""
-        if handover_writes(cluster) and len(delays) < 10:
-            delays.append((cluster.clock.now, len(cluster.called("live_pods"))))
+        if handover_writes(cluster) and len(observations) < 10:
+            observations.append((cluster.clock.now, len(cluster.called("live_pods"))))
         else:
             cluster.cluster.settle()
 
@@ -375,8 +377,8 @@ def test_pods_are_listed_with_a_delay_after_a_handover():
     cluster.run()
 
     at = handover_writes(cluster)[0][0]
-    assert {listed for now, listed in delays if now < at + POD_LIST_INTERVAL} == {1}
-    assert delays[-1][1] > 1
+    assert {lists for now, lists in observations if now < at + POD_LIST_INTERVAL} == {1}
+    assert observations[-1][1] > 1
 
 
 def test_rejected_pods_are_reparented_later():
@@ -511,15 +513,14 @@ def test_successor_deleted_by_the_task_is_not_looked_up():
     (ROLLBACK, [old(2), new(1)], False),
 ], ids=["update", "without pods", "update in progress", "no change", "next_name",
         "rollback"])
-def test_handover_is_checked_before_the_first_write(
-        request_, items, is_checked):
-    cluster, queries = Cluster(*items), []
-    cluster.refuse_hand_over = lambda controller: queries.append(
+def test_handover_is_checked_before_the_first_write(request_, items, is_checked):
+    cluster, checks = Cluster(*items), []
+    cluster.refuse_hand_over = lambda controller: checks.append(
         (controller.name, len(cluster.writes)))
 
     cluster.run(request_)
 
-    assert queries == [("foo", 0)] * is_checked
+    assert checks == [("foo", 0)] * is_checked
 
 
 # The desired template
@@ -633,8 +634,8 @@ def test_unknown_container_is_refused_before_the_first_write():
 
 def stop_after(turns):
     """Return a function that reports SIGTERM after `turns` calls without a reason to stop."""
-    queries = []
-    return lambda: queries.append(1) or ("SIGTERM" if len(queries) > turns else "")
+    calls = []
+    return lambda: calls.append(1) or ("SIGTERM" if len(calls) > turns else "")
 
 
 @pytest.mark.parametrize("turns, steps", [(0, 0), (1, 0), (2, 1), (4, 3)])
@@ -652,10 +653,11 @@ def test_signal_stops_a_wait():
     cluster = Cluster(rc())
     cluster.on_wait = cluster.stall
 
-    error = cluster.error(stop=lambda: "Ansible has ended" if cluster.clock.now > 1010 else "")
+    error = cluster.error(
+        stop=lambda: "Ansible has ended" if cluster.clock.now > START + 10 else "")
 
     assert error.what == "stopped (Ansible has ended)"
-    assert cluster.clock.now < 1011
+    assert cluster.clock.now < START + 11
 
 
 # No writes after the end
@@ -665,11 +667,12 @@ def test_no_write_after_a_signal():
     """The pods become ready at the moment of the signal."""
     cluster = Cluster(old(3), new(0))
     settle = cluster.on_wait
-    cluster.on_wait = lambda: settle() if cluster.clock.now > 1010 else cluster.stall()
+    signal_time = START + 10
+    cluster.on_wait = lambda: settle() if cluster.clock.now > signal_time else cluster.stall()
 
-    cluster.error(stop=lambda: "SIGTERM" if cluster.clock.now > 1010 else "")
+    cluster.error(stop=lambda: "SIGTERM" if cluster.clock.now > signal_time else "")
 
-    assert cluster.writes and all(at <= 1010 for at, _write in cluster.writes)
+    assert cluster.writes and all(at <= signal_time for at, _write in cluster.writes)
 
 
 class ClusterWithAutoscaler(Cluster):
@@ -742,7 +745,7 @@ class BuggyCluster(ClusterWithAutoscaler):
     def __init__(self, *items, verb, is_lasting=False):
         super().__init__(*items)
         self.verb, self.is_lasting, self.bugs, self.leases = verb, is_lasting, 0, set()
-        plain = getattr(self, verb)
+        original = getattr(self, verb)
 
         def raise_bug(*arguments):
             is_written = verb == "write" and arguments[0].kind == AUTOSCALER
@@ -750,7 +753,7 @@ class BuggyCluster(ClusterWithAutoscaler):
                     and (is_lasting or not self.bugs)):
                 self.bugs += 1
                 raise KeyError("an unexpected key")
-            return plain(*arguments)
+            return original(*arguments)
 
         setattr(self, verb, raise_bug)
 

@@ -152,13 +152,12 @@ def test_selected_successor_does_not_extend_the_selection(items, selected, expec
     assert ordered_names(Cluster(*items, selected=selected), label_selectors=["app"]) == expected
 
 
-@pytest.mark.parametrize("number", range(len(ALL_STEPS)))
+@pytest.mark.parametrize("steps", range(len(ALL_STEPS)))
 @pytest.mark.parametrize("selector, expected", [("app=foo", ["foo"]), ("app=bar", None)])
-def test_interrupted_migration_is_selected_by_labels(
-        number, selector, expected):
+def test_interrupted_migration_is_selected_by_labels(steps, selector, expected):
     """The labeled ReplicationController may be deleted, so no object with the labels remains."""
     world = World()
-    world.run_steps(number)
+    world.run_steps(steps)
     task = {"image": None, "label_selectors": [selector], "module": "migrate_to_deployment",
             "state": "migrated"}
     fleet_, kind = fleet.Fleet.from_params(params(**task)), Kind.REPLICATION_CONTROLLER
@@ -173,7 +172,7 @@ def test_interrupted_migration_is_selected_by_labels(
     assert (request.name == "foo"
             and fleet_.why_skipped(request, gateway.controllers().get("foo"), False)
             == "")
-    assert world.run_steps(request=request) == ALL_STEPS[number:]
+    assert world.run_steps(request=request) == ALL_STEPS[steps:]
 
 
 def test_replica_set_of_a_deployment_is_skipped():
@@ -293,7 +292,7 @@ def test_invalid_name_is_reported_before_the_first_write(mode, wrong, names):
     assert set(cluster.controllers()) <= {"one", "two", "wrong"}
 
 
-def in_progress(**holder):
+def cluster_during_update(**holder):
     """Return a cluster with foo during an update to v2, and the Lease of `holder`, if any."""
 
     class ClusterWithLease(Cluster):
@@ -308,7 +307,7 @@ def in_progress(**holder):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("holder", [{}, {"start": "0"}], ids=["no holder", "killed holder"])
 def test_other_update_in_progress_is_reported_before_the_first_write(mode, holder):
-    cluster = in_progress(**holder)
+    cluster = cluster_during_update(**holder)
     cluster.refused = {"one"}
 
     result = answer(mode, cluster, image="myimage:v3", names=["one", "foo"])
@@ -319,7 +318,7 @@ def test_other_update_in_progress_is_reported_before_the_first_write(mode, holde
 
 
 def test_look_leaves_a_held_lease_to_the_task():
-    assert answer(fleet.look, in_progress(machine="another"), image="myimage:v3",
+    assert answer(fleet.look, cluster_during_update(machine="another"), image="myimage:v3",
                   names=["one", "foo"]) is None
 
 
@@ -369,7 +368,7 @@ def test_invalid_name_counts_as_a_failure():
 
 
 @pytest.mark.parametrize("mode, times", [(fleet.run, 2), (fleet.simulate, 1), (fleet.look, 1)])
-def test_one_dry_run_per_controller(mode, times):
+def test_one_dry_run_for_each_template_of_a_controller(mode, times):
     """The dry run is for the old controller and, at the end of run(), for the new controller.
 
     The observation needs no further request.
@@ -511,7 +510,7 @@ def test_driver_without_events_reads_the_controller(monkeypatch):
 
 @pytest.mark.parametrize("write, count", [(FREEZE, 2), (SCALE_TO_2, 1)],
                          ids=["autoscaler", "size"])
-def test_autoscalers_are_listed_after_a_write(write, count):
+def test_autoscalers_are_listed_again_only_after_a_write_to_one(write, count):
     """Drivers observe autoscalers frozen by other drivers, even if the write ended in an error."""
     cluster = Cluster()
     view = shared_cluster(cluster).gateway_for("one")
@@ -526,7 +525,7 @@ def test_autoscalers_are_listed_after_a_write(write, count):
     assert cluster.requests["horizontalpodautoscalers"] == count
 
 
-def test_resync_interval_of_a_driver():
+def test_driver_waits_at_least_the_resync_interval():
     view = shared_cluster(Cluster()).gateway_for("one")
     waits = []
     view.woken = types.SimpleNamespace(wait=waits.append, clear=lambda: None)
@@ -622,13 +621,13 @@ KEEP_OLD = {"names": ["one", "two"], "pause_at": "100%", "keep_old": True}
 
 
 def test_quota_is_compared_with_the_new_pods_of_all_controllers():
-    """Each controller of three replicas alone fits: two used, three more, five admitted."""
+    """Of seven pods, two are used: three more pods of one controller fit, but not six of both."""
     cluster = LimitedCluster("7", *controllers("one", "two"))
     task = params(image="myimage:v2", **KEEP_OLD)
     fleet_ = fleet.Fleet.from_params(task)
-    for begin in (fleet.run, fleet.simulate, fleet.look):
+    for mode in MODES:
         with pytest.raises(RolloutError) as error:
-            begin(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock())
+            mode(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock())
         assert not cluster.writes
         assert error.value.where == "namespace default"
         assert error.value.what == (

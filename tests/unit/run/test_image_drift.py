@@ -20,16 +20,18 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 A, B = "a" * 64, "b" * 64
 
 
-class Registry(Cluster):
+class DriftingCluster(Cluster):
     """Cluster where the nth new pod runs the nth digest of the tag, or else the last digest."""
 
     def __init__(self, replicas, *digests):
         super().__init__(rc(replicas=replicas))
-        self.digests, self.sizes, self.refuses = digests, [], False
+        self.digests, self.refuses_lists = digests, False
+        #: The number of available new pods at each list of the pods.
+        self.listed_sizes = []
 
     def all_pods(self, controller, excluded_revision=""):
-        self.sizes.append(controller.available)
-        if self.refuses:
+        self.listed_sizes.append(controller.available)
+        if self.refuses_lists:
             return None
         owner = [{"uid": controller.uid, "controller": True}]
         return [{"metadata": {"name": f"new-{number}", "uid": str(number),
@@ -56,28 +58,31 @@ def request(**options):
     (10, {"image_drift": "ignore"}, []), (100, {"max_surge": "100%"}, [100]),
 ])
 def test_the_new_pods_are_listed_at_most_three_times(replicas, options, sizes):
-    cluster = Registry(replicas, A)
+    cluster = DriftingCluster(replicas, A)
 
     cluster.run(request(**options))
 
-    assert cluster.sizes == sizes
+    assert cluster.listed_sizes == sizes
 
 
 def test_changed_pods_are_listed_again_at_the_end():
-    """The controller of a restarted container has another version, although all are available."""
-    cluster = Registry(2, A)
+    """After the restart of a container, the controller has another resourceVersion.
+
+    All pods are available before and after.
+    """
+    cluster = DriftingCluster(2, A)
     list_pods = cluster.all_pods
 
     def all_pods(controller, excluded_revision=""):
         pods = list_pods(controller)
-        if len(cluster.sizes) == 1:
+        if len(cluster.listed_sizes) == 1:
             cluster.cluster.items[SUCCESSOR]["metadata"]["resourceVersion"] = "2"
         return pods
 
     cluster.all_pods = all_pods
     result = cluster.run(request())
 
-    assert cluster.sizes == [2, 2] and not result["warnings"]
+    assert cluster.listed_sizes == [2, 2] and not result["warnings"]
 
 
 class Response(concurrent.futures.Future):
@@ -88,8 +93,8 @@ class Response(concurrent.futures.Future):
         self.result = work
 
 
-class SlowRegistry(Registry):
-    """Registry that records the number of available pods at each wait for a list of pods."""
+class SlowDriftingCluster(DriftingCluster):
+    """Cluster that records the number of available pods at each wait for a list of pods."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -107,15 +112,15 @@ class SlowRegistry(Registry):
 
 
 def test_only_the_last_list_delays_the_update_on_a_slow_connection():
-    cluster = SlowRegistry(10, A)
+    cluster = SlowDriftingCluster(10, A)
 
     cluster.run(request())
 
-    assert (cluster.sizes, cluster.available) == ([2, 5, 10], [10, 10, 10])
+    assert (cluster.listed_sizes, cluster.available) == ([2, 5, 10], [10, 10, 10])
 
 
-def test_fail_stops_the_update_at_the_end_on_a_slow_connection():
-    cluster = SlowRegistry(10, A, B)
+def test_image_drift_fail_stops_the_update_at_the_end_on_a_slow_connection():
+    cluster = SlowDriftingCluster(10, A, B)
 
     error = cluster.error(request(image_drift="fail"))
 
@@ -124,7 +129,7 @@ def test_fail_stops_the_update_at_the_end_on_a_slow_connection():
 
 
 def test_a_warning_is_given_once():
-    lines, cluster = [], Registry(10, A, B)
+    lines, cluster = [], DriftingCluster(10, A, B)
 
     result = cluster.run(request(), print_line=lines.append)
 
@@ -134,8 +139,8 @@ def test_a_warning_is_given_once():
     assert result["rollout"]["phase"] == "complete"
 
 
-def test_fail_stops_the_update_at_the_second_pod():
-    cluster = Registry(10, A, B)
+def test_image_drift_fail_stops_the_update_at_the_second_pod():
+    cluster = DriftingCluster(10, A, B)
 
     error = cluster.error(request(image_drift="fail"))
 
@@ -145,8 +150,8 @@ def test_fail_stops_the_update_at_the_second_pod():
     assert error.causes[0]["kind"] == "image-drift"
 
 
-def test_fail_rolls_back_with_on_failure_rollback():
-    cluster = Registry(4, A, A, A, B)
+def test_image_drift_fail_rolls_back_with_on_failure_rollback():
+    cluster = DriftingCluster(4, A, A, A, B)
 
     error = cluster.error(request(image_drift="fail", on_failure="rollback"))
 
@@ -156,7 +161,7 @@ def test_fail_rolls_back_with_on_failure_rollback():
 
 
 def test_a_pod_of_the_canary_counts_in_the_next_run():
-    cluster = Registry(4, A, B)
+    cluster = DriftingCluster(4, A, B)
     cluster.run(request(image_drift="fail", pause_at="1"))
 
     with pytest.raises(RolloutFailed):
@@ -164,12 +169,12 @@ def test_a_pod_of_the_canary_counts_in_the_next_run():
 
 
 def test_a_deleted_pod_still_counts_in_the_same_run():
-    cluster = Registry(4, A)
+    cluster = DriftingCluster(4, A)
     list_pods = cluster.all_pods
 
     def all_pods(controller, excluded_revision=""):
         pods = list_pods(controller)
-        if len(cluster.sizes) > 1:
+        if len(cluster.listed_sizes) > 1:
             cluster.digests = (B,)
             return [{**pod, "metadata": {**pod["metadata"], "uid": f"later {number}"}}
                     for number, pod in enumerate(list_pods(controller))]
@@ -180,13 +185,13 @@ def test_a_deleted_pod_still_counts_in_the_same_run():
     assert len(cluster.run(request())["warnings"]) == 1
 
 
-def test_without_permission_only_fail_is_an_error():
-    cluster = Registry(2, A)
-    cluster.refuses = True
+def test_without_permission_only_image_drift_fail_is_an_error():
+    cluster = DriftingCluster(2, A)
+    cluster.refuses_lists = True
     assert cluster.run(request())["warnings"] == []
 
-    cluster = Registry(2, A)
-    cluster.refuses = True
+    cluster = DriftingCluster(2, A)
+    cluster.refuses_lists = True
     with pytest.raises(RolloutError) as error:
         cluster.run(request(image_drift="fail"))
     assert (error.value.what
@@ -194,9 +199,9 @@ def test_without_permission_only_fail_is_an_error():
 
 
 def test_a_rollback_compares_nothing():
-    cluster = Registry(4, A, B)
+    cluster = DriftingCluster(4, A, B)
     cluster.run(request(pause_at="2", image_drift="ignore"))
 
     cluster.run(build_request(state="rolled_back", image_drift="fail"))
 
-    assert cluster.sizes == []
+    assert cluster.listed_sizes == []

@@ -205,7 +205,7 @@ def test_clock_skew_does_not_expire_a_lease(server, minutes):
     def wrong_time():
         return server.now + 60 * minutes
 
-    def work():
+    def renew_with_wrong_time():
         server.server_time = wrong_time
         first.renew_periodically()
         server.server_time = server_time
@@ -216,7 +216,7 @@ def test_clock_skew_does_not_expire_a_lease(server, minutes):
     server.server_time = server_time
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        Client(server, other_clients=work).lease.acquire()
+        Client(server, other_clients=renew_with_wrong_time).lease.acquire()
 
     second = Client(server)
     second.lease.acquire()
@@ -228,9 +228,10 @@ def test_lease_of_a_fleet_with_clock_skew_stays(server, seconds):
     """A fleet renews every 7 s; the Lease has an old renewTime, but stays with the holder."""
     class ClientWithOtherClock(Client):
         def renew_periodically(self):
-            now, server.server_time = server.server_time, lambda: server.now + seconds
+            server_time = server.server_time
+            server.server_time = lambda: server.now + seconds
             super().renew_periodically()
-            server.server_time = now
+            server.server_time = server_time
 
     first = ClientWithOtherClock(server, renew_interval=7.0)
     server.server_time = lambda: server.now + seconds
@@ -284,8 +285,7 @@ def test_reused_pid_is_another_process():
 
 @pytest.mark.parametrize("answer, has_ended",
                          [(None, False), (PermissionError, False), (ProcessLookupError, True)])
-def test_hidden_process_is_checked_by_kill(
-        monkeypatch, answer, has_ended):
+def test_hidden_process_is_checked_by_kill(monkeypatch, answer, has_ended):
     """/proc hides other users' processes if mounted with hidepid."""
     signals = []
 
@@ -318,7 +318,7 @@ def running_process_of_this_machine():
     return str(init)
 
 
-FORGED = {
+FORGED_SPECS = {
     "long duration": {"leaseDurationSeconds": 2**31 - 1},
     "no duration": {"leaseDurationSeconds": None},
     "duration as text": {"leaseDurationSeconds": "9" * 5000},
@@ -337,7 +337,7 @@ FORGED = {
                          [lambda: None, running_process_of_this_machine, lambda: ["x"],
                           lambda: "[" * 10**5],
                          ids=["no holder", "process 1 of this machine", "list", "invalid text"])
-@pytest.mark.parametrize("forged", [{}, *FORGED.values()], ids=["unchanged", *FORGED])
+@pytest.mark.parametrize("forged", [{}, *FORGED_SPECS.values()], ids=["unchanged", *FORGED_SPECS])
 def test_forged_lease_expires_after_lease_duration(server, forged, process):
     Client(server).lease.acquire()
     server.leases[NAME]["spec"] |= {"holderIdentity": "jane", **forged}
@@ -356,6 +356,7 @@ def test_forged_lease_expires_after_lease_duration(server, forged, process):
                           {"metadata": {"annotations": "x"}, "spec": {"holderIdentity": 7}}])
 def test_lease_without_fields_is_acquired(server, empty_lease):
     client = Client(server)
+    # The Lease exists once it was read, and a read returns the empty object.
     server.put_lease = lambda item, put=server.put_lease: put(item) if server.leases else None
     server.lease = lambda name: server.leases.setdefault(
         NAME, {"metadata": {"resourceVersion": ""}}) and empty_lease
@@ -369,13 +370,13 @@ def test_lock_timeout_waits_for_the_holder(server):
     first = Client(server)
     first.lease.acquire()
 
-    def work():
+    def renew_then_release():
         if second.slept < 40:
             first.renew_periodically()
         elif second.slept == 40:
             first.lease.release()
 
-    second = Client(server, lock_timeout=60, other_clients=work)
+    second = Client(server, lock_timeout=60, other_clients=renew_then_release)
     second.lease.acquire()
 
     assert 40 <= second.slept <= 41
@@ -420,13 +421,13 @@ def test_zombie_process_has_ended():
         assert start_time(str(process.pid)) == ""
 
 
-@pytest.mark.parametrize("state, started", [("R", "19"), ("S", "19"), ("Z", ""), ("X", "")])
-def test_start_time_of_a_process(
-        monkeypatch, state, started):
+@pytest.mark.parametrize("state, expected", [("R", "19"), ("S", "19"), ("Z", ""), ("X", "")])
+def test_start_time_of_a_process(monkeypatch, state, expected):
+    """The start time is field 22 of the file; a zombie or a dead process has none."""
     fields = " ".join([state, *map(str, range(1, 50))])
     monkeypatch.setattr(Path, "read_text", lambda *_args: f"7 (a b) c) {fields}\n")
 
-    assert start_time("7") == started
+    assert start_time("7") == expected
 
 
 def test_signal_ends_the_wait(server):
@@ -451,18 +452,18 @@ def test_lease_is_renewed_at_the_interval(server):
 def test_age_of_a_lease_counts_from_the_request(server):
     """The task sets renewTime before the request, however late the response arrives."""
     client = Client(server)
-    write, put = server.put_lease, []
+    put_lease, names = server.put_lease, []
 
     def put_slowly(item):
-        put.append(item["metadata"]["name"])
-        client.advance(lease.SHARED_RENEW_INTERVAL if put[-1] == WITHOUT_KIND else 0)
-        return write(item)
+        names.append(item["metadata"]["name"])
+        client.advance(lease.SHARED_RENEW_INTERVAL if names[-1] == WITHOUT_KIND else 0)
+        return put_lease(item)
 
     server.put_lease = put_slowly
     client.lease.acquire()
     client.lease.renew()
 
-    assert put == [NAME, WITHOUT_KIND, NAME, WITHOUT_KIND]
+    assert names == [NAME, WITHOUT_KIND, NAME, WITHOUT_KIND]
 
 
 def test_lost_lease_stops_the_driver(server):
@@ -514,7 +515,8 @@ def test_timely_renewal_runs_in_the_background(server, slow_client):
     slow_client.advance(lease.RENEW_INTERVAL)
     slow_client.lease.renew()
 
-    assert len(server.background) == 3 and server.writes[NAME] == 2  # both Leases
+    # Now a renewal of both Leases is due.
+    assert len(server.background) == 3 and server.writes[NAME] == 2
 
 
 def test_both_leases_are_written_concurrently_on_a_slow_connection(server):
@@ -708,10 +710,10 @@ def test_lease_is_renewed_during_the_wait_for_an_earlier_version(server):
     earlier = EarlierVersion(server)
     earlier.lease.acquire()
 
-    def work():
+    def renew_then_release():
         earlier.renew_periodically() if client.slept < 40 else earlier.lease.release()
 
-    client = Client(server, lock_timeout=60, other_clients=work)
+    client = Client(server, lock_timeout=60, other_clients=renew_then_release)
     client.lease.acquire()
 
     assert 40 <= client.slept <= 41 and server.writes[NAME] > 40 / lease.RENEW_INTERVAL / 2
@@ -784,14 +786,14 @@ SHARED_HOLDERS = {"an earlier version": [""], "another kind": ["Deployment"],
                   "two other kinds": ["Deployment", "DaemonSet"]}
 
 
-@pytest.mark.parametrize("is_own", [True, False], ids=["Lease of the kind", "Lease without kind"])
+@pytest.mark.parametrize("has_kind", [True, False], ids=["Lease of the kind", "Lease without kind"])
 @pytest.mark.parametrize("holder_name", HOLDERS)
 @pytest.mark.parametrize("shared_holder", SHARED_HOLDERS)
-def test_acquisition_for_each_holder(server, is_own, holder_name, shared_holder):
+def test_acquisition_for_each_holder(server, has_kind, holder_name, shared_holder):
     """No live holder loses a Lease; no dead holder blocks other tasks for long."""
     holder, expected = HOLDERS[holder_name]
-    name = NAME if is_own else WITHOUT_KIND
-    kinds = ["ReplicationController"] if is_own else SHARED_HOLDERS[shared_holder]
+    name = NAME if has_kind else WITHOUT_KIND
+    kinds = ["ReplicationController"] if has_kind else SHARED_HOLDERS[shared_holder]
     if holder is not None:
         fields = {key: value for key, value in holder.items() if key in ("machine", "pid", "start")}
         processes = [Process.of_new_task(kind)._replace(**fields) for kind in kinds]
@@ -801,16 +803,16 @@ def test_acquisition_for_each_holder(server, is_own, holder_name, shared_holder)
                                            map(str, processes))}},
                           "spec": {"holderIdentity": "jane",
                                    "renewTime": "1970-01-12T13:46:40.000000Z"}})
-    if not is_own and shared_holder != "an earlier version":
+    if not has_kind and shared_holder != "an earlier version":
         expected = "at once"
 
-    def work():
+    def renew_as_holder():
         if holder and holder.get("renews") and client.slept % 2 == 0:
             server.put_lease({**server.leases[name],
                               "spec": {**server.leases[name]["spec"],
                                        "renewTime": f"{client.slept}"}})
 
-    client = Client(server, machine="here", other_clients=work)
+    client = Client(server, machine="here", other_clients=renew_as_holder)
     if expected == "never":
         with pytest.raises(RolloutError, match="another task is already working on it: jane"):
             client.lease.acquire()
@@ -820,7 +822,7 @@ def test_acquisition_for_each_holder(server, is_own, holder_name, shared_holder)
                 "later": LEASE_DURATION < client.slept < LEASE_DURATION + 2}[expected]
     client.lease.release()
 
-    if expected == "never" or (not is_own and shared_holder != "an earlier version"
+    if expected == "never" or (not has_kind and shared_holder != "an earlier version"
                                and holder_name not in (
             "no holder", "ended process on this machine", "ended task of this process")):
         assert set(server.leases) == {name} and str(client.lease.process) not in str(server.leases)
@@ -875,9 +877,9 @@ class RandomTask:
 
     def __init__(self, scheduler, server):
         rng, self.scheduler = scheduler.rng, scheduler
-        self.make = rng.choice((Client, Client, EarlierVersion))
+        self.client_class = rng.choice((Client, Client, EarlierVersion))
         self.kind = rng.choice((Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT))
-        client = self.make(server, kind=self.kind)
+        client = self.client_class(server, kind=self.kind)
         self.lease, self.renewals, self.error, self.is_holding = client.lease, 0, None, False
         gateway = types.SimpleNamespace(lease=self.request(server.lease),
                                         put_lease=self.request(server.put_lease),
@@ -894,7 +896,7 @@ class RandomTask:
             (None, rng.randrange(1, 15)))
 
     def request(self, send):
-        def request(item):
+        def send_with_delays(item):
             self.requests += 1
             self.scheduler.wait(self.scheduler.rng.choice((0, 0, 0.1, 2)))
             answer = send(item)
@@ -903,7 +905,7 @@ class RandomTask:
                 self.is_holding = False
                 raise Killed
             return answer
-        return request
+        return send_with_delays
 
     def run(self, tasks):
         try:
@@ -923,7 +925,7 @@ class RandomTask:
         self.lease.release()
 
     def excludes(self, rival):
-        return self.kind is rival.kind or EarlierVersion in (self.make, rival.make)
+        return self.kind is rival.kind or EarlierVersion in (self.client_class, rival.client_class)
 
     def may_work(self):
         """Return whether the task may write without a renewal of the Lease."""
@@ -963,8 +965,7 @@ def test_unchanged_task_deletes_leases_of_a_dead_process(server):
 @pytest.mark.parametrize("seconds, remains",
                          [(0, True), (LEASE_DURATION + 1, True),
                           (lease.ABANDONED_AFTER + 1, False)])
-def test_unchanged_task_deletes_abandoned_leases(
-        server, seconds, remains):
+def test_unchanged_task_deletes_abandoned_leases(server, seconds, remains):
     Client(server, machine="elsewhere").lease.acquire()
     server.now += seconds
 

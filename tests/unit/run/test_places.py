@@ -20,12 +20,12 @@ NAMESPACES = ["b", "a"]
 
 
 class Cluster(clusters.Cluster):
-    """Cluster where labels select the controllers `chosen`, and writes to `refused` fail."""
+    """Cluster where each selector matches the names in `selected`, and writes to `refused` fail."""
 
-    chosen, refused = ("bar", "foo"), frozenset()
+    selected, refused = ("bar", "foo"), frozenset()
 
     def names(self, label_selectors, field_selectors):
-        return self.chosen
+        return self.selected
 
     def write(self, write):
         if write.name in self.refused:
@@ -34,7 +34,7 @@ class Cluster(clusters.Cluster):
 
 
 def params(**changes):
-    """Return the module's parameters: the defaults, updated with the changes."""
+    """Return the module's parameters: the defaults with changes."""
     return {option: spec.get("default") for option, spec in options.ARGUMENT_SPEC.items()} | changes
 
 
@@ -196,7 +196,7 @@ def test_a_rollback_of_each_namespace_is_suggested():
 
 def test_a_listed_namespace_without_a_match_is_an_error():
     two_namespaces = TwoNamespaces(label_selectors=["a=b"], names=())
-    two_namespaces.clusters["a"].chosen = []
+    two_namespaces.clusters["a"].selected = []
 
     with pytest.raises(RolloutError) as error:
         assert two_namespaces.requests
@@ -207,6 +207,6 @@ def test_a_listed_namespace_without_a_match_is_an_error():
 def test_a_selected_namespace_without_a_match_is_left_out():
     two_namespaces = TwoNamespaces(label_selectors=["a=b"], names=(), namespaces=None,
                                    namespace_selectors=["team=x"])
-    two_namespaces.clusters["a"].chosen = []
+    two_namespaces.clusters["a"].selected = []
 
     assert {request.namespace for request in two_namespaces.requests} == {"b"}

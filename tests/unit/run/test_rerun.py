@@ -77,10 +77,10 @@ class ComparedCluster(every_kind.Cluster):
     def compare(self, decision):
         if self.request is None:
             return
-        repeat = Rerun(self).decision(self.request)
+        decision_of_rerun = Rerun(self).decision(self.request)
         self.decisions.append(decision)
-        if repr(repeat) != repr(decision):
-            self.differences.append((decision, repeat))
+        if repr(decision_of_rerun) != repr(decision):
+            self.differences.append((decision, decision_of_rerun))
 
     def write(self, write):
         if not isinstance(write, Handover):
@@ -107,14 +107,14 @@ class ComparedCluster(every_kind.Cluster):
 
 
 @pytest.mark.parametrize("kind, strategy", ROWS)
-def test_update(kind, strategy):
+def test_rerun_decides_the_same_during_an_update(kind, strategy):
     cluster = ComparedCluster(kind, strategy)
     assert cluster.run_and_compare(every_kind.update_request(kind)) == []
     assert len(cluster.decisions) > 2
 
 
 @pytest.mark.parametrize("kind, strategy", ROWS)
-def test_canary_and_rollback(kind, strategy):
+def test_rerun_decides_the_same_during_a_canary_and_a_rollback(kind, strategy):
     cluster = ComparedCluster(kind, strategy)
     for request in (every_kind.update_request(kind, pause_at="1"),
                     every_kind.update_request(kind, pause_at="50%"),

@@ -28,8 +28,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds 
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 SOAK = 60
-PAUSED = dataclasses.replace(UPDATE, soak=SOAK, pause_at=Size(1))
-AT_THE_END = dataclasses.replace(UPDATE, soak=SOAK)
+SOAK_AT_PAUSE = dataclasses.replace(UPDATE, soak=SOAK, pause_at=Size(1))
+SOAK_AT_END = dataclasses.replace(UPDATE, soak=SOAK)
 
 
 class ObservedCluster(Cluster):
@@ -40,7 +40,7 @@ class ObservedCluster(Cluster):
         self.clock.now = 1_000_000.0
         self.lines, self.events = [], []
         #: Changed fields, and the time of creation, of each pod by its name.
-        self.overrides, self.since = {}, {}
+        self.overrides, self.created = {}, {}
         self.may_read = True
         #: States of the successor's pods since the last observation.
         self.earlier_states = []
@@ -70,7 +70,7 @@ class ObservedCluster(Cluster):
 
     def pod(self, controller, number):
         name = f"{controller.name}-{number}"
-        since = rfc3339(self.since.setdefault(name, self.clock.now))
+        since = rfc3339(self.created.setdefault(name, self.clock.now))
         fields = {"restarts": 0, "ready": "True", "uid": f"uid of {name}", "since": since,
                   "created": since, "reason": "", **self.overrides.get(name, {})}
         return fields["uid"] and {
@@ -90,11 +90,12 @@ class ObservedCluster(Cluster):
             self.scheduled.pop(0)[1]()
         return names
 
-    def run(self, request=AT_THE_END, **more):
+    def run(self, request=SOAK_AT_END, **more):
         return super().run(
             request, print_line=lambda line: self.lines.append((self.clock.now, line)), **more)
 
-    def timed_run(self, request=AT_THE_END):
+    def timed_run(self, request=SOAK_AT_END):
+        """Return the seconds that a task takes, and its result."""
         began = self.clock.now
         result = self.run(request)
         return self.clock.now - began, result
@@ -103,10 +104,11 @@ class ObservedCluster(Cluster):
         """Schedule an action `seconds` from now."""
         self.scheduled.append((self.clock.now + seconds, act))
 
-    def override(self, number=0, **overrides):
+    def pod_change(self, number=0, **overrides):
+        """Return a function that changes fields of a pod of the successor."""
         return lambda: self.overrides.__setitem__(f"{SUCCESSOR}-{number}", overrides)
 
-    def run_and_kill(self, seconds, request=AT_THE_END):
+    def run_and_kill(self, seconds, request=SOAK_AT_END):
         """Run a task whose client dies after `seconds`."""
         def die():
             raise Killed
@@ -125,35 +127,35 @@ class ObservedCluster(Cluster):
                    for operation in write.operations if operation["op"] == "add")
 
 
-@pytest.mark.parametrize("request_, phase, written",
-                         [(PAUSED, "paused", 2), (AT_THE_END, "complete", 1)])
-def test_soak_lasts_for_its_seconds_with_one_write(request_, phase, written):
+@pytest.mark.parametrize("request_, phase, soak_writes",
+                         [(SOAK_AT_PAUSE, "paused", 2), (SOAK_AT_END, "complete", 1)])
+def test_soak_lasts_for_its_seconds_with_few_writes(request_, phase, soak_writes):
     cluster = ObservedCluster(rc())
 
     seconds, result = cluster.timed_run(request_)
 
     assert SOAK <= seconds < SOAK + 5 and result["rollout"]["phase"] == phase
     # The write of the pause includes the outcome of the soak.
-    assert cluster.soak_writes == written
+    assert cluster.soak_writes == soak_writes
     assert 5 <= len(cluster.lines_with("watching: ")) <= 10
     assert len(cluster.lines_with("watched: ")) == 1
-    size = 1 if request_ is PAUSED else 3
+    size = 1 if request_ is SOAK_AT_PAUSE else 3
     assert cluster.lines_with("watching: ")[0] == f"watching: {SUCCESSOR} {size} new, 6 of 60 s"
     assert f"annotate foo: watching {size} new pod{'s' if size > 1 else ''} for 60 s" in [
         line for _now, line in cluster.lines]
     annotations = cluster.cluster.items["foo"]["metadata"]["annotations"]
-    assert (object_meta.SOAK in annotations) == (request_ is PAUSED)
+    assert (object_meta.SOAK in annotations) == (request_ is SOAK_AT_PAUSE)
 
 
 @pytest.mark.parametrize("request_, has_failed",
-                         [(PAUSED, False), (AT_THE_END, False), (AT_THE_END, True)],
+                         [(SOAK_AT_PAUSE, False), (SOAK_AT_END, False), (SOAK_AT_END, True)],
                          ids=["pause", "end", "failure"])
 def test_sizes_include_start_and_end_of_the_soak(request_, has_failed):
     """The report shows both times."""
     cluster, request = ObservedCluster(rc()), dataclasses.replace(request_, return_sizes=True)
     cluster.clock.timestamp_millis = lambda: rfc3339(cluster.clock.now)
     if has_failed:
-        cluster.schedule(SOAK / 2, cluster.override(restarts=1))
+        cluster.schedule(SOAK / 2, cluster.pod_change(restarts=1))
         result = cluster.error(request).progress
     else:
         result = cluster.run(request)
@@ -170,23 +172,23 @@ def test_sizes_include_start_and_end_of_the_soak(request_, has_failed):
 
 def test_passed_soak_is_not_repeated():
     cluster = ObservedCluster(rc())
-    cluster.run(PAUSED)
+    cluster.run(SOAK_AT_PAUSE)
     writes = len(cluster.writes)
-    cluster.override(restarts=1, since=rfc3339(cluster.clock.now))()
+    cluster.pod_change(restarts=1, since=rfc3339(cluster.clock.now))()
 
-    seconds, result = cluster.timed_run(PAUSED)
+    seconds, result = cluster.timed_run(SOAK_AT_PAUSE)
 
     assert ((seconds, result["changed"], len(cluster.writes)) == (0, False, writes)
             and "already paused" in result["msg"])
 
 
 @pytest.mark.parametrize("second_request, minimum", [
-    (dataclasses.replace(PAUSED, soak=2 * SOAK), SOAK),
-    (dataclasses.replace(PAUSED, pause_at=Size(2)), SOAK)],
+    (dataclasses.replace(SOAK_AT_PAUSE, soak=2 * SOAK), SOAK),
+    (dataclasses.replace(SOAK_AT_PAUSE, pause_at=Size(2)), SOAK)],
     ids=["for longer", "with more pods"])
 def test_longer_or_later_pause_is_soaked(second_request, minimum):
     cluster = ObservedCluster(rc())
-    cluster.run(PAUSED)
+    cluster.run(SOAK_AT_PAUSE)
 
     seconds, result = cluster.timed_run(second_request)
 
@@ -196,26 +198,27 @@ def test_longer_or_later_pause_is_soaked(second_request, minimum):
 
 def test_existing_pause_is_soaked_on_request():
     cluster = ObservedCluster(rc())
-    cluster.run(dataclasses.replace(PAUSED, soak=0))
+    cluster.run(dataclasses.replace(SOAK_AT_PAUSE, soak=0))
     assert object_meta.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"]
     cluster.clock.sleep(1000)
 
-    seconds, result = cluster.timed_run(PAUSED)
+    seconds, result = cluster.timed_run(SOAK_AT_PAUSE)
 
     assert (SOAK <= seconds < SOAK + 2
             and [step["action"] for step in result["steps"]] == ["annotate", "annotate"])
-    assert not cluster.timed_run(PAUSED)[1]["changed"]
+    assert not cluster.timed_run(SOAK_AT_PAUSE)[1]["changed"]
 
 
 def test_pod_created_after_the_soak_is_soaked():
     cluster = ObservedCluster(rc())
-    cluster.run(PAUSED)
-    cluster.override(uid="another", created=rfc3339(cluster.clock.now))()
+    cluster.run(SOAK_AT_PAUSE)
+    cluster.pod_change(uid="another", created=rfc3339(cluster.clock.now))()
 
-    assert SOAK - 2 <= cluster.timed_run(PAUSED)[0] < SOAK + 2
+    assert SOAK - 2 <= cluster.timed_run(SOAK_AT_PAUSE)[0] < SOAK + 2
 
 
-@pytest.mark.parametrize("request_", [PAUSED, AT_THE_END], ids=["at a pause", "before the end"])
+@pytest.mark.parametrize("request_", [SOAK_AT_PAUSE, SOAK_AT_END],
+                         ids=["at a pause", "before the end"])
 @pytest.mark.parametrize("is_observed_at_once", [True, False])
 def test_eviction_by_a_client_restarts_the_soak(request_, is_observed_at_once):
     """The condition DisruptionTarget precedes the deletion, or is in the last state only."""
@@ -228,8 +231,8 @@ def test_eviction_by_a_client_restarts_the_soak(request_, is_observed_at_once):
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"})
         terminating = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}}
         cluster.earlier_states += [pod, terminating] if is_observed_at_once else [terminating]
-        cluster.override(uid="another")()
-        cluster.since[evicted] = cluster.clock.now
+        cluster.pod_change(uid="another")()
+        cluster.created[evicted] = cluster.clock.now
 
     cluster.schedule(30, evict)
     seconds, result = cluster.timed_run(request_)
@@ -250,18 +253,19 @@ def test_restart_before_an_eviction_is_an_incident():
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"})
         cluster.earlier_states += [
             restarted, {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}}]
-        cluster.override(uid="another")()
+        cluster.pod_change(uid="another")()
 
     cluster.schedule(30, evict)
     with pytest.raises(RolloutError, match="have not passed the soak"):
-        cluster.run(PAUSED)
+        cluster.run(SOAK_AT_PAUSE)
 
 
 # Reruns after a kill
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("request_", [PAUSED, AT_THE_END], ids=["at a pause", "before the end"])
+@pytest.mark.parametrize("request_", [SOAK_AT_PAUSE, SOAK_AT_END],
+                         ids=["at a pause", "before the end"])
 @pytest.mark.parametrize("downtime", [0, 10, 1000])
 def test_healthy_time_before_a_kill_counts(request_, downtime):
     cluster = ObservedCluster(rc())
@@ -277,9 +281,9 @@ def test_healthy_time_before_a_kill_counts(request_, downtime):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("event", [
-    lambda cluster, now: cluster.override(restarts=1, since=now),
-    lambda cluster, now: cluster.override(since=now),
-    lambda cluster, now: cluster.override(uid="another", created=now),
+    lambda cluster, now: cluster.pod_change(restarts=1, since=now),
+    lambda cluster, now: cluster.pod_change(since=now),
+    lambda cluster, now: cluster.pod_change(uid="another", created=now),
     lambda cluster, now: lambda: cluster.events.append({
         "metadata": {"uid": "e"}, "involvedObject": {"uid": f"uid of {SUCCESSOR}-0"},
         "lastTimestamp": now}),
@@ -300,10 +304,10 @@ def test_failed_soak_restarts():
     cluster = ObservedCluster(rc())
 
     def restart():
-        cluster.override(restarts=1, since=rfc3339(cluster.clock.now))()
+        cluster.pod_change(restarts=1, since=rfc3339(cluster.clock.now))()
 
     cluster.schedule(30, restart)
-    assert "29 of 60 s had passed" in cluster.error(AT_THE_END).why
+    assert "29 of 60 s had passed" in cluster.error(SOAK_AT_END).why
 
     seconds, result = cluster.timed_run()
 
@@ -313,13 +317,14 @@ def test_failed_soak_restarts():
 # Failures during the soak
 
 
-@pytest.mark.parametrize("request_", [PAUSED, AT_THE_END], ids=["at a pause", "before the end"])
+@pytest.mark.parametrize("request_", [SOAK_AT_PAUSE, SOAK_AT_END],
+                         ids=["at a pause", "before the end"])
 @pytest.mark.parametrize("overrides, kind", [
     ({"restarts": 1}, "crash"), ({"ready": "False", "reason": "ContainersNotReady"}, "unready"),
     ({"since": "2026-01-01T00:00:00Z"}, "unready"), ({"uid": ""}, "gone")])
 def test_failure_of_a_new_pod_ends_the_soak(request_, overrides, kind):
     cluster = ObservedCluster(rc())
-    cluster.schedule(30, cluster.override(**overrides))
+    cluster.schedule(30, cluster.pod_change(**overrides))
 
     error = cluster.error(request_)
 
@@ -337,21 +342,22 @@ def test_recovered_failure_ends_the_soak():
     cluster = ObservedCluster(rc())
 
     def toggle_readiness():
-        cluster.override(ready="False", reason="ContainersNotReady")()
+        cluster.pod_change(ready="False", reason="ContainersNotReady")()
         controller = cluster.controllers()[SUCCESSOR]
         cluster.earlier_states = [cluster.pod(controller, 0)]
         cluster.overrides.clear()
 
     cluster.schedule(30, toggle_readiness)
 
-    assert [cause["reason"] for cause in cluster.error(AT_THE_END).causes] == ["ContainersNotReady"]
+    (cause,) = cluster.error(SOAK_AT_END).causes
+    assert cause["reason"] == "ContainersNotReady"
 
 
 def test_failed_soak_is_rolled_back_on_request():
     cluster = ObservedCluster(rc())
-    cluster.schedule(30, cluster.override(restarts=1))
+    cluster.schedule(30, cluster.pod_change(restarts=1))
 
-    error = cluster.error(dataclasses.replace(AT_THE_END, rolls_back=True))
+    error = cluster.error(dataclasses.replace(SOAK_AT_END, rolls_back=True))
 
     assert error.what.startswith(
         "the new pods have not passed the soak; foo is rolled back to myimage:v1")
@@ -365,14 +371,14 @@ def test_failure_of_an_old_pod_is_ignored():
                      lambda: cluster.overrides.__setitem__("foo-0",
                                                            {"restarts": 1, "uid": "another"}))
 
-    assert cluster.timed_run(PAUSED)[1]["rollout"]["phase"] == "paused"
+    assert cluster.timed_run(SOAK_AT_PAUSE)[1]["rollout"]["phase"] == "paused"
 
 
 def test_warnings_about_new_pods_are_compared_with_old_pods():
     for about, fails in ((["new"], True), (["new", "old"], False)):
         cluster = ObservedCluster(rc())
-        names = {"new": f"uid of {SUCCESSOR}-0", "old": "uid of foo-0"}
-        events = [{"metadata": {"uid": pod}, "involvedObject": {"uid": names[pod]},
+        uids = {"new": f"uid of {SUCCESSOR}-0", "old": "uid of foo-0"}
+        events = [{"metadata": {"uid": pod}, "involvedObject": {"uid": uids[pod]},
                    "reason": "Unhealthy", "count": 2}
                   for pod in about]
         # Two old pods remain: the average per old pod needs warnings about both pods.
@@ -380,9 +386,9 @@ def test_warnings_about_new_pods_are_compared_with_old_pods():
                     "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
         cluster.schedule(30, functools.partial(cluster.events.extend, events))
         if fails:
-            assert cluster.error(PAUSED).causes[0]["kind"] == "warnings"
+            assert cluster.error(SOAK_AT_PAUSE).causes[0]["kind"] == "warnings"
         else:
-            assert cluster.timed_run(PAUSED)[1]["rollout"]["phase"] == "paused"
+            assert cluster.timed_run(SOAK_AT_PAUSE)[1]["rollout"]["phase"] == "paused"
 
 
 def warning(about, count=1, uid="e"):
@@ -420,7 +426,7 @@ def test_earlier_warnings_about_new_pods_are_no_baseline():
     cluster.events = [warning(f"uid of {SUCCESSOR}-0", 5)]
     cluster.schedule(10, lambda: cluster.events.append(warning(f"uid of {SUCCESSOR}-0", 6, "f")))
 
-    assert [cause["reason"] for cause in cluster.error(AT_THE_END).causes] == ["DNSConfigForming"]
+    assert [cause["reason"] for cause in cluster.error(SOAK_AT_END).causes] == ["DNSConfigForming"]
 
 
 def test_warning_about_a_deleted_primary():
@@ -445,21 +451,21 @@ def test_no_warning_about_an_existing_primary():
 def test_timeout_ends_the_soak():
     cluster = ObservedCluster(rc())
 
-    assert cluster.error(dataclasses.replace(AT_THE_END, soak=600,
+    assert cluster.error(dataclasses.replace(SOAK_AT_END, soak=600,
                                              timeout=100)).what == "not finished within 100 s"
 
 
 def test_progress_deadline_does_not_end_a_soak():
     cluster = ObservedCluster(rc())
 
-    seconds, result = cluster.timed_run(dataclasses.replace(AT_THE_END, progress_deadline=10))
+    seconds, result = cluster.timed_run(dataclasses.replace(SOAK_AT_END, progress_deadline=10))
 
     assert seconds >= SOAK and result["rollout"]["phase"] == "complete"
 
 
 def test_rollback_is_not_soaked():
     cluster = ObservedCluster(rc())
-    cluster.run(PAUSED)
+    cluster.run(SOAK_AT_PAUSE)
 
     seconds, result = cluster.timed_run(dataclasses.replace(ROLLBACK, soak=SOAK))
 
@@ -471,7 +477,7 @@ def test_soak_requires_permission_to_list_pods():
     cluster = ObservedCluster(rc())
     cluster.may_read = False
 
-    assert "its pods cannot be listed" in cluster.error(AT_THE_END).what and cluster.writes == []
+    assert "its pods cannot be listed" in cluster.error(SOAK_AT_END).what and cluster.writes == []
     assert cluster.run(UPDATE)["changed"]
 
 
@@ -491,31 +497,30 @@ def best_forgery(cluster):
 def test_forged_passed_soak_is_checked_against_the_pods():
     """The pods have been ready for 20 s. Any field of a forged annotation may hold any value."""
     cluster = ObservedCluster(rc())
-    cluster.run_and_kill(20, PAUSED)
+    cluster.run_and_kill(20, SOAK_AT_PAUSE)
     write_annotation(cluster, json.dumps(best_forgery(cluster)))
 
-    seconds, _result = cluster.timed_run(PAUSED)
+    seconds, _result = cluster.timed_run(SOAK_AT_PAUSE)
 
     assert SOAK - 25 <= seconds <= SOAK - 15
 
 
 def test_forged_passed_soak_of_a_pause_is_checked():
     cluster = ObservedCluster(rc())
-    cluster.run_and_kill(20, PAUSED)
+    cluster.run_and_kill(20, SOAK_AT_PAUSE)
     write_annotation(cluster, json.dumps(best_forgery(cluster)))
     cluster.patch("foo", "/metadata/annotations/baton.kubernetes~1paused", "1")
 
-    seconds, _result = cluster.timed_run(PAUSED)
+    seconds, _result = cluster.timed_run(SOAK_AT_PAUSE)
 
     assert SOAK - 25 <= seconds <= SOAK - 15
 
 
 @settings(max_examples=20)
 @given(st.sampled_from(KEYS[object_meta.SOAK]), st.booleans())
-def test_forged_annotation_never_skips_a_soak(
-        text, is_paused):
+def test_forged_annotation_never_skips_a_soak(text, is_paused):
     cluster = ObservedCluster(rc())
-    request = dataclasses.replace(PAUSED if is_paused else AT_THE_END, soak=10)
+    request = dataclasses.replace(SOAK_AT_PAUSE if is_paused else SOAK_AT_END, soak=10)
     cluster.run_and_kill(1, request)
     write_annotation(cluster, text)
 
@@ -529,26 +534,26 @@ def test_forged_annotation_never_skips_a_soak(
 
 def test_soak_of_another_template_is_ignored():
     cluster = ObservedCluster(rc())
-    cluster.run_and_kill(20, PAUSED)
+    cluster.run_and_kill(20, SOAK_AT_PAUSE)
     write_annotation(cluster,
                      json.dumps({**best_forgery(cluster), "template": "0123", "passed": None}))
 
-    assert SOAK - 5 <= cluster.timed_run(PAUSED)[0] <= SOAK + 5
+    assert SOAK - 5 <= cluster.timed_run(SOAK_AT_PAUSE)[0] <= SOAK + 5
 
 
 def test_soak_from_the_future_is_ignored():
     cluster = ObservedCluster(rc())
-    cluster.run_and_kill(1, PAUSED)
+    cluster.run_and_kill(1, SOAK_AT_PAUSE)
     write_annotation(cluster,
                      json.dumps({**best_forgery(cluster), "began": "2999-01-01T00:00:00Z",
                                  "passed": None}))
 
-    assert SOAK - 5 <= cluster.timed_run(PAUSED)[0] <= SOAK + 5
+    assert SOAK - 5 <= cluster.timed_run(SOAK_AT_PAUSE)[0] <= SOAK + 5
     assert "2999" not in cluster.cluster.items["foo"]["metadata"]["annotations"][object_meta.SOAK]
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("request_", [PAUSED, AT_THE_END], ids=["pause", "end"])
+@pytest.mark.parametrize("request_", [SOAK_AT_PAUSE, SOAK_AT_END], ids=["pause", "end"])
 @pytest.mark.parametrize("size, has_begun", [(3, False), (3, True), (0, False)])
 def test_check_mode_lists_the_steps_of_a_soak(request_, size, has_begun):
     cluster = ObservedCluster(rc(replicas=size))
@@ -564,12 +569,12 @@ def test_check_mode_lists_the_steps_of_a_soak(request_, size, has_begun):
     assert soaks(planned) == soaks(done) and len(soaks(done)) == (0 if has_begun or not size else 1)
 
 
-def test_soak_by_a_clock_slightly_ahead_counts():
+def test_soak_that_began_by_a_clock_slightly_ahead_counts():
     cluster = ObservedCluster(rc())
-    cluster.run_and_kill(1, PAUSED)
+    cluster.run_and_kill(1, SOAK_AT_PAUSE)
     ahead = rfc3339(cluster.clock.now + 4)
     write_annotation(cluster, json.dumps({**best_forgery(cluster), "began": ahead, "passed": None}))
 
-    cluster.run(PAUSED)
+    cluster.run(SOAK_AT_PAUSE)
 
     assert ahead in cluster.cluster.items["foo"]["metadata"]["annotations"][object_meta.SOAK]

@@ -113,12 +113,14 @@ class FakeFlow:
         return WatchPods(False) if observation.passed_soak is None else "the end"
 
     def observe(self, goal, items, events=(), size_of_successor=None, seconds=10.0):
+        """Return the decision of the soak after these seconds, with these pods and events."""
         self.goal, self.size_of_successor = goal, size_of_successor
         self.pods, self.events = items, list(events)
         self.clock.now += seconds
         return self.soaking.decide(self, REQUEST, self.observation)
 
     def failures(self, *args, **kwargs):
+        """Return the kind and the pod of each cause, once these pods fail the soak."""
         self.observe(*args, **kwargs)  # a pod must be missing for CAUSE_TIMEOUT seconds
         with pytest.raises(RolloutFailed) as failed:
             self.observe(*args, **{**kwargs, "seconds": incidents.CAUSE_TIMEOUT})
@@ -167,7 +169,7 @@ def test_soak_fails_if_new_pods_keep_appearing(soak_):
 def test_later_pod_restarts_the_soak(monkeypatch, seconds_until_first_observation):
     """The seconds before the creation of a pod do not count for this pod.
 
-    After 300 s without an observation, the soak was begun by an earlier task.
+    With 300 s before the first observation, an earlier task has begun the soak.
     """
     soak_ = FakeFlow(monkeypatch, began=seconds(LONG_AGO) + 3600)
     soak_.observe(2, pods("a", "b"), seconds=seconds_until_first_observation)
@@ -186,14 +188,14 @@ def test_successor_may_be_scaled_up_and_down(soak_):
 
 
 def test_start_of_a_later_pod_is_no_failure(soak_):
-    starting, late = warning("x", reason="FailedScheduling"), warning("x", 2, uid="f")
+    scheduling, probe = warning("x", reason="FailedScheduling"), warning("x", 2, uid="f")
     soak_.observe(2, pods("a", "b"))
-    for ready, restarts, events in ((False, 0, []), (False, 1, [starting]),
-                                    *[(True, 1, [starting, late])] * 2):
+    for ready, restarts, events in ((False, 0, []), (False, 1, [scheduling]),
+                                    *[(True, 1, [scheduling, probe])] * 2):
         soak_.observe(3, [*pods("a", "b"), pod("x", ready, restarts)], events)
 
     with pytest.raises(RolloutFailed, match="have not passed the soak"):
-        soak_.observe(3, pods("a", "b", "x"), [starting, {**late, "count": 3}])
+        soak_.observe(3, pods("a", "b", "x"), [scheduling, {**probe, "count": 3}])
 
 
 def test_warnings_about_terminating_pods_are_ignored(soak_):
@@ -220,7 +222,8 @@ def test_pods_still_count_as_new_pods_if_the_revision_is_unknown(soak_):
 
 
 def test_other_failures_are_recorded_while_pods_are_missing(soak_):
-    """A missing pod may be due to a scale-down, for which the soak waits; an unready pod is not."""
+    """The soak waits for a missing pod, which may be due to a scale-down, but not an unready pod.
+    """
     unready_pod = pod("b", ready=False)
     soak_.observe(3, pods("a", "b", "c"))
 

@@ -45,7 +45,7 @@ def hide_local_configuration(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def file(tmp_path):
+def write_file(tmp_path):
     """Return a function that writes a file and returns the path."""
     def write(name, content):
         path = tmp_path / name
@@ -98,8 +98,9 @@ def test_host_with_username_and_password():
                                       + base64.b64encode(f"me:{SECRET}".encode()).decode()}
 
 
-def test_host_with_client_certificate(file):
-    client = connect(host="https://one", client_cert=file("cert", "c"), client_key=file("key", "k"))
+def test_host_with_client_certificate(write_file):
+    client = connect(host="https://one", client_cert=write_file("cert", "c"),
+                     client_key=write_file("key", "k"))
 
     assert (pool_options(client)["cert_file"].endswith("cert")
             and pool_options(client)["key_file"].endswith("key"))
@@ -118,8 +119,8 @@ def test_validate_certs(validate_certs, expected):
                                 validate_certs=validate_certs))["cert_reqs"] == expected
 
 
-def test_ca_cert(file):
-    path = file("ca", "c")
+def test_ca_cert(write_file):
+    path = write_file("ca", "c")
 
     assert pool_options(connect(**HOST_AND_KEY, ca_cert=path))["ca_certs"] == path
 
@@ -228,7 +229,7 @@ def test_option_overrides_the_environment(host, expected):
     assert connect(environment, host=host).server == expected
 
 
-def test_variables_of_an_awx_credential(file):
+def test_variables_of_an_awx_credential(write_file):
     client = connect({"K8S_AUTH_HOST": "https://awx", "K8S_AUTH_API_KEY": SECRET,
                       "K8S_AUTH_VERIFY_SSL": "False"})
 
@@ -264,16 +265,16 @@ def test_kubeconfig_as_content(form):
     assert client.headers()["Authorization"] == f"Bearer {SECRET}"
 
 
-def test_kubeconfig_as_one_or_several_paths(file):
-    path = file("config", config())
+def test_kubeconfig_as_one_or_several_paths(write_file):
+    path = write_file("config", config())
 
     assert connect(kubeconfig=path).server == "https://kube:6443"
     assert connect(kubeconfig=f"/not/there:{path}").server == "https://kube:6443"
     assert connect({"K8S_AUTH_KUBECONFIG": path}).server == "https://kube:6443"
 
 
-def test_kubeconfig_at_the_default_path(file):
-    file("default", config())
+def test_kubeconfig_at_the_default_path(write_file):
+    write_file("default", config())
 
     assert connect().server == "https://kube:6443"
 
@@ -289,7 +290,7 @@ def test_option_overrides_the_kubeconfig(option, reader):
     assert reader(connect(kubeconfig=config(), **{option: "https://mine"})).endswith("https://mine")
 
 
-def test_host_option_survives_a_renewed_token(file):
+def test_host_option_survives_a_renewed_token(write_file):
     """The kubernetes package resets the server to the kubeconfig's server with each token."""
     client = connect(kubeconfig=config(), host="https://mine")
 
@@ -315,13 +316,13 @@ def certificate():
     return signed.public_bytes(serialization.Encoding.PEM), secret
 
 
-@pytest.mark.parametrize("has_memory", [True, False], ids=["memory", "files"])
+@pytest.mark.parametrize("has_memfd", [True, False], ids=["memory", "files"])
 def test_certificate_and_key_of_a_kubeconfig_stay_in_no_file(
-        certificate, monkeypatch, tmp_path, has_memory):
+        certificate, monkeypatch, tmp_path, has_memfd):
     """The kubernetes package would leave files after a kill, and in a worker of Ansible."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     temporary_files = []
-    if not has_memory:
+    if not has_memfd:
         monkeypatch.delattr(os, "memfd_create")
     monkeypatch.setattr(tempfile, "mkstemp",
                         lambda *arguments, mkstemp=tempfile.mkstemp: temporary_files.append(1)
@@ -335,21 +336,21 @@ def test_certificate_and_key_of_a_kubeconfig_stay_in_no_file(
     client.renew(client.generation)
 
     assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) == open_files
-    assert bool(temporary_files) != has_memory
+    assert bool(temporary_files) != has_memfd
     context = pool_options(client)["ssl_context"]
     assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
     assert [root["subject"] for root in context.get_ca_certs()] == [((("commonName", "me"),),)]
     assert pool_options(client).get("key_file") is None
 
 
-def test_kubernetes_package_is_not_modified(certificate, file):
+def test_kubernetes_package_is_not_modified(certificate, write_file):
     """Ansible's own process may use the package, and start programs, in other threads."""
     before = vars(kube_config).copy(), vars(exec_provider).copy()
     data = [base64.b64encode(document).decode() for document in certificate]
 
     connect(kubeconfig=config(user={"client-certificate-data": data[0],
                                     "client-key-data": data[1]}))
-    connect(kubeconfig=config(user=credential_plugin(file, COUNTING_PLUGIN)))
+    connect(kubeconfig=config(user=credential_plugin(write_file, COUNTING_PLUGIN)))
 
     assert (vars(kube_config), vars(exec_provider)) == before
     assert kube_config._temp_files == {}
@@ -367,8 +368,7 @@ def test_key_of_another_certificate_is_an_error_and_stays_in_no_file(
             and list(tmp_path.iterdir()) == [])
 
 
-def test_validate_certs_false_ignores_the_authority_of_a_kubeconfig(
-        certificate):
+def test_validate_certs_false_ignores_the_authority_of_a_kubeconfig(certificate):
     content = config()
     content["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(
         certificate[0]).decode()
@@ -378,10 +378,10 @@ def test_validate_certs_false_ignores_the_authority_of_a_kubeconfig(
     assert context.verify_mode == ssl.CERT_NONE and not context.check_hostname
 
 
-def test_renew_reads_the_kubeconfig_again(file):
-    path = file("config", config())
+def test_renew_reads_the_kubeconfig_again(write_file):
+    path = write_file("config", config())
     client = connect(kubeconfig=path)
-    file("config", config(user={"token": "another"}))
+    write_file("config", config(user={"token": "another"}))
 
     client.renew(client.generation)
 
@@ -403,11 +403,11 @@ def test_token_is_requested_at_most_once_a_second(monkeypatch):
     assert headers == ["one", "one", "one", "two"]
 
 
-def test_renew_reads_the_token_file_again(file):
-    path = file("token", "one")
+def test_renew_reads_the_token_file_again(write_file):
+    path = write_file("token", "one")
     client = connect(kubeconfig=config(user={"tokenFile": path}))
     assert client.headers()["Authorization"] == "Bearer one"
-    file("token", "two")
+    write_file("token", "two")
 
     client.renew(client.generation)
 
@@ -448,14 +448,14 @@ def token_with_expiry(end):
                          [({}, "one"), ({"persist_config": False}, "one"),
                           ({"persist_config": True}, "one+")])
 def test_persist_config_writes_a_refreshed_token_to_the_kubeconfig(
-        options, stored_token, file, monkeypatch):
+        options, stored_token, write_file, monkeypatch):
     """A one-time refresh token cannot be used again."""
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
     with http.server.HTTPServer(("127.0.0.1", 0), IdentityProvider) as provider:
         provider.spent_tokens = []
         threading.Thread(target=provider.serve_forever, kwargs={"poll_interval": 0.01},
                          daemon=True).start()
-        path = file("config", config(user={"auth-provider": {"name": "oidc", "config": {
+        path = write_file("config", config(user={"auth-provider": {"name": "oidc", "config": {
             "client-id": "me", "client-secret": SECRET, "id-token": token_with_expiry(1),
             "refresh-token": "one",
             "idp-issuer-url": f"http://127.0.0.1:{provider.server_port}"}}}))
@@ -470,9 +470,9 @@ def test_persist_config_writes_a_refreshed_token_to_the_kubeconfig(
             and stored == stored_token)
 
 
-def credential_plugin(file, body):
+def credential_plugin(write_file, body):
     """Return a user with a credential plugin."""
-    script = file("plugin", body)
+    script = write_file("plugin", body)
     return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
                      "args": [script],
                      "interactiveMode": "Never"}}
@@ -485,8 +485,8 @@ printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",
 """
 
 
-def test_renew_runs_the_credential_plugin_again(file):
-    client = connect(kubeconfig=config(user=credential_plugin(file, COUNTING_PLUGIN)))
+def test_renew_runs_the_credential_plugin_again(write_file):
+    client = connect(kubeconfig=config(user=credential_plugin(write_file, COUNTING_PLUGIN)))
     first = client.headers()["Authorization"]
 
     client.renew(client.generation)
@@ -504,12 +504,13 @@ def test_renew_runs_the_credential_plugin_again(file):
      "missing token or clientCertificateData"),
 ], ids=["exit status", "environment in the output", "no JSON", "no token"])
 @pytest.mark.parametrize("as_file", [True, False], ids=["path", "content"])
-def test_failing_credential_plugin_is_reported(file, body, why, as_file, capfd):
+def test_failing_credential_plugin_is_reported(write_file, body, why, as_file, capfd):
     """Without the error, the API server would reject system:anonymous."""
-    user = credential_plugin(file, body)
+    user = credential_plugin(write_file, body)
     user["exec"]["env"] = [{"name": "PASSWORD", "value": SECRET}]
 
-    error = error_of(kubeconfig=file("config", config(user=user)) if as_file else config(user=user))
+    content = config(user=user)
+    error = error_of(kubeconfig=write_file("config", content) if as_file else content)
 
     assert error.what == "the credential plugin in the kubeconfig failed" and why in error.why
     assert SECRET not in error.message and capfd.readouterr().err == ""
@@ -522,8 +523,8 @@ printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",
 """
 
 
-def test_provide_cluster_info_for_a_credential_plugin(file):
-    user = credential_plugin(file, REPORTING_PLUGIN)
+def test_provide_cluster_info_for_a_credential_plugin(write_file):
+    user = credential_plugin(write_file, REPORTING_PLUGIN)
     content = config(user=user)
     content["clusters"][0]["cluster"] |= {
         "tls-server-name": "kube", "extensions": [
@@ -541,13 +542,13 @@ def test_provide_cluster_info_for_a_credential_plugin(file):
         ("client.authentication.k8s.io/v1", "ExecCredential")}
 
 
-def test_credential_plugin_with_a_certificate(file, certificate):
+def test_credential_plugin_with_a_certificate(write_file, certificate):
     documents = dict(zip(("clientCertificateData", "clientKeyData"),
                          (document.decode() for document in certificate), strict=True))
     answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
               "status": documents}
-    Path(file("answer", json.dumps(answer)))
-    user = credential_plugin(file, 'cat "$(dirname "$0")/answer"')
+    Path(write_file("answer", json.dumps(answer)))
+    user = credential_plugin(write_file, 'cat "$(dirname "$0")/answer"')
 
     client = connect(kubeconfig=config(user=user))
 
@@ -565,12 +566,12 @@ def test_token_under_each_name_of_the_package(name):
 
 @pytest.mark.parametrize("user", [{"tokenFile": "token"}, {"token": f"{SECRET}\n"}],
                          ids=["file", "text"])
-def test_line_end_after_a_token_is_stripped(user, file):
-    file("token", f"{SECRET}\n")
+def test_line_end_after_a_token_is_stripped(user, write_file):
+    write_file("token", f"{SECRET}\n")
 
-    assert connect(kubeconfig=file("config",
-                                   config(user=user))).headers()[
-                                       "Authorization"] == f"Bearer {SECRET}"
+    client = connect(kubeconfig=write_file("config", config(user=user)))
+
+    assert client.headers()["Authorization"] == f"Bearer {SECRET}"
 
 
 @pytest.mark.parametrize("token", [f"{SECRET}\nmore", f"{SECRET}\u2026"],
@@ -584,12 +585,12 @@ def test_invalid_token_is_reported_without_the_token(token):
             and SECRET not in refused.value.message)
 
 
-def test_service_account_inside_a_cluster(monkeypatch, file):
+def test_service_account_inside_a_cluster(monkeypatch, write_file):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", file("token", SECRET))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", file("ca.crt", "c"))
-    file("default", config())
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", write_file("token", SECRET))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", write_file("ca.crt", "c"))
+    write_file("default", config())
 
     client = connect()
 
@@ -617,28 +618,29 @@ def with_namespaces(**namespaces):
 ], ids=["current context", "named context", "context without a namespace", "no namespace",
         "no kubeconfig", "another address", "no such context"])
 @pytest.mark.parametrize("is_path", [True, False], ids=["path", "content"])
-def test_default_namespace_is_that_of_the_context(file, namespaces, options, expected, is_path):
+def test_default_namespace_is_that_of_the_context(write_file, namespaces, options, expected,
+                                                  is_path):
     content = with_namespaces(**namespaces)
-    kubeconfig = file("named", content) if is_path else content
+    kubeconfig = write_file("named", content) if is_path else content
 
     assert connection.default_namespace({"kubeconfig": kubeconfig, **options}, {}) == expected
 
 
-def test_default_namespace_is_read_from_the_default_kubeconfig_and_the_environment(file):
-    file("default", with_namespaces(main="shop", other="bar"))
+def test_default_namespace_is_read_from_the_default_kubeconfig_and_the_environment(write_file):
+    write_file("default", with_namespaces(main="shop", other="bar"))
 
     assert connection.default_namespace({}, {}) == "shop"
     assert connection.default_namespace({}, {"K8S_AUTH_CONTEXT": "other"}) == "bar"
     assert connection.default_namespace({"kubeconfig": "/absent"}, {}) == "default"
 
 
-def test_default_namespace_inside_a_cluster_is_that_of_the_pod(monkeypatch, file):
+def test_default_namespace_inside_a_cluster_is_that_of_the_pod(monkeypatch, write_file):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", file("token", SECRET))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", file("ca.crt", "c"))
-    monkeypatch.setattr(connection, "_POD_NAMESPACE", file("namespace", "pods-own\n"))
-    file("default", with_namespaces(main="shop", other="bar"))
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", write_file("token", SECRET))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", write_file("ca.crt", "c"))
+    monkeypatch.setattr(connection, "_POD_NAMESPACE", write_file("namespace", "pods-own\n"))
+    write_file("default", with_namespaces(main="shop", other="bar"))
 
     assert connection.default_namespace({}, {}) == "pods-own"
     assert connection.default_namespace({"context": "other"}, {}) == "bar"
@@ -652,43 +654,43 @@ def config_without(key):
 
 
 INVALID_KUBECONFIGS = {
-    "missing file": (lambda file: "/not/there", "there is no kubeconfig at /not/there",
+    "missing file": (lambda _: "/not/there", "there is no kubeconfig at /not/there",
                      ""),
     "text that is not YAML": (
-        lambda file: f"users:\n- name: me\n  user: {{token: {SECRET}",
+        lambda _: f"users:\n- name: me\n  user: {{token: {SECRET}",
         "the content of kubeconfig is not valid YAML", "line 3"),
-    "text with an undefined alias": (lambda file: f"users:\n- *{SECRET}",
+    "text with an undefined alias": (lambda _: f"users:\n- *{SECRET}",
                                      "the content of kubeconfig is not valid YAML", "line 2"),
-    "text with an undefined tag": (lambda file: f"users:\n- !{SECRET} x",
+    "text with an undefined tag": (lambda _: f"users:\n- !{SECRET} x",
                                    "the content of kubeconfig is not valid YAML", "line 2"),
     "unknown context": (
-        lambda file: config(current="nope"), "the connection to Kubernetes cannot be set up",
+        lambda _: config(current="nope"), "the connection to Kubernetes cannot be set up",
         "nope"),
-    "no clusters": (lambda file: config_without("clusters"),
+    "no clusters": (lambda _: config_without("clusters"),
                     "the connection to Kubernetes cannot be set up", ""),
-    "no contexts": (lambda file: config_without("contexts"),
+    "no contexts": (lambda _: config_without("contexts"),
                     "the connection to Kubernetes cannot be set up", ""),
     "users as a text": (
-        lambda file: {**config(), "users": SECRET}, "the connection to Kubernetes cannot be set up",
+        lambda _: {**config(), "users": SECRET}, "the connection to Kubernetes cannot be set up",
         ""),
     "certificate without base64": (
-        lambda file: config(user={"client-certificate-data": "abc", "client-key-data": SECRET}),
+        lambda _: config(user={"client-certificate-data": "abc", "client-key-data": SECRET}),
         "the connection to Kubernetes cannot be set up", ""),
-    "empty dict": (lambda file: {"": ""}, "the connection to Kubernetes cannot be set up", ""),
-    "empty file": (lambda file: file("config", ""),
+    "empty dict": (lambda _: {"": ""}, "the connection to Kubernetes cannot be set up", ""),
+    "empty file": (lambda write_file: write_file("config", ""),
                    "the connection to Kubernetes cannot be set up", ""),
     "file that is not YAML": (
-        lambda file: file("config", f"users:\n- name: me\n  user: {{token: {SECRET}"),
+        lambda write_file: write_file("config", f"users:\n- name: me\n  user: {{token: {SECRET}"),
         "the kubeconfig is not valid YAML", ""),
-    "file with a list": (lambda file: file("config", [SECRET]),
+    "file with a list": (lambda write_file: write_file("config", [SECRET]),
                          "the connection to Kubernetes cannot be set up", ""),
 }
 
 
 @pytest.mark.parametrize("kubeconfig, what, why", INVALID_KUBECONFIGS.values(),
                          ids=INVALID_KUBECONFIGS)
-def test_invalid_kubeconfig_is_one_sentence_without_secrets(kubeconfig, what, why, file):
-    error = error_of(kubeconfig=kubeconfig(file))
+def test_invalid_kubeconfig_is_one_sentence_without_secrets(kubeconfig, what, why, write_file):
+    error = error_of(kubeconfig=kubeconfig(write_file))
 
     assert error.what == what and why in error.why
     assert error.next_command == HINT
@@ -696,8 +698,8 @@ def test_invalid_kubeconfig_is_one_sentence_without_secrets(kubeconfig, what, wh
 
 
 @pytest.mark.parametrize("as_file", [False, True])
-def test_unknown_context_lists_the_contexts(as_file, file):
-    kubeconfig = file("config", config()) if as_file else config()
+def test_unknown_context_lists_the_contexts(as_file, write_file):
+    kubeconfig = write_file("config", config()) if as_file else config()
 
     for context, suggestion in (("nope", ""), ("mian", "; did you mean main?")):
         error = error_of(kubeconfig=kubeconfig, context=context)
@@ -705,10 +707,10 @@ def test_unknown_context_lists_the_contexts(as_file, file):
                                            "available contexts: main, other")
 
 
-def test_unknown_context_lists_ten_contexts_of_several_files(file):
+def test_unknown_context_lists_ten_contexts_of_several_files(write_file):
     contexts = [{"name": f"c{number}", "context": {"cluster": "main", "user": "me"}}
                 for number in range(12)]
-    first, second = (file(str(half), {**config(), "contexts": contexts[half::2]})
+    first, second = (write_file(str(half), {**config(), "contexts": contexts[half::2]})
                      for half in (0, 1))
 
     error = error_of(kubeconfig=f"{first}:{second}:/not/there", context="nowhere")
@@ -718,7 +720,7 @@ def test_unknown_context_lists_ten_contexts_of_several_files(file):
                     context="nowhere").why == "the kubeconfig has no contexts"
 
 
-def test_no_list_of_contexts_for_an_invalid_context(file):
+def test_no_list_of_contexts_for_an_invalid_context(write_file):
     error = error_of(kubeconfig={**config(), "clusters": []}, context="main")
 
     assert error.what == "the connection to Kubernetes cannot be set up" and "main" in error.why
@@ -735,13 +737,14 @@ def test_context_without_kubeconfig_uses_the_default_path(tmp_path):
     assert error_of(context="main").what == f"there is no kubeconfig at {tmp_path / 'default'}"
 
 
-TEXT = yaml.safe_dump(config())
+KUBECONFIG_TEXT = yaml.safe_dump(config())
+KUBECONFIG_BASE64 = base64.b64encode(KUBECONFIG_TEXT.encode()).decode()
 
 
 @pytest.mark.parametrize("kubeconfig, expected", [
     (config(), {SECRET}),
-    (TEXT, {SECRET, TEXT, TEXT.strip()}),
-    (base64.b64encode(TEXT.encode()).decode(), {SECRET, base64.b64encode(TEXT.encode()).decode()}),
+    (KUBECONFIG_TEXT, {SECRET, KUBECONFIG_TEXT, KUBECONFIG_TEXT.strip()}),
+    (KUBECONFIG_BASE64, {SECRET, KUBECONFIG_BASE64}),
     (config(user={"password": "p", "client-key-data": "k", "client-certificate-data": "public",
                   "username": "u"}), {"p", "k"}),
     (config(user={"exec": {"command": "c", "args": ["prod"],
@@ -780,8 +783,8 @@ def test_secrets_of_a_proxy():
     ({"host": f"https://[::1{SECRET}"}, {}, {"host": None}),
     ({"host": f"me:{SECRET}@api"}, {}, {"host": None}),
     ({"kubeconfig": config()}, {}, {"kubeconfig": None}),
-    ({"kubeconfig": TEXT}, {}, {"kubeconfig": None}),
-    ({"kubeconfig": base64.b64encode(TEXT.encode()).decode()}, {}, {"kubeconfig": None}),
+    ({"kubeconfig": KUBECONFIG_TEXT}, {}, {"kubeconfig": None}),
+    ({"kubeconfig": KUBECONFIG_BASE64}, {}, {"kubeconfig": None}),
 ], ids=["nothing", "secrets", "environment", "option and environment", "host with credentials",
         "invalid host", "no URL", "content", "text",
         "base64"])
@@ -789,8 +792,8 @@ def test_commands_repeat_the_connection_without_secrets(params, environment, exp
     assert connection.command_options(params, environment) == expected
 
 
-def test_commands_repeat_the_absolute_path_of_a_kubeconfig(file, monkeypatch, tmp_path):
-    path = file("config", config())
+def test_commands_repeat_the_absolute_path_of_a_kubeconfig(write_file, monkeypatch, tmp_path):
+    path = write_file("config", config())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
 
@@ -805,9 +808,9 @@ def test_options_with_credentials_are_never_logged():
 
 
 @pytest.mark.parametrize("token", [f"*{SECRET}", f"!{SECRET} x"], ids=["alias", "tag"])
-def test_token_that_breaks_the_yaml_is_not_shown(token, file):
-    error = error_of(kubeconfig=file("config",
-                                     f"users:\n- name: me\n  user:\n    token: {token}\n"))
+def test_token_that_breaks_the_yaml_is_not_shown(token, write_file):
+    content = f"users:\n- name: me\n  user:\n    token: {token}\n"
+    error = error_of(kubeconfig=write_file("config", content))
 
     assert SECRET not in repr(error.as_result())
 
@@ -824,9 +827,9 @@ wait
 @pytest.mark.parametrize("timeout, seconds", [(None, 0.5), (0.3, 0.3)],
                          ids=["default timeout", "timeout of the task"])
 def test_hanging_credential_plugin_is_killed_with_its_children(
-        file, monkeypatch, timeout, seconds):
+        write_file, monkeypatch, timeout, seconds):
     monkeypatch.setattr(connection.exec_plugin, "TIMEOUT", 0.5)
-    user = credential_plugin(file, HANGING_PLUGIN)
+    user = credential_plugin(write_file, HANGING_PLUGIN)
     user["exec"] |= {"args": [*user["exec"]["args"], SECRET],
                      "env": [{"name": "PASSWORD", "value": SECRET}]}
 
@@ -851,11 +854,11 @@ def is_alive(pid):
         return False
 
 
-def test_hanging_credential_plugin_is_killed_at_a_renewal(file, monkeypatch):
+def test_hanging_credential_plugin_is_killed_at_a_renewal(write_file, monkeypatch):
     monkeypatch.setattr(connection.exec_plugin, "TIMEOUT", 0.3)
     expired = COUNTING_PLUGIN.replace('"token":',
                                       '"expirationTimestamp":"2001-01-01T00:00:00Z","token":')
-    user = credential_plugin(file, expired)
+    user = credential_plugin(write_file, expired)
     client = connect(kubeconfig=config(user=user))
     Path(user["exec"]["args"][0]).write_text(HANGING_PLUGIN)
 
@@ -879,7 +882,7 @@ def test_credentials_in_the_server_url_are_removed():
                          [f"http://me:{SECRET}@[bad", f"nonsense://me:{SECRET}@proxy",
                           f"http://me:{SECRET}@proxy:port"])
 @pytest.mark.parametrize("place", ["option", "environment", "kubeconfig", "file", "variable"])
-def test_invalid_proxy_is_reported_without_the_password(proxy, place, file, monkeypatch):
+def test_invalid_proxy_is_reported_without_the_password(proxy, place, write_file, monkeypatch):
     content = config()
     content["clusters"][0]["cluster"]["proxy-url"] = proxy
     if place == "variable":
@@ -888,7 +891,7 @@ def test_invalid_proxy_is_reported_without_the_password(proxy, place, file, monk
         "option": lambda: error_of(**HOST_AND_KEY, proxy=proxy),
         "environment": lambda: error_of({"K8S_AUTH_PROXY": proxy}, **HOST_AND_KEY),
         "kubeconfig": lambda: error_of(kubeconfig=content),
-        "file": lambda: error_of(kubeconfig=file("config", content)),
+        "file": lambda: error_of(kubeconfig=write_file("config", content)),
         "variable": lambda: error_of(os.environ, **HOST_AND_KEY),
     }[place]()
 

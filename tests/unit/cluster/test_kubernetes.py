@@ -91,8 +91,7 @@ def test_deletion_with_a_finalizer_updates_the_cache(gateway, api):
 ], ids=["test of a patch fails", "conflict of a patch", "patch of a deleted object",
         "failed precondition",
         "deletion of a deleted object", "name in use"])
-def test_failed_precondition_returns_false_and_reads_the_object(
-        gateway, api, write, response):
+def test_failed_precondition_returns_false_and_reads_the_object(gateway, api, write, response):
     api.answers += [response, rc_answer("7", name=write.name, replicas=7)]
 
     assert gateway.write(write) is False
@@ -114,6 +113,7 @@ ANNOTATED_PRIMARY = Controller.from_api(item(annotations={"note": "x"}))
 ANNOTATE = patch(PRIMARY, *annotate(PRIMARY, {"a/b": "c"}))
 REMOVE_ANNOTATION = patch(ANNOTATED_PRIMARY, *annotate(ANNOTATED_PRIMARY, {"note": None}))
 DELETE_EMPTY = Delete("foo", {"uid": "uid of foo", "resourceVersion": "1"})
+#: For each state: the write, the response to the lookup, and whether the write was stored.
 WRITES_WITH_LOOKUP = {
     "size as written": (SCALE_TO_2, rc_answer("2", replicas=2), True),
     "size as before": (SCALE_TO_2, rc_answer("1", replicas=3), False),
@@ -200,14 +200,15 @@ def test_event_is_never_retried(gateway, api, response, is_recorded):
 MERGE = Merge("foo", {"spec": {"template": {"spec": {"hostNetwork": True}}}})
 MANIFEST = {"kind": "ReplicationController", "metadata": {"generateName": "foo-"},
             "spec": {"replicas": 0}}
-DRY = "?dryRun=All&fieldValidation=Strict"
+DRY_RUN_QUERY = "?dryRun=All&fieldValidation=Strict"
 
 
 @pytest.mark.parametrize("write, expected", [
-    (MERGE, ("PATCH", f"{BASE}/foo{DRY}", "application/strategic-merge-patch+json", MERGE.patch)),
-    (SCALE_TO_2,
-     ("PATCH", f"{BASE}/foo{DRY}", "application/json-patch+json", list(SCALE_TO_2.operations))),
-    (Create(MANIFEST), ("POST", f"{BASE}{DRY}", "application/json", MANIFEST)),
+    (MERGE, ("PATCH", f"{BASE}/foo{DRY_RUN_QUERY}", "application/strategic-merge-patch+json",
+             MERGE.patch)),
+    (SCALE_TO_2, ("PATCH", f"{BASE}/foo{DRY_RUN_QUERY}", "application/json-patch+json",
+                  list(SCALE_TO_2.operations))),
+    (Create(MANIFEST), ("POST", f"{BASE}{DRY_RUN_QUERY}", "application/json", MANIFEST)),
 ], ids=["merge", "patch", "creation"])
 def test_dry_run_returns_the_stored_object(gateway, api, write, expected):
     api.answers.append(rc_answer("2", replicas=2))
@@ -286,12 +287,12 @@ def test_event_of_a_replica_set_wakes_the_deployment(two_kinds, api, owner, expe
             api.closing.wait(10)
 
     api.watches += [send_change] * 2
-    kinds, deadline = set(), time.monotonic() + 5
+    names, deadline = set(), time.monotonic() + 5
     while two_kinds.controllers(Kind.REPLICA_SET)["foo-1"].resource_version != "11":
         assert time.monotonic() < deadline
-        kinds |= two_kinds.wait(0.02)
+        names |= two_kinds.wait(0.02)
 
-    assert kinds == expected
+    assert names == expected
 
 
 def test_write_updates_the_cache_of_the_kind(two_kinds, api):

@@ -58,7 +58,7 @@ def test_failed_deletion_of_a_lease_is_ignored(gateway, api, response):
     assert len(api.sent) == 1
 
 
-def test_server_time_from_responses(gateway, api):
+def test_server_time_is_read_from_responses(gateway, api):
     api.answers.append(answer(lease_item("1")))
     gateway.lease("x")
 

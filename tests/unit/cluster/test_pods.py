@@ -52,7 +52,8 @@ def pod_of_primary(name, ready=False, restarts=0):
     return {**pod(name, "uid of foo", uid=f"uid of {name}", resourceVersion="11"), "status": status}
 
 
-def changed(item, version="12"):
+def with_version(item, version="12"):
+    """Return a copy with another resourceVersion."""
     return {**item, "metadata": {**item["metadata"], "resourceVersion": version}}
 
 
@@ -65,7 +66,7 @@ def test_unready_pods_are_listed_once_and_watched(gateway, api):
                             pod_of_primary("restarted", ready=True, restarts=1),
                             pod("stranger", "another", uid="u")))
     may_report = threading.Event()
-    events = stream(*({"type": "MODIFIED", "object": changed(pod)}
+    events = stream(*({"type": "MODIFIED", "object": with_version(pod)}
                       for pod in (pod_of_primary("a", ready=True), pod_of_primary("b"))),
                     {"type": "DELETED", "object": pod_of_primary("restarted")})
     api.watches.append(lambda handler, query: may_report.wait(10) and events(handler, query))
@@ -80,9 +81,9 @@ def test_unready_pods_are_listed_once_and_watched(gateway, api):
 
 def test_pods_of_two_controllers_are_watched(gateway, api):
     api.answers += [pods(pod_of_primary("a")), pods()]
-    cart = dataclasses.replace(PRIMARY, selector={"app": "bar"})
+    bar = dataclasses.replace(PRIMARY, selector={"app": "bar"})
 
-    assert [names(gateway.troubled_pods(controller)) for controller in (PRIMARY, cart, PRIMARY)
+    assert [names(gateway.troubled_pods(controller)) for controller in (PRIMARY, bar, PRIMARY)
             ] == [["a"], [], ["a"]]
     assert len(api.sent) == 2
 
@@ -149,7 +150,7 @@ def test_watched_pods_are_all_pods_and_the_last_state_of_deleted_pods(gateway, a
     api.answers += [pods(pod_of_primary("a", ready=True), **{"continue": "more"}),
                     pods(pod_of_primary("b"), pod("stranger", "another", uid="u"))]
     api.watches.append(stream(
-        {"type": "MODIFIED", "object": changed(pod_of_primary("b", ready=True))},
+        {"type": "MODIFIED", "object": with_version(pod_of_primary("b", ready=True))},
         {"type": "DELETED", "object": pod_of_primary("a", restarts=1)},
         {"type": "DELETED", "object": pod("stranger", "another", uid="u", resourceVersion="11")}))
 
@@ -157,7 +158,7 @@ def test_watched_pods_are_all_pods_and_the_last_state_of_deleted_pods(gateway, a
     deleted, *_meanwhile, remaining = gateway.watched_pods(PRIMARY)
     assert (deleted["status"] == pod_of_primary("a", restarts=1)["status"]
             and names([deleted, remaining]) == ["a", "b"])
-    assert remaining == changed(pod_of_primary("b", ready=True)) and len(api.sent) == 2
+    assert remaining == with_version(pod_of_primary("b", ready=True)) and len(api.sent) == 2
 
 
 def test_watched_pods_include_states_since_the_last_call(gateway, api):
@@ -216,27 +217,27 @@ def drop_events(handler, query):
 
 
 @pytest.mark.usefixtures("relists")
-def test_dropped_events_are_found_by_a_list_and_a_new_watch(
-        gateway, api):
-    now, later = changed(pod_of_primary("a")), changed(pod_of_primary("a", ready=True), "32")
+def test_dropped_events_are_found_by_a_list_and_a_new_watch(gateway, api):
+    unready_pod = with_version(pod_of_primary("a"))
+    ready_pod = with_version(pod_of_primary("a", ready=True), "32")
     unchanged = pod_of_primary("b", ready=True)
 
-    def send_later(handler, query):
-        # later lists return the same pods
-        api.answers[:] = [pods(later, unchanged, resourceVersion="32")] * 200
-        stream({"type": "MODIFIED", "object": later})(handler, query)
+    def send_ready_pod(handler, query):
+        # from now on, lists return the same pods as the watch
+        api.answers[:] = [pods(ready_pod, unchanged, resourceVersion="32")] * 200
+        stream({"type": "MODIFIED", "object": ready_pod})(handler, query)
 
-    api.watches += [drop_events, send_later]
+    api.watches += [drop_events, send_ready_pod]
     api.answers += [pods(pod_of_primary("a", ready=True), unchanged, pod_of_primary("c")),
-                    *[pods(now, unchanged, resourceVersion="30")] * 200]
+                    *[pods(unready_pod, unchanged, resourceVersion="30")] * 200]
 
     before = gateway.watched_pods(PRIMARY)
     eventually(lambda: any("deletionTimestamp" in item["metadata"]
                            for item in gateway.watched_pods(PRIMARY)))
-    eventually(lambda: later in gateway.watched_pods(PRIMARY))
+    eventually(lambda: ready_pod in gateway.watched_pods(PRIMARY))
     after = {item["metadata"]["name"]: item for item in gateway.watched_pods(PRIMARY)}
 
-    assert after == {"a": later, "b": before[1], "c": after["c"]} and after["b"] is before[1]
+    assert after == {"a": ready_pod, "b": before[1], "c": after["c"]} and after["b"] is before[1]
     assert api.watched[0]["resourceVersion"] == "30"
 
 
@@ -295,7 +296,7 @@ def test_no_list_after_an_event_of_the_watch(gateway, api):
     gateway.warnings()
     informer_ = gateway._informers["warnings",]
     informer_._listed_at -= 2 * informer.MAX_SILENCE
-    informer_._watch._queue.put({"type": "MODIFIED", "object": changed(event, "12")})
+    informer_._watch._queue.put({"type": "MODIFIED", "object": with_version(event, "12")})
 
     assert ([event["metadata"]["resourceVersion"] for event in gateway.warnings()] == ["12"]
             and len(api.sent) == 1)
@@ -312,11 +313,11 @@ def test_warnings_after_a_failed_list(gateway, api):
 
 def test_event_older_than_a_list_is_an_earlier_state(gateway, api):
     api.answers += [pods(pod_of_primary("a", ready=True)),
-                    pods(changed(pod_of_primary("a", ready=True), "15"))]
+                    pods(with_version(pod_of_primary("a", ready=True), "15"))]
     gateway.watched_pods(PRIMARY)
     gateway.relist_pods()
     informer_ = gateway._informers["watched", "app=foo", PRIMARY.uid]
-    informer_._watch._queue.put({"type": "MODIFIED", "object": changed(pod_of_primary("a"))})
+    informer_._watch._queue.put({"type": "MODIFIED", "object": with_version(pod_of_primary("a"))})
 
     assert [item["metadata"]["resourceVersion"] for item in gateway.watched_pods(PRIMARY)] == [
         "12", "15"]
@@ -445,6 +446,7 @@ def test_forbidden_list_of_live_pods_is_an_error(gateway, api):
 # Handover
 
 
+#: The response to the patch of a pod.
 POD = answer({"kind": "PartialObjectMetadata", "metadata": {}})
 
 
@@ -558,7 +560,7 @@ def test_handover_on_a_slow_network_has_one_connection_per_pod(gateway, api, mon
     assert gateway.hand_over(reparent_to_bar(*names), never_stop) == len(names)
 
 
-def test_handover_ends_early_without_permission_to_continue(gateway, api, monkeypatch):
+def test_handover_ends_early_if_it_may_not_continue(gateway, api, monkeypatch):
     monkeypatch.setattr(handovers, "CHECK_PERIOD", 0.02)
     checks = []
 
@@ -595,11 +597,11 @@ def test_lost_lease_ends_a_handover_with_an_error(gateway, api, monkeypatch):
 # Permission for a handover, before the first write
 
 
-LISTED = pods(pod("a", "uid of foo", uid="1", labels={"app": "foo"}))
+POD_LIST = pods(pod("a", "uid of foo", uid="1", labels={"app": "foo"}))
 
 
 def test_dry_run_with_one_pod_before_a_handover(gateway, api):
-    api.answers += [LISTED, POD]
+    api.answers += [POD_LIST, POD]
 
     gateway.refuse_hand_over(PRIMARY)
 
@@ -615,9 +617,8 @@ def test_dry_run_with_one_pod_before_a_handover(gateway, api):
      "cannot set blockOwnerDeletion"),
     (status(422, 'admission webhook "w" denied the request: keep'), "keep"),
 ], ids=["admission plugin", "webhook"])
-def test_rejected_dry_run_is_an_error_before_the_first_write(
-        gateway, api, response, reason):
-    api.answers += [LISTED, response]
+def test_rejected_dry_run_is_an_error_before_the_first_write(gateway, api, response, reason):
+    api.answers += [POD_LIST, response]
 
     with pytest.raises(RolloutError) as error:
         gateway.refuse_hand_over(PRIMARY)
@@ -629,8 +630,9 @@ def test_rejected_dry_run_is_an_error_before_the_first_write(
 
 @pytest.mark.parametrize("answers", [
     [pods()], [status(403)], [pods(pod("a", "uid of another", uid="1"))], [pods(pod("a", uid="1"))],
-    [LISTED, status(404)], [LISTED, status(409)], [LISTED, status(422, "testing value failed")],
-    [LISTED, status(400, "admission webhook does not support dry run")],
+    [POD_LIST, status(404)], [POD_LIST, status(409)],
+    [POD_LIST, status(422, "testing value failed")],
+    [POD_LIST, status(400, "admission webhook does not support dry run")],
 ], ids=["no pod", "pods not listed", "pod of another controller", "pod without a controller",
         "deleted pod", "conflict", "pod with another owner",
         "webhook without dry run"])
@@ -662,7 +664,7 @@ def test_pods_are_listed_while_other_threads_add_watches(gateway, api):
     sys.setswitchinterval(1e-6)
     try:
         with concurrent.futures.ThreadPoolExecutor(3) as executor:
-            threads = [executor.submit(watch_ten, gateway, first) for first in range(3)]
+            threads = [executor.submit(watch_ten, gateway, thread) for thread in range(3)]
             while not all(thread.done() for thread in threads):
                 gateway.relist_pods()
                 gateway.are_starting(dataclasses.replace(PRIMARY, selector={"app": "none"}))
@@ -673,9 +675,9 @@ def test_pods_are_listed_while_other_threads_add_watches(gateway, api):
     assert all(len(list_) == 50 for list_ in itertools.chain(*lists))
 
 
-def watch_ten(cluster, first):
-    """Watch the pods of ten other label selectors."""
-    controllers = (dataclasses.replace(PRIMARY, selector={"app": f"foo-{first}-{number}"})
+def watch_ten(cluster, thread):
+    """Watch the pods of ten label selectors that no other thread watches; return the pods."""
+    controllers = (dataclasses.replace(PRIMARY, selector={"app": f"foo-{thread}-{number}"})
                    for number in range(10))
     return [cluster.watched_pods(controller) for controller in controllers]
 
@@ -693,8 +695,7 @@ def test_event_older_than_a_list_does_not_restore_a_deleted_pod(gateway, api):
 @pytest.mark.parametrize("kind, expected",
                          [(Kind.STATEFUL_SET, ["a", "b", "c"]),
                           (Kind.REPLICATION_CONTROLLER, ["a", "c"])])
-def test_all_pages_of_a_stateful_set_are_read(
-        gateway, api, kind, expected):
+def test_all_pages_of_a_stateful_set_are_read(gateway, api, kind, expected):
     """For other kinds, the first page and later changes are enough."""
     answers = [pods(pod_of_primary("a"), **{"continue": "more"}), pods(pod_of_primary("b"))]
     api.answers += answers if kind is Kind.STATEFUL_SET else answers[:1]

@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
      None),
     (status(403), None),
 ])
-def test_rules_of_the_user(gateway, api, response, rules):
+def test_incomplete_or_forbidden_rules_of_the_user_are_none(gateway, api, response, rules):
     api.answers.append(response)
 
     assert gateway.rules() == rules
@@ -61,7 +61,10 @@ def test_history_with_and_without_permission(gateway, api, uids, selector):
     ("v1.24.17-eks-1", False), ("v1.25.0", True), ("v2.0.0", True), ("v1.\u0664.0", True),
     ("", True), (None, True)])
 def test_change_times_since_version_1_25(gateway, api, version, expected):
-    """A server without a readable version counts as recent; only one request is sent."""
+    """managedFields have times since Kubernetes 1.25.
+
+    A server without a readable version counts as recent, and is asked only once.
+    """
     api.answers.append(status(403) if version is None else answer({"gitVersion": version}))
 
     assert [gateway.has_change_times(), gateway.has_change_times()] == [expected] * 2
@@ -84,7 +87,7 @@ def test_history_of_the_server_is_selected_by_owner(connection, api):
 
 
 def test_unavailable_server_is_an_error(gateway, api, pauses):
-    """Otherwise, each further request would use up all attempts again."""
+    """Without the error, each further request would use up all attempts again."""
     api.answers += [status(503, "no") for _number in range(20)]
 
     with pytest.raises(RolloutError) as error:
@@ -97,7 +100,7 @@ NOT_FOUND = status(404)
 
 
 def migration_state(name):
-    """Return the ControllerRevision of a migration in progress."""
+    """Return a response with the ControllerRevision of a migration in progress."""
     return answer({"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"},
                    "items": [{"metadata": {"name": name}}]})
 
@@ -112,6 +115,8 @@ def test_migrations_with_and_without_permission(gateway, api):
     assert api.sent[0] == ("GET", path)
 
 
+# The requests are for a Deployment, a ReplicaSet, a DeploymentConfig, a StatefulSet and a DaemonSet
+# of the name, for the namespace, and for ControllerRevisions.
 @pytest.mark.parametrize("answers, expected", [
     ([rc_answer(), NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND],
      "there is a Deployment foo (kind=Deployment)"),

@@ -49,7 +49,7 @@ def test_check_mode_changes_the_model_only(gateway, api):
     assert api.sent == []
 
 
-def test_check_mode_waits_only_for_a_stable_model(gateway):
+def test_check_mode_advances_the_clock_only_if_the_model_is_settled(gateway):
     slept = []
     simulated = simulate(gateway, slept.append)
     simulated.write(SCALE_TO_2)

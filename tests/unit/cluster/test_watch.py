@@ -41,7 +41,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 
 
-def named(name, version, **changes):
+def item_named(name, version, **changes):
     return item(version, name=name, uid=f"uid of {name}", **changes)
 
 
@@ -105,15 +105,16 @@ def test_wait_returns_the_names_of_changed_controllers(gateway, api):
     assert names == {"bar", ""}  # "": bar has no partner
 
 
-@pytest.mark.parametrize("is_slow, later, expected", [
-    (True, [named("baz", "12")], {"bar", "baz", ""}), (True, None, None),
-    (False, [named("baz", "12")], {"bar", ""})], ids=["slow", "slow, new list", "fast"])
-def test_wait_collects_changes_on_a_slow_connection(gateway, monkeypatch, is_slow, later, expected):
+@pytest.mark.parametrize("is_slow, later_changes, expected", [
+    (True, [item_named("baz", "12")], {"bar", "baz", ""}), (True, None, None),
+    (False, [item_named("baz", "12")], {"bar", ""})], ids=["slow", "slow, new list", "fast"])
+def test_wait_collects_changes_on_a_slow_connection(gateway, monkeypatch, is_slow, later_changes,
+                                                    expected):
     """The pods of a step become available one after the other; a step for each would take longer.
     """
     monkeypatch.setattr(http.Http, "is_slow", is_slow)
     monkeypatch.setattr(kubernetes, "BATCH_SECONDS", 0)
-    updates = [(5, [named("bar", "11")]), (0, later)]
+    updates = [(5, [item_named("bar", "11")]), (0, later_changes)]
 
     def update(_controllers, seconds):
         timeout, changed = updates.pop(0)
@@ -182,8 +183,7 @@ def send_nothing(handler, query):
     (send_nothing, 0.2, False)],
     ids=["refused", "reset", "immediate end", "event before the end",
          "end at the timeout"])
-def test_backoff_after_failed_watches(
-        gateway, api, monkeypatch, response, seconds, is_failure):
+def test_backoff_after_failed_watches(gateway, api, monkeypatch, response, seconds, is_failure):
     failures = []
     monkeypatch.setattr(watch, "backoff", lambda number: failures.append(number) or 0.0)
     monkeypatch.setattr(watch, "WATCH_SECONDS", seconds)
@@ -304,7 +304,7 @@ def test_responses_during_a_list_are_newer_than_the_list(listed_controllers):
 
     def during_list():
         cache.put(item("20", replicas=7))
-        cache.put(named("bar", "21"))
+        cache.put(item_named("bar", "21"))
 
     server.during_list = during_list
     assert cache.update(0) == []
@@ -314,18 +314,18 @@ def test_responses_during_a_list_are_newer_than_the_list(listed_controllers):
 
 def test_object_deleted_during_a_list_stays_deleted(listed_controllers):
     cache, server = listed_controllers
-    server.items.append(named("bar", "9"))
+    server.items.append(item_named("bar", "9"))
     server.during_list = lambda: cache.delete("bar", "uid of bar")
 
     cache.update(0)
-    cache.put(named("bar", "8"))
+    cache.put(item_named("bar", "8"))
 
     assert set(cache.controllers()) == {"foo"}
 
 
 def test_mapping_of_controllers_does_not_change(listed_controllers):
     cache, server = listed_controllers
-    server.items = [item("5"), named("baz", "6")]
+    server.items = [item("5"), item_named("baz", "6")]
     cache.update(0)
     before = cache.controllers()
 
@@ -339,16 +339,15 @@ def test_mapping_of_controllers_does_not_change(listed_controllers):
 
 def test_list_removes_older_objects_only(listed_controllers):
     cache, _server = listed_controllers
-    cache.put(named("bar", "9"))
-    cache.put(named("baz", "11"))
+    cache.put(item_named("bar", "9"))
+    cache.put(item_named("baz", "11"))
 
     assert cache.update(0) is None
 
     assert set(cache.controllers()) == {"foo", "baz"}
 
 
-def test_object_recreated_during_a_lookup_stays(listed_controllers,
-                                                monkeypatch):
+def test_object_recreated_during_a_lookup_stays(listed_controllers):
     cache, server = listed_controllers
 
     def get(*_arguments):
@@ -361,13 +360,13 @@ def test_object_recreated_during_a_lookup_stays(listed_controllers,
 def test_concurrent_responses_do_not_disturb_a_list(listed_controllers):
     """A fleet's drivers write while another thread waits for events."""
     cache, server = listed_controllers
-    server.items = [named(f"foo-{number}", "9") for number in range(300)]
+    server.items = [item_named(f"foo-{number}", "9") for number in range(300)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with concurrent.futures.ThreadPoolExecutor(3) as executor:
             threads = [executor.submit(
-                lambda first: [cache.put(named(f"bar-{first + 3 * number}", str(20 + number)))
+                lambda first: [cache.put(item_named(f"bar-{first + 3 * number}", str(20 + number)))
                                for number in range(400)], first) for first in range(3)]
             while not all(thread.done() for thread in threads):
                 cache.update(0)

@@ -92,7 +92,7 @@ def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
 
 
 def test_data_that_changes_during_a_pause(cluster):
-    """The same task finishes the update with a warning, and the next task replaces the pods."""
+    """A rerun of the task finishes the update with a warning; the next run replaces the pods."""
     cluster.update(pause_at="1")
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}
     cluster.data["ConfigMap", "absent"] = {"color": "blue"}

@@ -621,7 +621,7 @@ KEEP_OLD = {"names": ["one", "two"], "pause_at": "100%", "keep_old": True}
 
 
 def test_quota_is_compared_with_the_new_pods_of_all_controllers():
-    """Of seven pods, two are used: three more pods of one controller fit, but not six of both."""
+    """Two of seven pods are used: three more pods of one controller fit, but not six of both."""
     cluster = LimitedCluster("7", *controllers("one", "two"))
     task = params(image="myimage:v2", **KEEP_OLD)
     fleet_ = fleet.Fleet.from_params(task)

@@ -434,8 +434,7 @@ def test_unready_pod_with_on_delete_is_no_update():
 
 
 def test_pause_with_on_delete_requires_pods_of_one_template():
-    """With OnDelete, currentRevision is outdated, and the server would recreate old pods from it.
-    """
+    """OnDelete leaves currentRevision outdated, and the server would recreate old pods from it."""
     model = cluster(4, ON_DELETE)
     set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()

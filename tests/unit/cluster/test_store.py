@@ -23,8 +23,8 @@ def test_index_lists_the_stored_objects_with_a_value(operations):
     store = Store(lambda stored: stored, is_bounded=False, has_history=False,
                   index=lambda stored: stored["color"])
     uids = dict.fromkeys(NAMES, 0)
-    for version, (operation, name, color, is_replaced) in enumerate(operations, start=1):
-        uids[name] += is_replaced
+    for version, (operation, name, color, is_recreated) in enumerate(operations, start=1):
+        uids[name] += is_recreated
         uid = f"{name}-{uids[name]}"
         if operation == "put":
             store.put(item(name, color, version, uid))
@@ -36,6 +36,6 @@ def test_index_lists_the_stored_objects_with_a_value(operations):
             remaining = [stored for key, stored in store.objects().items() if key != name]
             store.replace(remaining, str(version), is_partial=False)
 
-        for color in filter(None, COLORS):
-            assert sorted(stored["metadata"]["name"] for stored in store.by_index(color)) == sorted(
-                key for key, stored in store.objects().items() if stored["color"] == color)
+        for value in filter(None, COLORS):
+            assert sorted(stored["metadata"]["name"] for stored in store.by_index(value)) == sorted(
+                key for key, stored in store.objects().items() if stored["color"] == value)

@@ -4,7 +4,7 @@
 
 """Explain why requests do not arrive: what the route, its Gateways and the endpoints report. Pure.
 
-docs/how-to/traffic-split.md has the rows; a test compares them.
+The rows are those of the table in docs/how-to/traffic-split.md; a test compares both.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class View(t.NamedTuple):
         return self.observed.route
 
 
-#: The values of the placeholders of a row. Each item of the list makes one cause.
+#: The values of the placeholders of a row. Each mapping results in one cause.
 Values: t.TypeAlias = "t.Iterable[dict[str, str]]"
 
 
@@ -115,16 +115,16 @@ def _empty_services(view: View) -> Values:
 
 
 def _unready_pods(view: View) -> Values:
-    # A StatefulSet stands for any kind here: it prevents the advice to remove old pods first.
+    # The kind is unknown here. For a StatefulSet, no cause advises to remove old pods first.
     request = Request(view.request.name, kind=Kind.STATEFUL_SET, namespace=view.request.namespace,
                       connection=dict(view.request.connection))
     for name, pods in view.status.pods.items():
         unready = [pod for pod in pods if not pod_health.is_healthy(pod)]
-        explained = diagnosis.merge(cause for pod in unready
-                                    for cause in diagnosis.pod_causes(request, pod, ()))
-        for cause in explained:
+        pod_causes = diagnosis.merge(cause for pod in unready
+                                     for cause in diagnosis.pod_causes(request, pod, ()))
+        for cause in pod_causes:
             yield {"cause": cause.sentence, "advice": cause.suggestion}
-        if unready and not explained:
+        if unready and not pod_causes:
             pod = pod_health.name_of(unready[0])
             yield {"cause": f"pod {pod} of {name} is not ready",
                    "advice": f"{view.request.kubectl} describe pod "
@@ -183,7 +183,7 @@ ROUTE_ROWS = (
         "listener {listener} of Gateway {gateway}: {problem}", _DESCRIBE_GATEWAY,
         _listener_conditions),
 )
-#: The rows about the pods, which are all that decides without a route.
+#: The rows about the pods; without a route, only these apply.
 POD_ROWS = (
     Row("a Service without a ready endpoint selects no pod",
         "the Service {service} selects no pod: {selector}",

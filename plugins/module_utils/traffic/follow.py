@@ -5,14 +5,16 @@
 """Decide how a traffic split follows the update of its controller. Pure.
 
 An update to the end deletes all old pods, and a rollback all new pods, so that a Service of the
-split would have no pods. The route therefore changes first. Before an update to the end, it names
-the original Service again, unless all requests go to the new pods already. Before a rollback, the
-new pods get no requests, so that a defective version answers none while its pods are replaced.
+split would have no pods. The route therefore changes first. Before an update to the end, the route
+names the original Service again, unless all requests go to the new pods already. Before a rollback,
+the new pods get no requests, so that a defective version answers none while its pods are replaced.
 
 Any user with annotate permission can name any route in the annotation of the controller. A split
 is changed only if its Services select pods of the controller.
 
-docs/how-to/traffic-split.md has the rows; a test compares them.
+Comments of the form `| ... |` are the rows of the tables in docs/how-to/traffic-split.md; a test
+compares both. The columns of goal_of() are the update and the goal; those of the other functions
+are goal, condition and step.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from .planner import GATEWAYS, forget, patch_routes, restore, update_rules
 from .record import Record
 from .rules import Share
 
-#: The share of the new pods during a rollback.
-NOTHING = Share(0, 100)
+#: The share of the new pods while they get no requests, as during a rollback.
+NO_REQUESTS = Share(0, 100)
 
 
 class Goal(StrEnum):
@@ -97,7 +99,7 @@ def forget_unreadable(controller: Controller) -> Step:
 def plan(goal: Goal, name: str, observed: Observed) -> Decision:
     """Return the next step towards the goal, a wait or the end. Raises RolloutError.
 
-    name: that of the controller.
+    name: the name of the controller.
     """
     controller = observed.controller
     # | any | the split is not of this controller | remove the route from the annotation |
@@ -122,8 +124,8 @@ def is_switched(observed: Observed) -> bool:
 def is_of_controller(observed: Observed) -> bool:
     """Return whether the split of the route is one of this controller.
 
-    A Service of the split, or the Service in its record, must select pods of the controller. The
-    selector of a Service of a split has one label more than the template: that of the version.
+    A Service of the split, or the Service in its record, must select pods of the controller. In the
+    selector of a Service of a split, one label may be missing in the template: that of the version.
     """
     if observed.controller is None:
         return True
@@ -149,7 +151,7 @@ def _old_only(name: str, observed: Observed) -> Decision:
         return restore(observed)
     base, record = observed.base, route.record or Record(observed.base, route.resource_version)
     plain = rules.restored(route.rules, base, route.namespace, observed.split_names, route.record)
-    divided = rules.split(plain, base, route.namespace, pair, NOTHING, ())
+    divided = rules.split(plain, base, route.namespace, pair, NO_REQUESTS, ())
     # | no requests for the new pods | the new pods get requests | write the rules: weight 0 |
     if divided != list(route.rules):
         target = dataclasses.replace(
@@ -174,7 +176,7 @@ def _known_pair(observed: Observed) -> rules.Pair | None:
 
 
 def share_of(observed: Observed) -> str:
-    """Return the share of the requests for the new pods, such as "1%"; "" without a single share.
+    """Return the share of the requests for the new pods, such as "1%"; "" if the rules differ.
 
     In a rule of a split, the Service of the new pods is the last backend. Before the first new pod,
     the only backends are the original Service, with weight 0, and the Service of the old pods.
@@ -187,5 +189,5 @@ def share_of(observed: Observed) -> str:
         if len(weights) > 1 and sum(weights) > 0:
             shares.add(str(Share(weights[-1], sum(weights))))
         elif sum(weights) > 0 and observed.base in rules.services_of([rule], route.namespace):
-            shares.add(str(NOTHING))
+            shares.add(str(NO_REQUESTS))
     return shares.pop() if len(shares) == 1 else ""

@@ -4,7 +4,8 @@
 
 """Change the traffic splits of a controller during its update. Implements run/splits.py.
 
-An annotation of the controller names the routes. Without the annotation, no request is sent.
+An annotation of the controller names the routes. Without the annotation, the API server gets no
+request for a route.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from .record import GATEWAY_API, SERVICE, RouteName, routes_of
 from .request import TrafficRequest, command_options
 
 #: The permissions to change a route during an update, besides those for the route itself.
-_RULES: tuple[Rule, ...] = (("", "services", ("list", "delete")),
-                            ("discovery.k8s.io", "endpointslices", ("list",)),
-                            ("", "pods", ("list",)))
+_PERMISSIONS: tuple[Rule, ...] = (("", "services", ("list", "delete")),
+                                  ("discovery.k8s.io", "endpointslices", ("list",)),
+                                  ("", "pods", ("list",)))
 #: Maximum number of times that a run changes the routes: an update needs two.
 MAX_CHANGES = 5
 
@@ -47,18 +48,19 @@ class Follower:
         self._flow, self._real, self._is_real = flow, real, is_real
         #: The simulated objects of check mode.
         self._simulated: dict[RouteName, SimulatedObjects] = {}
-        #: The goals that were reached or have failed, each with the text of the annotation then.
-        self._closed: set[tuple[Goal, str]] = set()
+        #: The goals that were reached or have failed, each with the value of the annotation at that
+        #: time. While the annotation has this value, the goal is not due again.
+        self._finished: set[tuple[Goal, str]] = set()
         self._changes = 0
 
     def refuse_missing_permissions(self, turn: Turn) -> None:
         routes = routes_of(turn.primary.annotations)
         is_needed = self._goal(turn) is not Goal.ANY or turn.request.rolls_back
-        rules = self._real.rules() if routes and is_needed and self._is_real else None
-        if rules is None:
+        granted = self._real.rules() if routes and is_needed and self._is_real else None
+        if granted is None:
             return
-        needs = [*dict.fromkeys(rule for route in routes for rule in _rules(route))]
-        if missing := permissions.missing(rules, needs):
+        needs = [*dict.fromkeys(rule for route in routes for rule in _permissions(route))]
+        if missing := permissions.missing(granted, needs):
             names = " and ".join(map(str, routes))
             raise RolloutError(
                 f"the requests of {names} are split between the old and the new pods, and "
@@ -73,7 +75,7 @@ class Follower:
         goal, routes = self._goal(turn), routes_of(turn.primary.annotations)
         # With the goal RESTORED, follow() also removes an annotation without a valid route.
         is_needed = goal is Goal.RESTORED or (goal is not Goal.ANY and bool(routes))
-        return is_needed and (goal, _text(turn)) not in self._closed
+        return is_needed and (goal, _annotation(turn)) not in self._finished
 
     def follow(self, turn: Turn, tools: Tools) -> None:
         goal, has_failed = self._goal(turn), False
@@ -84,17 +86,17 @@ class Follower:
             try:
                 self._run(goal, route, turn, tools)
             except RolloutError as error:
-                is_forward = goal in (Goal.RESTORED, Goal.SWITCHED)
+                is_required = (goal in (Goal.RESTORED, Goal.SWITCHED)
+                               and not tools.is_after_failure)
                 # A rollback would remove all pods that the selector of a Service selects.
-                if (tools.stop() or route.kind == SERVICE
-                        or (is_forward and not tools.is_after_failure)):
+                if tools.stop() or is_required or route.kind == SERVICE:
                     raise
                 has_failed = True
                 reason = "; ".join(filter(None, (error.what, error.why)))
                 tools.warn(f"{route} could not be changed, and the rollback of the pods continues: "
                            f"{reason}. Next: {_split_request(turn.request, route).restore_command}")
         if has_failed or goal in (Goal.OLD_ONLY, Goal.SWITCHED):
-            self._closed.add((goal, _text(turn)))
+            self._finished.add((goal, _annotation(turn)))
         self._changes += 1
         if self._changes > MAX_CHANGES:
             raise RolloutError(
@@ -113,7 +115,8 @@ class Follower:
                 objects = self._objects(turn, route, self._real, versions).read()
                 observed = objects._replace(controller=turn.primary).observed(is_drained=True)
                 share = _share(_split_request(turn.request, route), observed)
-                texts += [f"; {share} of the requests of {route} go to its new pods"] * bool(share)
+                if share:
+                    texts.append(f"; {share} of the requests of {route} go to its new pods")
         return "".join(texts)
 
     def _goal(self, turn: Turn) -> Goal:
@@ -157,7 +160,7 @@ class Follower:
 
 
 class _RealObjects(split_run.RealObjects):
-    """The objects of a split in a cluster; a deleted route has no rules."""
+    """The objects of a split in a cluster; a deleted route is read as a route without rules."""
 
     def absent_route(self) -> Json:
         request = self.request
@@ -178,25 +181,25 @@ class _SimulatedObjects(t.NamedTuple):
 
     def write(self, write: Write) -> bool:
         controller = self.subject().controller
-        is_of_update = controller is not None and write.kind == controller.kind
-        return (self.gateway if is_of_update else self.objects).write(write)
+        is_of_controller = controller is not None and write.kind == controller.kind
+        return (self.gateway if is_of_controller else self.objects).write(write)
 
     def settle(self) -> None:
         self.objects.settle()
 
 
-def _rules(route: RouteName) -> tuple[Rule, ...]:
-    """Return the rules to change a route, or a Service without one, during an update."""
+def _permissions(route: RouteName) -> tuple[Rule, ...]:
+    """Return the permissions to change a route, or a Service without a route, during an update."""
     if route.kind == SERVICE:
-        return (("", "services", ("get", "patch")), *_RULES[1:])
-    return ((GATEWAY_API, f"{route.kind.lower()}s", ("get", "patch")), *_RULES)
+        return (("", "services", ("get", "patch")), *_PERMISSIONS[1:])
+    return ((GATEWAY_API, f"{route.kind.lower()}s", ("get", "patch")), *_PERMISSIONS)
 
 
 def _share(request: TrafficRequest, observed: Observed) -> str:
-    """Return the share of the requests for the new pods, or "" without a split of them."""
+    """Return the share of the requests for the new pods, or "" for another controller's split."""
     if request.is_by_selector:
-        is_split = switch.is_of_controller(request, observed)
-        return switch.share_of(request, observed) if is_split else ""
+        is_own = switch.is_of_controller(request, observed)
+        return switch.share_of(request, observed) if is_own else ""
     return share_of(observed) if is_of_controller(observed) else ""
 
 
@@ -212,5 +215,6 @@ def _split_request(request: Request, route: RouteName) -> TrafficRequest:
                           options={**request.connection, **options}, connection=request.connection)
 
 
-def _text(turn: Turn) -> str:
+def _annotation(turn: Turn) -> str:
+    """Return the value of the annotation that names the routes."""
     return str(turn.primary.annotations.get(object_meta.TRAFFIC_ROUTES))

@@ -89,7 +89,7 @@ class SimulatedObjects:
             return False
 
     def settle(self) -> None:
-        """Make each Service ready, and the route observed by each Gateway."""
+        """Give each Service a ready endpoint, and let each Gateway observe the route."""
         if self._start.route["kind"] == SERVICE:
             self._slices = [_slice_of(self._route, self._pods)]
             return

@@ -36,8 +36,9 @@ MAX_SERVICE_NAME = 63
 #: The fields of a port that a Service of a split copies.
 _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
 #: The fields of a Service that a Service of a split copies.
-_COPIED = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy",
-           "trafficDistribution", "sessionAffinity", "sessionAffinityConfig")
+_SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
+                   "internalTrafficPolicy", "trafficDistribution", "sessionAffinity",
+                   "sessionAffinityConfig")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,10 +177,10 @@ class Route:
         return all(parent.is_current for parent in self.parents)
 
     def base_of(self, service: Service, names: t.Iterable[str]) -> str:
-        """Return whose requests a Service splits: one of the names, or "" for none.
+        """Return the Service whose requests a Service of a split gets: one of the names, or "".
 
-        The name of the Service must have the hash of a split of this route. Its annotation is no
-        proof, since it may be forged or missing.
+        The name of the Service of a split must have the hash of a split of this route. Its
+        annotation proves nothing, since it may be forged or missing.
         """
         if self.uid not in service.owner_uids:
             return ""
@@ -199,7 +200,7 @@ class Versions:
     new: str
     #: The old pods without the label.
     unlabeled: tuple[Pod, ...] = ()
-    #: The labels of an old and of a new pod, with the label.
+    #: The labels of an old and of a new pod, including the label of the version.
     labels: tuple[Json, ...] = ()
 
 
@@ -215,13 +216,14 @@ class Observed:
     #: The versions of the update in progress; None for a restoration.
     versions: Versions | None = None
     #: Whether enough time has passed since the last change of weights: the Gateways know the
-    #: weights, and the requests before have ended.
+    #: weights, and the requests sent by the previous weights have ended.
     is_drained: bool = False
     #: Whether the API server stores the share of a mirror, a field of newer Gateway APIs.
     stores_mirror: bool = True
     #: The controller of the pods; None if it does not exist.
     controller: Controller | None = None
-    #: Whether an update is in progress; unknown for a restoration, unless a role restores.
+    #: Whether an update is in progress. False for a restoration, unless a role restores: only then
+    #: does the task read the status.
     is_updating: bool = False
     #: Whether the controller is in the state that the update of a role requests.
     is_updated: bool = False
@@ -250,7 +252,7 @@ class Observed:
 
     @property
     def bases(self) -> dict[str, str]:
-        """The Services of splits of the route: for the name of each, the Service that it splits."""
+        """For the name of each Service of a split: the Service whose requests it gets."""
         record = self.route.record
         names = (*self.route.services, *self.services, *([record.service] if record else ()))
         bases = {name: self.route.base_of(service, (service.base, *names))
@@ -276,8 +278,8 @@ class Observed:
         return frozenset(self.own) | deleted
 
     @property
-    def named(self) -> list[str]:
-        """The names of the Services of splits that the rules of the route name."""
+    def named_services(self) -> list[str]:
+        """The Services of splits that the rules of the route name."""
         return [name for name in self.route.targets if name in self.split_names]
 
     @property
@@ -289,10 +291,10 @@ class Observed:
     @property
     def base(self) -> str:
         """The name of the Service whose requests are split, or ""."""
-        bases = {base for name, base in self.bases.items() if name in self.named}
+        bases = {base for name, base in self.bases.items() if name in self.named_services}
         if len(bases) == 1:
             return bases.pop()
-        return self.route.record.service if self.named and self.route.record else ""
+        return self.route.record.service if self.named_services and self.route.record else ""
 
 
 def _gateway_name(reference: Json, namespace: str) -> str:
@@ -319,7 +321,7 @@ def _prefix(base: str) -> str:
 def manifest(route: Route, service: Service, key: str, value: str) -> Json:
     """Return the manifest of the Service of a split that selects the pods with a label value."""
     selector = {**service.selector, key: value}
-    spec = {field: service.spec[field] for field in _COPIED if field in service.spec}
+    spec = {field: service.spec[field] for field in _SERVICE_FIELDS if field in service.spec}
     if service.spec.get("clusterIP") == "None":
         spec["clusterIP"] = "None"
     owner = {"apiVersion": f"{GATEWAY_API}/v1", "kind": route.kind, "name": route.name,
@@ -342,20 +344,22 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, w
     """Return the versions of the pods.
 
     pods: each pod, with whether it is new. fallback: the value of the label for old pods without
-    the label, or "". Raises RolloutError if the label does not distinguish old and new pods.
+    the label, or "". Raises RolloutError if the label does not distinguish old and new pods, if
+    there are no old pods, or, with needs_new, no new pods.
     """
     sides: dict[bool, list[Pod]] = {False: [], True: []}
     for pod, is_new in pods:
         sides[is_new].append(pod)
-    for is_new, title in ((False, "old"), (True, "new")):
+    for is_new, side in ((False, "old"), (True, "new")):
         if not sides[is_new] and (needs_new or not is_new):
-            raise RolloutError(f"there are no {title} pods, so that no requests can be split",
+            raise RolloutError(f"there are no {side} pods, so that no requests can be split",
                                where=where, next_command="begin an update with pause_at, then "
                                "run the same task again")
     unlabeled = tuple(pod for pod in sides[False] if fallback and key not in pod.labels)
     old, new = (sorted({text(pod.labels, key) for pod in sides[is_new] if pod not in unlabeled}
                        | ({fallback} if unlabeled and not is_new else set()))
                 for is_new in (False, True))
+    # All old pods have one value, and all new pods, if any exist, have another value.
     if len(old) != 1 or len(new) != bool(sides[True]) or old == new or "" in old + new:
         values = display_text(", ".join(old + new))
         raise RolloutError(f"the label {key} does not distinguish the old from the new pods",

@@ -19,7 +19,8 @@ deletes them. A split changes the rules only if the record is unchanged, and fir
 restoration that the record shows. The id in the record distinguishes two splits with the same
 Services.
 
-docs/how-to/traffic-split.md has the rows; a test compares them.
+Comments of the form `| ... |` are the rows of the tables in docs/how-to/traffic-split.md; a test
+compares both. The columns are record, condition and step.
 """
 
 from __future__ import annotations
@@ -61,20 +62,20 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
     """Return the next step, a wait or the end. Raises RolloutError."""
     # | any | a role acts before an update, and an update is in progress | done |
     # | any | a role acts before an update, and nothing has to be updated | done |
-    if stays(request, observed):
-        return unchanged(request, observed)
+    if is_skipped(request, observed):
+        return skipped_end(request, observed)
     if observed.versions is None:
         return restore(observed)
     return _split(request, observed, observed.versions)
 
 
-def stays(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the task is for the time before an update, and no update begins."""
+def is_skipped(request: TrafficRequest, observed: Observed) -> bool:
+    """Return whether the task has nothing to do: it prepares an update, and no update begins."""
     return request.is_before_update and (observed.is_updating or observed.is_updated)
 
 
-def unchanged(request: TrafficRequest, observed: Observed) -> Done:
-    """Return the end of a task for the time before an update, when no update begins."""
+def skipped_end(request: TrafficRequest, observed: Observed) -> Done:
+    """Return the end of a task that prepares an update, if no update begins."""
     reason = (f"an update of {request.name} is in progress" if observed.is_updating
               else f"{request.name} needs no update")
     return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")
@@ -90,23 +91,23 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     creations = pair_of(route, service, versions)
     record = route.record
     # | any | the record is restoring, or another split has Services | restore first |
-    is_other = ((record and record.is_restoring)
-                or observed.split_names - {creation.name for creation in creations})
-    if is_other and (restoration := _restore(observed)):
+    has_other_split = ((record and record.is_restoring)
+                       or observed.split_names - {creation.name for creation in creations})
+    if has_other_split and (restoration := _restore(observed)):
         return restoration
     creations = needed_creations(request, route, creations)
     pair = rules.Pair(*(creation.name for creation in creations))
     plain = rules.restored(route.rules, service.name, route.namespace, observed.split_names, record)
     # | any | the API server does not store the share of `mirror` | error |
     divided = _divided(request, observed, plain, service.name, pair)
-    is_new = record is None or record.service != service.name
-    if is_new:
+    is_beginning = record is None or record.service != service.name
+    if is_beginning:
         # | none | a Gateway refuses the route | error |
         _refuse_problems(request, route)
     # | any | the annotation of the controller does not name the route | annotate the controller |
     if observed.controller and not observed.is_named_by_controller:
         return annotate(request, route, observed.controller)
-    if record is None or is_new:
+    if record is None or is_beginning:
         # | none | else | write the record to the route |
         new_record = Record(service.name, route.resource_version)
         return Step(Action.ANNOTATE, route.name, patch_route(route, new_record),
@@ -122,7 +123,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     _refuse_foreign(observed, creations)
     # | splitting | a Service has no ready endpoint | wait, at most `timeout` |
     # Without requests, the new pods need no ready endpoint.
-    for name, title in zip(pair[:1] if request.holds else pair.names, ("old", "new")):
+    for name, title in zip(pair[:1] if request.excludes_new_pods else pair.names, ("old", "new")):
         if name not in observed.ready:
             return Wait(f"the Service {name} of the {title} pods has a ready endpoint",
                         is_condition=True)
@@ -133,10 +134,11 @@ def needed_creations(request: TrafficRequest, route: Route,
                      creations: tuple[Create, ...]) -> tuple[Create, ...]:
     """Return the creations of the Services that the route has to name.
 
-    New pods without requests need no Service; a named Service stays.
+    The new pods need no Service while they get no requests, unless the route already names it.
     """
     return tuple(creation for position, creation in enumerate(creations)
-                 if position == 0 or not request.holds or creation.name in route.targets)
+                 if position == 0 or not request.excludes_new_pods
+                 or creation.name in route.targets)
 
 
 def _divided(request: TrafficRequest, observed: Observed, plain: t.Sequence[Json], service: str,
@@ -160,26 +162,29 @@ def _divided(request: TrafficRequest, observed: Observed, plain: t.Sequence[Json
 
 
 class Change(t.NamedTuple):
-    """The rules of a route without a split, and as requested."""
+    """A change of the rules of a route to the requested ones."""
 
+    #: The Service whose requests are split.
     service: str
     pair: rules.Pair
+    #: The rules without a split.
     plain: list[Json]
+    #: The requested rules.
     divided: list[Json]
 
 
 def _weigh(request: TrafficRequest, observed: Observed, record: Record,
            change: Change) -> Decision:
-    """Return the next step until the rules are the requested ones; the Services are ready."""
+    """Return the next step until the rules are the requested ones, once the Services are ready."""
     route, names = observed.route, {change.service, *change.pair.names}
     target = dataclasses.replace(
         record, weights=rules.weights_of(change.plain, change.service, route.namespace),
         match=request.match)
     # | splitting | the rules do not name each Service | name each Service with weight 0 |
-    unweighted = _unweighted(route, change)
-    if unweighted != list(route.rules):
-        return update_rules(route, target, unweighted, names)
-    if _has_first_requests(route, change):
+    naming = _naming_each_service(route, change)
+    if naming != list(route.rules):
+        return update_rules(route, target, naming, names)
+    if _gives_first_requests(route, change):
         # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
         if not route.is_current:
             return GATEWAYS
@@ -202,18 +207,18 @@ def _weigh(request: TrafficRequest, observed: Observed, record: Record,
                 f"{f', and copies of {request.mirror}' if request.mirror else ''}")
 
 
-def _unweighted(route: Route, change: Change) -> list[Json]:
-    """Return the rules that name each Service, with the present weights."""
+def _naming_each_service(route: Route, change: Change) -> list[Json]:
+    """Return the rules that name each Service of the split; added backends have weight 0."""
     pair, namespace = change.pair, route.namespace
-    if not rules.is_backend(route.rules, pair.names, namespace):
+    if not rules.has_weight(route.rules, pair.names, namespace):
         return rules.prepared(change.plain, change.service, namespace, pair)
     if set(pair.names) <= set(route.services):
         return list(route.rules)
     return rules.prepared(route.rules, change.service, namespace, pair)
 
 
-def _has_first_requests(route: Route, change: Change) -> bool:
-    """Return whether a Service of the split is about to get its first requests."""
+def _gives_first_requests(route: Route, change: Change) -> bool:
+    """Return whether a Service of the split gets its first requests by the change."""
     return any(rules.has_requests(change.divided, (name,), route.namespace)
                and not rules.has_requests(route.rules, (name,), route.namespace)
                for name in change.pair.names)
@@ -238,7 +243,7 @@ def _refuse_problems(request: TrafficRequest, route: Route) -> None:
 
 
 def service_of_split(request: TrafficRequest, observed: Observed, versions: Versions) -> Service:
-    """Return the Service whose requests are split. Raises RolloutError without a single one."""
+    """Return the Service whose requests are split. Raises RolloutError unless exactly one fits."""
     route = observed.route
     names = dict.fromkeys(observed.base if name in observed.split_names else name
                           for name in route.services)
@@ -277,7 +282,7 @@ def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
 
 
 def label(versions: Versions) -> Step:
-    """Return the step that labels an old pod, if the pod still lacks the label."""
+    """Return the step that labels the first old pod without the label of its version."""
     pod, path = versions.unlabeled[0], "/metadata/labels"
     key = annotation(versions.key).rpartition("/")[2]
     write = Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{path}/{key}", None),
@@ -312,7 +317,7 @@ def _restore_rules(observed: Observed) -> Decision:
     names = {base, *observed.split_names}
     if rules.has_requests(route.rules, observed.split_names, route.namespace):
         # | any | requests go to a split, and the Service has no ready endpoint | wait |
-        if base not in observed.ready and observed.ready & set(observed.named):
+        if base not in observed.ready and observed.ready & set(observed.named_services):
             return Wait(f"the Service {base} has a ready endpoint", is_condition=True)
         # | any | requests go to a split | send all requests to the Service, with the record |
         whole = rules.restored(route.rules, base, route.namespace, observed.split_names,
@@ -335,7 +340,7 @@ def _restore_rules(observed: Observed) -> Decision:
 def _restore(observed: Observed) -> Decision | None:
     """Return the next step of a restoration, or None if nothing remains of a split."""
     route, record, services = observed.route, observed.route.record, observed.own
-    if observed.named:
+    if observed.named_services:
         return _restore_rules(observed)
     if not services:
         # | any | no Service of a split exists | remove the record |
@@ -345,9 +350,9 @@ def _restore(observed: Observed) -> Decision | None:
                     before=f"split of {record.service}")
     # | none, splitting | the rules name no Service of a split | set the record to restoring |
     if record is None or not record.is_restoring:
-        ended = record or Record(min(observed.bases.values()), route.resource_version)
+        last_record = record or Record(min(observed.bases.values()), route.resource_version)
         return Step(Action.ANNOTATE, route.name,
-                    patch_route(route, dataclasses.replace(ended, is_restoring=True)),
+                    patch_route(route, dataclasses.replace(last_record, is_restoring=True)),
                     after="restoring")
     # | restoring | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
@@ -383,7 +388,10 @@ def forget(controller: Controller, route: RouteName) -> Step:
 
 
 def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch:
-    """Return the patch of the annotation of a controller, if the annotation has not changed."""
+    """Return the patch that names the routes in the annotation of a controller.
+
+    The API server refuses the patch if the annotation has changed since the observation.
+    """
     annotations, path = controller.annotations, annotation(TRAFFIC_ROUTES)
     operations = [test("/metadata/uid", controller.uid)]
     if annotations:
@@ -397,16 +405,20 @@ def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch
 
 def patch_route(route: Route, record: Record | None,
                 changed: t.Sequence[Json] | None = None) -> Patch:
-    """Return the patch of the record and of the rules, if neither has changed."""
+    """Return the patch of the record, and of the rules unless `changed` is None.
+
+    The API server refuses the patch if the record or the rules have changed since the observation.
+    """
     return patch_with_record(route, (TRAFFIC_SPLIT, record.text if record else None), "/spec/rules",
                              list(route.rules), None if changed is None else list(changed))
 
 
 def patch_with_record(route: Route, record: tuple[str, str | None], path: str, current: t.Any,
                       changed: t.Any) -> Patch:
-    """Return the patch of a field and of the record, if neither has changed.
+    """Return the patch of the record, and of the field at `path` unless `changed` is None.
 
-    record is the key of an annotation with its value, or None to remove it.
+    record: the key of the annotation, and its value, or None to remove the annotation. The API
+    server refuses the patch if the annotation or the field, observed as `current`, has changed.
     """
     key, value = record
     stored = route.annotations.get(key)

@@ -71,11 +71,11 @@ class ClusterReader:
         for item in self._gateways(observed).values():
             name = text(mapping(item, "spec"), "gatewayClassName")
             try:
-                stored = self._gateway.http.get(f"/apis/{GATEWAY_API}/v1/gatewayclasses",
-                                                "GatewayClass", "", name)
+                gateway_class = self._gateway.http.get(f"/apis/{GATEWAY_API}/v1/gatewayclasses",
+                                                       "GatewayClass", "", name)
             except Refused:
-                stored = None
-            features = objects(mapping(stored, "status"), "supportedFeatures")
+                gateway_class = None
+            features = objects(mapping(gateway_class, "status"), "supportedFeatures")
             reported.append(frozenset(text(feature, "name") for feature in features))
         return frozenset.intersection(*reported) if reported else frozenset()
 

@@ -29,7 +29,7 @@ SPLIT_OF = "baton.kubernetes/split-of"
 TRAFFIC_SELECTOR = "baton.kubernetes/traffic-selector"
 #: The kinds of routes whose backends have weights.
 ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
-#: The kind in place of a route's for a split by the selector of a Service.
+#: Stands in place of the kind of a route if the selector of a Service switches the requests.
 SERVICE = "Service"
 #: Maximum number of routes in the annotation of a controller, and length of each.
 MAX_ROUTES, MAX_ROUTE_LENGTH = 8, 270
@@ -40,7 +40,7 @@ MAX_RULES, MAX_MATCHES, MAX_CONDITIONS = 16, 64, 16
 #: The labels by which the cluster distinguishes the templates of pods.
 VERSION_LABELS = frozenset(filter(None, (kind.server_label for kind in Kind)))
 #: The parts of a match that a split adds to a rule.
-CONDITIONS = ("headers", "queryParams")
+MATCH_PARTS = ("headers", "queryParams")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,13 +71,13 @@ def parse_record(text: t.Any) -> Record | None:
     if stored.keys() != {"service", "id", "restoring", "weights", "match"}:
         return None
     weights, match = stored["weights"], stored["match"]
-    is_valid = (isinstance(stored["service"], str) and is_name(stored["service"]),
-                isinstance(stored["id"], str) and len(stored["id"]) <= 64,
-                isinstance(stored["restoring"], bool),
-                isinstance(weights, list) and len(weights) <= MAX_RULES
-                and all(map(_is_weight, weights)),
-                are_matches(match))
-    if not all(is_valid):
+    checks = (isinstance(stored["service"], str) and is_name(stored["service"]),
+              isinstance(stored["id"], str) and len(stored["id"]) <= 64,
+              isinstance(stored["restoring"], bool),
+              isinstance(weights, list) and len(weights) <= MAX_RULES
+              and all(map(_is_weight, weights)),
+              are_matches(match))
+    if not all(checks):
         return None
     return Record(stored["service"], stored["id"], stored["restoring"], tuple(weights),
                   tuple(match))
@@ -128,7 +128,7 @@ def _is_weight(value: t.Any) -> bool:
 
 
 def _is_match(value: t.Any) -> bool:
-    return (isinstance(value, dict) and value.keys() <= set(CONDITIONS)
+    return (isinstance(value, dict) and value.keys() <= set(MATCH_PARTS)
             and all(isinstance(items, list) and len(items) <= MAX_CONDITIONS
                     and all(map(_is_condition, items)) for items in value.values()))
 

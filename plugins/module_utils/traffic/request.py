@@ -76,19 +76,19 @@ class TrafficRequest:
     is_before_update: bool = False
     #: Seconds to wait for ready endpoints, and for the Gateways.
     timeout: float = TIMEOUT
-    #: The options of the task that a command repeats; None for a value that cannot be typed.
+    #: The options of the task that a command repeats; None for a value that no command can have.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     #: The connection options of the task, for kubectl.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     @property
-    def holds(self) -> bool:
+    def excludes_new_pods(self) -> bool:
         """Whether the new pods get no requests, so that they need no Service."""
         return not (self.restores or self.share.new or self.match or self.mirror)
 
     @property
     def is_by_selector(self) -> bool:
-        """Whether the selector of the Service decides, without a route."""
+        """Whether the selector of the Service switches between the versions, without a route."""
         return self.route_kind == SERVICE
 
     @property

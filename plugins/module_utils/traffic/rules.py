@@ -23,7 +23,7 @@ import typing as t
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, number, objects, text
-from .record import CONDITIONS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
+from .record import MATCH_PARTS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
 
 #: Maximum number of filters of a rule (Gateway API).
 MAX_FILTERS = 16
@@ -148,7 +148,7 @@ def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Jso
     return result
 
 
-def is_backend(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
+def has_weight(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
     """Return whether one of the Services is a backend with a weight above 0."""
     return any(_weight(backend) for rule in rules for backend in objects(rule, "backendRefs")
                if service_of(backend, namespace) in names)
@@ -156,12 +156,15 @@ def is_backend(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
 
 def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
     """Return whether the rules send or mirror requests to one of the Services."""
-    return (is_backend(rules, names, namespace)
+    return (has_weight(rules, names, namespace)
             or any(name in names for name in mirrored_services(rules, namespace)))
 
 
 def with_mirror(rules: Rules, mirror: Share) -> list[Json]:
-    """Return the rules with a mirror of the share in the first rule that has a backend."""
+    """Return the rules with a mirror of the share in the first rule that has a backend.
+
+    A dry run with these rules shows whether the API server stores the share.
+    """
     result = list(rules)
     for position, rule in enumerate(rules):
         if backends := objects(rule, "backendRefs"):
@@ -190,7 +193,7 @@ def refuse_limits(rules: Rules, where: str) -> None:
         if len(matches) > MAX_MATCHES:
             raise RolloutError(f"a rule would have {len(matches)} matches, and Gateway API allows "
                                f"{MAX_MATCHES}", where=where, next_command="give fewer matches")
-        for conditions in (objects(match, part) for match in matches for part in CONDITIONS):
+        for conditions in (objects(match, part) for match in matches for part in MATCH_PARTS):
             names = [text(condition, "name").lower() for condition in conditions]
             if len(names) != len(set(names)) or len(names) > MAX_CONDITIONS:
                 raise RolloutError(
@@ -208,7 +211,7 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
     removed rules, each weight is 1: the only backend of a rule gets all requests anyway.
     """
     result: list[Json] = []
-    #: The previous rule, if it may be the rule for matching requests of the current one.
+    #: The previous rule, if a split may have added it, for matching requests of the current rule.
     candidate: Json | None = None
     for rule in (_without_mirrors(rule, names, namespace) for rule in rules):
         backends = objects(rule, "backendRefs")
@@ -222,7 +225,7 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
         merged = {**involved[0], "name": service, "weight": 1}
         unused = [{**backend, "weight": 0} for backend in of_split
                   if service_of(backend, namespace) in retained]
-        whole = {**rule, "backendRefs": [*_with_one(backends, involved, merged), *unused]}
+        whole = {**rule, "backendRefs": [*_merge(backends, involved, merged), *unused]}
         if candidate is not None and record and _is_match_of(candidate, whole, record.match):
             result.pop()
         result.append(whole)
@@ -263,10 +266,10 @@ def _with_weights(rule: Json, backend: Json, weights: t.Mapping[str, int]) -> Js
         {**backend, "name": name, "weight": weight} for name, weight in weights.items()]}
 
 
-def _with_one(backends: t.Sequence[Json], of_split: t.Sequence[Json], merged: Json) -> list[Json]:
-    """Return the backends with `merged` in place of the backends of the split."""
-    return [merged if backend is of_split[0] else backend for backend in backends
-            if backend is of_split[0] or not any(backend is removed for removed in of_split)]
+def _merge(backends: t.Sequence[Json], involved: t.Sequence[Json], merged: Json) -> list[Json]:
+    """Return the backends with the one backend `merged` in place of all `involved` backends."""
+    return [merged if backend is involved[0] else backend for backend in backends
+            if backend is involved[0] or not any(backend is removed for removed in involved)]
 
 
 def _mirroring(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
@@ -326,13 +329,14 @@ def _matching_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
     """Return a rule that sends to the backend those requests of a rule that also match `match`."""
     matches = [_both(existing, added) for existing in objects(rule, "matches") or [{}]
                for added in match]
-    copy = {key: value for key, value in rule.items() if key != "name"}  # a name is unique
+    # The names of the rules of a route are unique, so that the copy has no name.
+    copy = {key: value for key, value in rule.items() if key != "name"}
     return {**copy, "matches": matches, "backendRefs": [backend]}
 
 
 def _both(existing: Json, added: Json) -> Json:
     """Return the match for requests that fulfil the conditions of both matches."""
-    conditions = {part: [*objects(existing, part), *objects(added, part)] for part in CONDITIONS}
+    conditions = {part: [*objects(existing, part), *objects(added, part)] for part in MATCH_PARTS}
     return {**existing, **{part: items for part, items in conditions.items() if items}}
 
 

@@ -26,7 +26,7 @@ from ..run.clock import Clock, SimulatedClock
 from . import rules, switch
 from .objects import SERVICE_NAME, Objects, SimulatedObjects
 from .observed import Observed, Route, Versions, find_versions
-from .planner import DRAIN, KNOWN, plan, stays
+from .planner import DRAIN, KNOWN, is_skipped, plan
 from .reader import NoReader, Reader
 from .record import GATEWAY_API, TRAFFIC_SELECTOR, without_version
 from .related import Related
@@ -39,9 +39,10 @@ POLL_INTERVAL, DRAIN_SECONDS = 0.5, 5.0
 MAX_REJECTIONS = 10
 #: Maximum number of steps with one action on one object; a split needs at most four.
 MAX_REPETITIONS = 10
-#: Permissions for the Services of a split, and for the pods.
-_SERVICES: Rule = ("", "services", ("list", "create", "delete"))
-_SERVICE: Rule = ("", "services", ("get", "patch"))
+#: Permissions for the Services of a split by a route, and for the Service of one by its selector.
+_SERVICES_OF_ROUTE: Rule = ("", "services", ("list", "create", "delete"))
+_SERVICE_WITH_SELECTOR: Rule = ("", "services", ("get", "patch"))
+#: Permissions for the pods, and for the endpoints of the Services.
 _PODS: Rule = ("", "pods", ("list", "patch"))
 _ENDPOINTS: Rule = ("discovery.k8s.io", "endpointslices", ("list",))
 
@@ -89,14 +90,14 @@ class RealObjects:
         route = self._gateway.find(self.request.route_kind, self.request.route)
         if route is None:
             route = self.absent_route()
-        is_alone = self.request.is_by_selector
-        services = (route,) if is_alone else self._pages("services")
-        slices = self._pages("endpointslices", f"{SERVICE_NAME}={self.request.route}" if is_alone
-                             else SERVICE_NAME)
+        is_by_selector = self.request.is_by_selector
+        services = (route,) if is_by_selector else self._pages("services")
+        slices = self._pages("endpointslices", f"{SERVICE_NAME}={self.request.route}"
+                             if is_by_selector else SERVICE_NAME)
         subject = self._subject()
-        return Objects(route, services, slices, subject.versions, self._has_mirror(route),
+        return Objects(route, services, slices, subject.versions, self._can_store_mirror(route),
                        subject.controller, subject.is_updating, subject.is_updated,
-                       self._pods_of(route) if is_alone else ())
+                       self._pods_of(route) if is_by_selector else ())
 
     def absent_route(self) -> Json:
         """Return the object in place of a route that does not exist, or raise RolloutError."""
@@ -115,7 +116,7 @@ class RealObjects:
     def settle(self) -> None:
         return
 
-    def _has_mirror(self, route: Json) -> bool:
+    def _can_store_mirror(self, route: Json) -> bool:
         """Return whether the API server stores the share of a mirror, by a dry run.
 
         An API server with older CustomResourceDefinitions removes the fields of the share, and
@@ -186,12 +187,12 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
 
 def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
             status: RolloutStatus) -> Subject:
-    """Return the subject without its controller: the versions, and whether it is updated."""
+    """Return the subject, to which the caller adds the controller and whether it is updated."""
     is_updating = status.phase != "complete"
-    is_idle = split.restores or (split.is_before_update and is_updating)
-    pair = None if is_idle else versions(flow, request, gateway, status,
-                                         needs_new=not split.holds)
-    return Subject(None, pair, is_updating)
+    needs_versions = not (split.restores or (split.is_before_update and is_updating))
+    pod_versions = versions(flow, request, gateway, status,
+                            needs_new=not split.excludes_new_pods) if needs_versions else None
+    return Subject(None, pod_versions, is_updating)
 
 
 @dataclasses.dataclass
@@ -208,14 +209,14 @@ class SplitRun:
     #: Return the next decision for an observation. Raises RolloutError.
     decide: t.Callable[[Observed], Decision] | None = None
     is_drained: bool = False
-    #: The rules or the selector before the first and after the last observation.
+    #: The rules or the selector in the first and in the last observation.
     states: list[Json] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     _rejections: int = 0
     #: The number of applied steps by action and object.
     _applied: collections.Counter[tuple[Action, str]] = dataclasses.field(
         default_factory=collections.Counter)
-    #: The weights that this task has written. They are cleared when it restores another split.
+    #: The weights or selectors that this task has written, since it last restored another split.
     _written: list[str] = dataclasses.field(default_factory=list)
     #: The current wait, and its start.
     _wait: Wait | None = None
@@ -247,15 +248,15 @@ class SplitRun:
 
     def _apply(self, observed: Observed, step: Step) -> None:
         route, self._wait = observed.route, None
-        is_split = step.action is Action.UPDATE
-        if is_split and str(step.after) in self._written:
+        is_update = step.action is Action.UPDATE
+        if is_update and str(step.after) in self._written:
             (field,) = observed.state
             raise RolloutError(f"another client has changed the {field} after this task",
                                where=route.where,
                                next_command=("run the same task again, or:",
                                              self.request.restore_command))
         if not self.steps and self.decide is None:
-            self._look_at_related(observed)
+            self._warn_of_related(observed)
         if not self.cluster.write(step.write):
             self._rejections += 1
             if self._rejections > MAX_REJECTIONS:
@@ -270,7 +271,7 @@ class SplitRun:
             raise RolloutError(f"another client keeps undoing changes of the {step.write.kind} "
                                f"{step.name}", where=route.where,
                                next_command="find out who changes it, then run the same task again")
-        if is_split:
+        if is_update:
             self._written.append(str(step.after))
             self.is_drained = False
         elif step.action is Action.RESTORE:
@@ -284,23 +285,23 @@ class SplitRun:
         names = rules.mirrored_services(route.rules, route.namespace)
         return self.request.mirror is not None and observed.own.keys().isdisjoint(names)
 
-    def _look_at_related(self, observed: Observed) -> None:
+    def _warn_of_related(self, observed: Observed) -> None:
         """Print the warnings about a split that is about to begin.
 
         Raises RolloutError if the Services that the task adds to the rules lack a policy.
         """
-        from .warnings import refuse_policies, unnamed_services
+        from .warnings import refuse_missing_policies, added_services
 
         if self.request.is_by_selector:
             self._warn(observed, Related(), is_beginning=(
                 TRAFFIC_SELECTOR not in observed.route.annotations))
             return
         is_beginning = observed.route.record is None or self._adds_mirror(observed)
-        is_adding = bool(unnamed_services(self.request, observed))
+        is_adding = bool(added_services(self.request, observed))
         if observed.versions is None or not (is_beginning or is_adding):
             return
         related = self.reader.related()
-        refuse_policies(self.request, observed, related)
+        refuse_missing_policies(self.request, observed, related)
         if is_beginning and self.request.mirror:
             related = related._replace(features=self.reader.features(observed))
         self._warn(observed, related, is_beginning=is_beginning)
@@ -329,28 +330,29 @@ class SplitRun:
             self.print_line(f"{observed.route.name}: {wait.line}")
         self.cluster.settle()
         waited = now - self._wait_start
-        is_pause = wait in (DRAIN, KNOWN)
-        if is_pause and waited >= (DRAIN_SECONDS if observed.route.parents else 0):
+        ends_by_time = wait in (DRAIN, KNOWN)
+        if ends_by_time and waited >= (DRAIN_SECONDS if observed.route.parents else 0):
             self.is_drained = True
             return
-        if not is_pause and waited > self.request.timeout:
+        if not ends_by_time and waited > self.request.timeout:
             causes = self._causes(observed)
             raise RolloutError(f"timed out after {self.request.timeout:g} s, waiting until "
                                f"{wait.until}", where=observed.route.where,
                                why="\n".join(cause.sentence for cause in causes),
-                               next_command=(*_lines_of(causes), "run the same task again, or:",
+                               next_command=(*_next_commands(causes),
+                                             "run the same task again, or:",
                                              self.request.restore_command))
         self.clock.sleep(POLL_INTERVAL)
 
     def _result(self, observed: Observed, done: Done) -> Json:
         route, request = observed.route, self.request
-        is_unchanged = request.restores or stays(request, observed)
+        has_no_weight = request.restores or is_skipped(request, observed)
         causes = self._causes(observed) if self.steps and not request.is_by_selector else []
         target = (None, None) if request.is_by_selector else (route.name, route.kind)
         return {"changed": bool(self.steps), "steps": self.steps, "msg": done.message,
                 "namespace": route.namespace, **dict(zip(("route", "route_kind"), target)),
                 "services": switch.services(request, observed) or sorted(observed.own),
-                "weight": None if is_unchanged else str(request.share),
+                "weight": None if has_no_weight else str(request.share),
                 "mirror": str(request.mirror) if request.mirror else None,
                 "diff": {"before": self.states[0], "after": observed.state},
                 "warnings": [*self.warnings, *(cause.sentence for cause in causes)]}
@@ -360,10 +362,11 @@ def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
     """Return the required permissions for a controller of the kind."""
     controller: Rule = (kind.group, kind.resource, ("get", "list", "patch"))
     if request.is_by_selector:
-        return (controller, _SERVICE, _ENDPOINTS,
+        return (controller, _SERVICE_WITH_SELECTOR, _ENDPOINTS,
                 ("", "pods", ("list",)) if request.restores else _PODS)
     route: Rule = (GATEWAY_API, f"{request.route_kind.lower()}s", ("get", "patch"))
-    return (controller, route, _SERVICES, _ENDPOINTS, *(() if request.restores else (_PODS,)))
+    return (controller, route, _SERVICES_OF_ROUTE, _ENDPOINTS,
+            *(() if request.restores else (_PODS,)))
 
 
 def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
@@ -377,7 +380,7 @@ def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
     return SplitRun(request, cluster, Clock(), print_line, stop, reader or NoReader()).run()
 
 
-def _lines_of(causes: t.Sequence[Cause]) -> list[str]:
+def _next_commands(causes: t.Sequence[Cause]) -> list[str]:
     """Return the commands and the advice of causes, each once."""
     return list(dict.fromkeys(line for cause in causes
                               for line in cause.next_command.splitlines()))

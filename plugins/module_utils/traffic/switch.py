@@ -4,15 +4,16 @@
 
 """Decide the next step of blue/green by the selector of a Service, without a route. Pure.
 
-One write adds the label of a version to the selector, with the previous selector in an annotation.
-A restoration removes the label: the Service then selects a superset of the pods, so that it needs
-no wait. No write selects a version without a ready pod.
+One write adds the label of a version to the selector, and stores the previous selector in an
+annotation, the record. A restoration removes the label: the Service then selects the same pods and
+others, so that no wait comes first. No write selects a version without a ready pod.
 
 Any user with annotate permission can write the record, or name any Service in the annotation of the
 controller. So the stored selector is never written, and an update changes a Service only if the
 annotation of the controller names it, it has a record, and it selects the pods of the controller.
 
-docs/how-to/blue-green.md has the rows; a test compares them.
+Comments of the form `| ... |` are the rows of the tables in docs/how-to/blue-green.md; a test
+compares both. The columns are record, condition and step; in follow(), goal, condition and step.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ..model.steps import Action, Decision, Done, Patch, Step, Wait
 from ..model.template import labels_of
 from .follow import Goal
 from .observed import Observed, Service, Versions
-from .planner import annotate, forget, label, patch_with_record, stays, unchanged
+from .planner import annotate, forget, is_skipped, label, patch_with_record, skipped_end
 from .record import TRAFFIC_SELECTOR, parse_selector, without_version
 from .request import TrafficRequest
 
@@ -37,8 +38,8 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
     """Return the next step, a wait or the end. Raises RolloutError."""
     # | any | a role acts before an update, and an update is in progress | done |
     # | any | a role acts before an update, and nothing has to be updated | done |
-    if stays(request, observed):
-        return unchanged(request, observed)
+    if is_skipped(request, observed):
+        return skipped_end(request, observed)
     service = observed.service
     if service is None or observed.versions is None:
         return _restore(request, observed)
@@ -46,7 +47,7 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
 
 
 def _refuse(request: TrafficRequest, observed: Observed, service: Service) -> None:
-    """Raise RolloutError for a Service whose selector cannot decide."""
+    """Raise RolloutError for a Service whose selector cannot switch between the versions."""
     where, versions = observed.route.where, observed.versions
     base = without_version(service.selector, request.label_key)
     if service.is_deleting:
@@ -80,7 +81,7 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
         # | any | a ready pod of the Service has another version | error |
         _refuse_others(request, observed, versions)
         # | any | no pod of the version is ready | wait, at most `timeout` |
-        if not _ready(observed, selector):
+        if not _ready_uids(observed, selector):
             return Wait(f"a pod with the label {versions.key}={value} is ready", is_condition=True)
         # | any | the Service does not select the version, or has no record | write both |
         return _select(request, observed, service, selector)
@@ -88,11 +89,11 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
     # | any | else | done |
     done = Done(f"{request.share} of the requests for {service.name} go to the new pods of "
                 f"{request.name}")
-    return _end(observed, service, done)
+    return _after_endpoints(observed, service, done)
 
 
 def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versions) -> None:
-    """Raise RolloutError if the Service would lose pods of neither version."""
+    """Raise RolloutError if the Service also selects ready pods that are of neither version."""
     foreign = [pod for pod in observed.pods if is_healthy(pod)
                and text(labels_of(pod), versions.key) not in (versions.old, versions.new)]
     if foreign:
@@ -134,7 +135,7 @@ def _restore(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | the EndpointSlices do not have the pods of the selector | wait, at most `timeout` |
     # | any | the annotation of the controller names the Service | remove it |
     if controller and observed.is_named_by_controller:
-        return _end(observed, service, forget(controller, observed.route.full_name))
+        return _after_endpoints(observed, service, forget(controller, observed.route.full_name))
     # | any | else | done |
     return Done(f"{service.name} has no traffic split")
 
@@ -149,7 +150,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
         if observed.controller and observed.is_named_by_controller:
             return forget(observed.controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {request.name}")
-    selected = _selected(request, service)
+    selected = _selected_version(request, service)
     # | any | the selector has the label of a version, and the Service has no record | error |
     if selected and not _has_record(service):
         raise RolloutError(
@@ -160,22 +161,22 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
     # | restored, or all requests for the new pods | the Service selects the new pods | done |
     if goal is Goal.SWITCHED and versions and selected == versions.new:
         done = f"all requests of {service.name} go to the new pods of {request.name}"
-        return _end(observed, service, Done(done))
+        return _after_endpoints(observed, service, Done(done))
     if goal is Goal.OLD_ONLY and selected and versions:
         selector = {**service.selector, versions.key: versions.old}
-        if _ready(observed, selector):
+        if _ready_uids(observed, selector):
             # | no requests for the new pods | an old pod is ready | select the old pods |
             if selector != service.selector:
                 return _select(request, observed, service, selector)
             # | no requests for the new pods | the Service selects the old pods | done |
             done = f"no requests of {service.name} go to the new pods of {request.name}"
-            return _end(observed, service, Done(done))
+            return _after_endpoints(observed, service, Done(done))
     # | any | else | as restored |
     return _restore(request, observed)
 
 
 def is_of_controller(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the Service selects pods of the controller, but for the version."""
+    """Return whether the Service selects pods of the controller, of one version or all."""
     if observed.service is None or observed.controller is None:
         return False
     base = without_version(observed.service.selector, request.label_key)
@@ -186,18 +187,18 @@ def share_of(request: TrafficRequest, observed: Observed) -> str:
     """Return the share of the requests for the new pods, or "" if it is uncertain."""
     versions, service = observed.versions, observed.service
     shares = {versions.old: "0%", versions.new: "100%"} if versions else {}
-    return shares.get(_selected(request, service), "") if service else ""
+    return shares.get(_selected_version(request, service), "") if service else ""
 
 
 def services(request: TrafficRequest, observed: Observed) -> list[str]:
     """Return the name of the Service if its selector has the label of a version."""
     service = observed.service
-    return [service.name] if service and _selected(request, service) else []
+    return [service.name] if service and _selected_version(request, service) else []
 
 
 # The state
 
-def _selected(request: TrafficRequest, service: Service) -> str:
+def _selected_version(request: TrafficRequest, service: Service) -> str:
     """Return the version in the selector, or ""."""
     base = without_version(service.selector, request.label_key)
     return next((text(service.selector, key) for key in service.selector if key not in base), "")
@@ -209,22 +210,22 @@ def _has_record(service: Service) -> bool:
 
 def _is_split(request: TrafficRequest, observed: Observed, service: Service) -> bool:
     """Return whether a split has added the label of a version to the selector."""
-    has_pods_label = bool(without_version(service.selector, request.label_key))
-    return (has_pods_label and bool(_selected(request, service))
+    has_other_labels = bool(without_version(service.selector, request.label_key))
+    return (has_other_labels and bool(_selected_version(request, service))
             and (_has_record(service) or observed.is_named_by_controller))
 
 
-def _ready(observed: Observed, selector: Json) -> frozenset[str]:
+def _ready_uids(observed: Observed, selector: Json) -> frozenset[str]:
     """Return the uids of the ready pods that a selector selects."""
     return frozenset(text(mapping(pod, "metadata"), "uid") for pod in observed.pods
                      if is_healthy(pod) and selector.items() <= labels_of(pod).items())
 
 
-def _end(observed: Observed, service: Service, decision: Decision) -> Decision:
+def _after_endpoints(observed: Observed, service: Service, decision: Decision) -> Decision:
     """Return the decision, or a wait until the EndpointSlices have the pods of the selector."""
     selector = service.selector
     unselected = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods
                   if not selector.items() <= labels_of(pod).items()}
-    is_current = (_ready(observed, selector) <= observed.endpoints
+    is_current = (_ready_uids(observed, selector) <= observed.endpoints
                   and observed.endpoints.isdisjoint(unselected))
     return decision if is_current else ENDPOINTS

@@ -8,7 +8,7 @@ A BackendTLSPolicy for the Service, but not for the Services of the split, is an
 would refuse all requests.
 
 A wrong warning is worse than none: each row needs an object that names the Service or the route.
-docs/how-to/traffic-split.md has the rows; a test compares them.
+The rows are those of the table in docs/how-to/traffic-split.md; a test compares both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .planner import needed_creations, service_of_split
 from .related import SHARE_OF_MIRROR, Related, Role
 from .request import TrafficRequest
 
-#: Beginnings of the annotations of a Service with which it configures the proxy of a Gateway.
+#: Prefixes of the annotations by which a Service configures the proxy of a Gateway.
 PROXY_ANNOTATIONS = ("projectcontour.io/", "traefik.ingress.kubernetes.io/", "konghq.com/",
                      "haproxy.org/", "nginx.org/", "cloud.google.com/backend-config")
 
@@ -48,7 +48,7 @@ class Split(t.NamedTuple):
 
 
 TLS_POLICY = "BackendTLSPolicy"
-#: The values of a sentence; a row has a sentence for each.
+#: The values of the placeholders of a row. Each mapping results in one warning.
 Values: t.TypeAlias = "t.Iterable[t.Mapping[str, t.Any]]"
 
 
@@ -74,7 +74,7 @@ def warnings(request: TrafficRequest, observed: Observed, related: Related) -> l
             for values in row.find(split)]
 
 
-def unnamed_services(request: TrafficRequest, observed: Observed) -> tuple[str, ...]:
+def added_services(request: TrafficRequest, observed: Observed) -> tuple[str, ...]:
     """Return the names of the Services that the task adds to the rules of the route."""
     if observed.versions is None:
         return ()
@@ -85,9 +85,9 @@ def unnamed_services(request: TrafficRequest, observed: Observed) -> tuple[str, 
                  if creation.name not in observed.route.targets)
 
 
-def refuse_policies(request: TrafficRequest, observed: Observed, related: Related) -> None:
+def refuse_missing_policies(request: TrafficRequest, observed: Observed, related: Related) -> None:
     """Raise RolloutError if pods expect TLS, and a Gateway would send plain text."""
-    names, namespace = unnamed_services(request, observed), observed.route.namespace
+    names, namespace = added_services(request, observed), observed.route.namespace
     if not names or observed.versions is None:
         return
     service = service_of_split(request, observed, observed.versions).name

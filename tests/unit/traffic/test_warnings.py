@@ -114,7 +114,7 @@ def test_policy_for_the_new_pods_is_needed_when_they_get_a_service():
 
 
 def refuse(objects, world=None, request=SPLIT):
-    warnings.refuse_policies(request, (world or World()).observed(request), objects)
+    warnings.refuse_missing_policies(request, (world or World()).observed(request), objects)
 
 
 @pytest.mark.parametrize("kind, item", [

@@ -55,7 +55,7 @@ SITES: dict[str, str] = {
     "explain/old_pods.py::": SHOWS,
     "explain/old_pods.py::_old_pod_causes": "not executed here: test_stateful_set and "
     "test_broken_rollouts check the named pod",
-    "explain/quotas.py::too_small": EDITS,
+    "explain/quotas.py::too_small_error": EDITS,
     "explain/report.py::pause_commands": "test_commands_of_a_pause_end_the_pause",
     "explain/failure_reasons.py::": "not executed: suggestions about pods; most only show objects, "
                                     "the others change objects that the template needs",
@@ -148,8 +148,8 @@ SITES: dict[str, str] = {
     "traffic/split_run.py::absent_route": SHOWS,
     "traffic/switch.py::_refuse": SHOWS,
     "traffic/switch.py::_refuse_others": SHOWS,
-    "traffic/warnings.py::refuse_policies": "not executed here: test_traffic_split applies the "
-                                            "patch",
+    "traffic/warnings.py::refuse_missing_policies": "not executed here: test_traffic_split applies "
+                                                    "the patch",
     "run/driver.py::loop": SAME + "see test_driver",
     "run/driver.py::run": SAME + "see test_driver",
     "run/fleet.py::_next_commands": "test_fleet_is_repeated_and_rolled_back_as_a_whole",

@@ -61,7 +61,8 @@ from .symptoms import (
 #: Maximum length of a message. The middle of a longer message is omitted, because the object is at
 #: the beginning, and the innermost reason at the end.
 MAX_MESSAGE_LENGTH = 600
-#: Values of a suggestion that are safe in a command, and the first words of lines with a command.
+#: The placeholders of a suggestion whose values are safe in a command, and the beginnings of its
+#: lines with a command.
 _SAFE_VALUES = ("kubectl", "cluster", "logs", "claims")
 _COMMAND_PREFIXES = ("{kubectl} ", "{cluster} ", "{logs}")
 #: Redundant prefixes that the kubelet and the container runtime add to a message.
@@ -71,7 +72,7 @@ _PREFIXES = re.compile(
     r"(failed to create (containerd|shim) task: )*(OCI runtime create failed: )?"
     r"(runc create failed: )?"
     r"(unable to start container process: )?")
-#: Fields of a pod's spec, and the corresponding fields of its status.
+#: Fields of a pod's spec with containers, and the corresponding fields of its status.
 _STATUSES = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
@@ -113,8 +114,8 @@ class Cause:
     @property
     def sentence(self) -> str:
         """The affected object with the reason and the message, without the suggestion."""
-        is_repeated = self.message.startswith(self.reason)
-        text = self.message if is_repeated else ": ".join(filter(None, (self.reason, self.message)))
+        has_reason = self.message.startswith(self.reason)
+        text = self.message if has_reason else ": ".join(filter(None, (self.reason, self.message)))
         more = self.pods - 1
         count = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
         return f"{self.place}: {text}{count}"
@@ -152,9 +153,9 @@ def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> lis
     values = {"pod": name, "node": _text(spec, "nodeName"), **_commands(request)}
     subject = _Subject(f"pod {name}", values, pod=name)
     causes = []
-    for kind, key in _STATUSES.items():
-        specs = _by_name(_list(spec, kind))
-        for state in _list(status, key):
+    for field, status_field in _STATUSES.items():
+        specs = _by_name(_list(spec, field))
+        for state in _list(status, status_field):
             if (container := _text(state, "name")) in names:
                 end = (_map(_map(state, "lastState"), "terminated")
                        or _map(_map(state, "state"), "terminated"))
@@ -162,7 +163,7 @@ def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> lis
                 symptom = (termination(waiting_reason(state)[0], end, restarts) if end
                            else Symptom("Restarted", restart_text(restarts)))
                 container_subject = _subject_of_container(
-                    subject, kind, specs.get(container, {}), state)
+                    subject, field, specs.get(container, {}), state)
                 causes += container_subject.causes(TERMINATED, [symptom])
     return causes
 
@@ -241,7 +242,7 @@ def _commands(request: Request) -> dict[str, str]:
 
 
 def _advice(request: Request) -> dict[str, str]:
-    """Return the placeholder with the advice to delete old pods first.
+    """Return the value of the placeholder for the advice to delete old pods first.
 
     It is empty for a kind whose updates always delete old pods first.
     """
@@ -314,19 +315,20 @@ def _requests(spec: Json, resource: str) -> str:
 def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
                           events: list[Json]) -> list[Cause]:
     causes = []
-    states = {kind: _by_name(_list(status, key)) for kind, key in _STATUSES.items()}
+    states = {field: _by_name(_list(status, status_field))
+              for field, status_field in _STATUSES.items()}
     # Volumes and the network are set up for the whole pod, before any container starts.
     if not any(has_started(state) for statuses in states.values() for state in statuses.values()):
         symptoms = [_confirm_mount(symptom, status) for symptom in event_symptoms(
             event for event in events if not event_field(event))]
         causes += subject.causes(NOT_STARTED, symptoms)
-    for kind, statuses in states.items():
-        specs = _by_name(_list(spec, kind))
+    for field, statuses in states.items():
+        specs = _by_name(_list(spec, field))
         for name, state in statuses.items():
             container = specs.get(name, {})
             container_events = [event for event in events
-                                if event_field(event) in ("", f"spec.{kind}{{{name}}}")]
-            container_subject = _subject_of_container(subject, kind, container, state)
+                                if event_field(event) in ("", f"spec.{field}{{{name}}}")]
+            container_subject = _subject_of_container(subject, field, container, state)
             causes += _causes_in_container(container_subject, container, state, container_events)
     return causes
 
@@ -347,10 +349,10 @@ def _confirm_mount(symptom: Symptom, status: Json) -> Symptom:
         is_from_event=not (has_no_sandbox and symptom.reason == "FailedMount"))
 
 
-def _subject_of_container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
+def _subject_of_container(pod: _Subject, field: str, spec: Json, status: Json) -> _Subject:
     name = _text(status, "name")
-    is_sidecar = kind == "initContainers" and _text(spec, "restartPolicy") == "Always"
-    is_init = kind == "initContainers" and not is_sidecar
+    is_sidecar = field == "initContainers" and _text(spec, "restartPolicy") == "Always"
+    is_init = field == "initContainers" and not is_sidecar
     title = "init container" if is_init else "sidecar container" if is_sidecar else "container"
     last = _map(_map(status, "lastState"), "terminated")
     is_restarted = bool(last) and not _map(_map(status, "state"), "terminated")
@@ -358,10 +360,11 @@ def _subject_of_container(pod: _Subject, kind: str, spec: Json, status: Json) ->
             f"-c {name_or_placeholder('container', name)}"
             + (" --previous" if is_restarted else ""))
     limit = _map(_map(spec, "resources"), "limits").get("memory")
-    crashes = waiting_reason(status)[0] == "CrashLoopBackOff"
+    is_backing_off = waiting_reason(status)[0] == "CrashLoopBackOff"
     return dataclasses.replace(
         pod, place=f"{pod.place}, {title} {name}", container=name, is_init=is_init,
-        is_restarted=is_restarted, is_repeated=_number(status, "restartCount") > 1 or crashes,
+        is_restarted=is_restarted,
+        is_repeated=_number(status, "restartCount") > 1 or is_backing_off,
         values={**pod.values, "container": name, "logs": logs,
                 "memory": f"now {limit}" if limit else "none is set: the node itself ran out",
                 **{probe: _describe_probe(_map(spec, f"{probe}Probe"))
@@ -420,4 +423,4 @@ def _one_line(message: str) -> str:
     if len(line) <= MAX_MESSAGE_LENGTH:
         return line
     head = MAX_MESSAGE_LENGTH // 3
-    return f"{line[:head]} ... {line[-(MAX_MESSAGE_LENGTH - head - 5):]}"
+    return f"{line[:head]} ... {line[-(MAX_MESSAGE_LENGTH - head - len(' ... ')):]}"

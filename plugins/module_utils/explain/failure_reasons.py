@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import typing as t
 
-#: Linux signals by number, on every platform.
+#: The signals of Linux by number. The control node may run on a platform with other numbers.
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
            9: "SIGKILL", 11: "SIGSEGV",
            13: "SIGPIPE", 15: "SIGTERM"}
@@ -284,8 +284,8 @@ LOST = (
         "balancer's:\n{kubectl} describe pod {pod}"),
 )
 
-#: A deleted pod does not terminate. This file knows no clock, so only an obstacle that does not
-#: disappear by itself is a cause.
+#: A deleted pod does not terminate. The diagnosis knows no time, so a cause is an obstacle that
+#: does not disappear by itself. The grace period is a cause only if the update waits for its end.
 TERMINATING = (
     Row("finalizer", r"^Terminating: finalizers", Fatal.NO,
         "let the program that set the finalizer remove it; if that program no longer runs:\n"

@@ -22,7 +22,8 @@ from ..model.object_meta import suspended_gitops
 from ..model.observed import Controller
 from ..model.request import Request
 
-#: Annotation of Argo CD, "application:group/kind:namespace/name", and its label, the application.
+#: Annotation of Argo CD with the value "application:group/kind:namespace/name", and label of Argo
+#: CD with the name of the application.
 ARGO_TRACKING = "argocd.argoproj.io/tracking-id"
 ARGO_LABEL = "argocd.argoproj.io/instance"
 #: Default label of Argo CD before 3.0. Most charts set this label, too, so it counts only if Argo
@@ -86,17 +87,17 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     if not is_deleted:
         managers = [manager and _with_option(request, primary, manager) for manager in managers]
     # The successor inherits the label by which Argo CD recognizes its objects, and has no manifest.
-    # So Argo CD prunes the successor.
+    # So Argo CD, the first of the managers, prunes the successor.
     is_pruned = flow.creates_successor and not _is_tracked(managed)
     pruning = ("With automatic pruning, Argo CD deletes the successor during the update. "
                if is_pruned else "")
     return [f"{manager.name} manages {primary.name}: {manager.when} it {effect}. "
             f"{pruning if manager is managers[0] else ''}"
-            f"{manager.advice or _same_change(manager)}" for manager in managers if manager]
+            f"{manager.advice or _default_advice(manager)}" for manager in managers if manager]
 
 
 def _with_option(request: Request, primary: Controller, manager: Manager) -> Manager:
-    """Return the manager with the effect of the option suspend_gitops."""
+    """Return the manager with texts that suit the option suspend_gitops of the task."""
     tool = manager.tool
     if tool is None:
         return manager._replace(suspend=f"{manager.suspend} (suspend_gitops suspends only Flux)"
@@ -124,7 +125,8 @@ def continuous_managers(connection: Connection, managed: Managed) -> list[Manage
     return [manager for manager in managers if manager]
 
 
-def _same_change(manager: Manager) -> str:
+def _default_advice(manager: Manager) -> str:
+    """Return the advice to change the manifest as well, or to suspend the tool."""
     return (f"Make the same change in git, or {manager.suspend} before the update: "
             f"{manager.command}")
 
@@ -158,10 +160,10 @@ def _argo(managed: Managed) -> Manager | None:
     is_tracked, is_managed = _is_tracked(managed), bool(ARGO_MANAGERS & managed.managers)
     if not (is_tracked or is_managed or ARGO_LABEL in managed.labels):
         return None
-    tracked = text(managed.annotations, ARGO_TRACKING).partition(":")[0]
+    tracked_by = text(managed.annotations, ARGO_TRACKING).partition(":")[0]
     # The tracking id of an application outside the namespace of Argo CD has the form
     # namespace_name.
-    names = (tracked.split("_") if is_tracked
+    names = (tracked_by.split("_") if is_tracked
              else [text(managed.labels, ARGO_LABEL) or text(managed.labels, INSTANCE)])
     application = "/".join(names) if len(names) <= 2 and all(map(is_name, names)) else ""
     return Manager(f"Argo CD{_in_parentheses('application', application)}",

@@ -61,18 +61,20 @@ def versions_of(pod: Json) -> PodVersions:
 
 def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
     """Return a cause for each container with several versions of an image."""
-    names: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
+    #: The names of the pods by version, for each container, image and form of the version.
+    pod_names: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
     for pod in pods:
         for container, image, is_digest, version in pod.versions:
-            versions = names.setdefault((container, image, is_digest),
-                                        collections.defaultdict(list))
+            versions = pod_names.setdefault((container, image, is_digest),
+                                            collections.defaultdict(list))
             versions[version].append(pod.name)
     return [_cause(container, image, versions)
-            for (container, image, _is_digest), versions in names.items() if len(versions) > 1]
+            for (container, image, _is_digest), versions in pod_names.items()
+            if len(versions) > 1]
 
 
 def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> Cause:
-    """Return the cause, with the version of the most pods first."""
+    """Return the cause, with the version that most pods run first."""
     by_count = sorted(versions.items(), key=lambda item: (-len(item[1]), item[0]))
     parts = [f"{version} in {_list_names(sorted(pods))}"
              for version, pods in by_count[:MAX_VERSIONS]]

@@ -44,20 +44,20 @@ _SUGGESTIONS = {OLD: _DELETE, STUCK: _DELETE, HELD: _HELD}
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return the causes of old pods that block an update, and the causes of diagnosis.causes().
+    """Return the causes of old pods that block an update, and then the causes of all other pods.
 
-    A rollback deletes blocking pods, so for a rollback, only diagnosis.causes() applies.
+    A task that rolls back deletes blocking pods, so it needs only diagnosis.causes().
     """
     if request.state.undoes or not isinstance(controller, StatefulSet):
         return diagnosis.causes(request, controller, pods, events)
-    old = _kinds(controller, pods)
-    old_pod_causes = [cause for pod in pods if _name(pod) in old
-                      for cause in _old_pod_causes(request, controller, pod, events, old)]
-    other_pods = [pod for pod in pods if _name(pod) not in old]
+    kinds = _kinds(controller, pods)
+    old_pod_causes = [cause for pod in pods if _name(pod) in kinds
+                      for cause in _old_pod_causes(request, controller, pod, events, kinds)]
+    other_pods = [pod for pod in pods if _name(pod) not in kinds]
     examples = [min((cause for cause in old_pod_causes if cause.kind == kind),
                     key=lambda cause: not cause.is_fatal)
-                for kind in KINDS if kind in old.values()]
-    counted_examples = [dataclasses.replace(cause, pods=list(old.values()).count(cause.kind))
+                for kind in KINDS if kind in kinds.values()]
+    counted_examples = [dataclasses.replace(cause, pods=list(kinds.values()).count(cause.kind))
                         for cause in examples]
     return [*counted_examples, *diagnosis.causes(request, controller, other_pods, events)]
 
@@ -79,15 +79,18 @@ def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
 
 
 def _old_pod_causes(request: Request, controller: StatefulSet, pod: Json,
-                    events: t.Iterable[Json], old: t.Mapping[str, str]) -> list[Cause]:
-    """Return the causes of an unready old pod, with the suggestion for its kind of cause."""
+                    events: t.Iterable[Json], kinds: t.Mapping[str, str]) -> list[Cause]:
+    """Return the causes of an unready old pod, with the suggestion for its kind of cause.
+
+    kinds: the kind of cause of each unready old pod, by name.
+    """
     name, uid = _name(pod), text(pod["metadata"], "uid")
-    kind = old[name]
+    kind = kinds[name]
     pod_events = [event for event in events
                   if uid and text(mapping(event, "involvedObject"), "uid") == uid]
     unknown = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}", pod=name)
     pods = " ".join(diagnosis.name_or_placeholder("pod", old_pod)
-                    for old_pod, old_kind in old.items() if old_kind == kind)
+                    for old_pod, old_kind in kinds.items() if old_kind == kind)
     suggestion = _SUGGESTIONS[kind].format(pods=pods, kubectl=request.kubectl)
     # With podManagementPolicy Parallel, the controller replaces unready pods, too.
     blocks_update = controller.is_ordered or kind == HELD

@@ -199,8 +199,10 @@ def _loss_causes(request: Request, name: str, pod: Json | None) -> list[Cause]:
 
 def _node_causes(request: Request, pod: Json) -> list[Cause]:
     """Return the causes of a pod after an eviction, a rejection or the loss of the node."""
-    deleted = {**pod, "metadata": {"deletionTimestamp": "unknown", **mapping(pod, "metadata")}}
-    return [cause for cause in diagnosis.pod_causes(request, deleted, ())
+    # The causes of a deleted pod do not include those in its containers.
+    deleted_pod = {**pod, "metadata": {"deletionTimestamp": "unknown",
+                                       **mapping(pod, "metadata")}}
+    return [cause for cause in diagnosis.pod_causes(request, deleted_pod, ())
             if cause.kind in (EVICTED, NODE, REJECTED)]
 
 

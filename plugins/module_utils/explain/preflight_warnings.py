@@ -64,7 +64,7 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
     update = _Update(flow, request, primary, template, related)
     if request.keeps_old and not request.undoes:
         for name, _quota, shortage in _shortages(update):
-            raise quotas.too_small([request], name, shortage)
+            raise quotas.too_small_error([request], name, shortage)
     checks = (_services, _template, _quotas, _nodes, _daemon_nodes, _budgets, _autoscalers)
     return [sentence for check in checks for sentence in check(update)]
 
@@ -86,6 +86,7 @@ class _Update(t.NamedTuple):
 
     @property
     def desired(self) -> int:
+        """The desired size of the primary, also while an update in progress has scaled it down."""
         return max(self.primary.replicas, self.primary.original or 0)
 
     @property
@@ -115,9 +116,9 @@ def _services(update: _Update) -> t.Iterator[str]:
     key = update.request.label_key
     for service in _with_selector(update.related.services):
         name, selector = _name(service), _map(service, "spec", "selector")
-        missing = _mismatch(selector, update.new_labels)
-        added = _mismatch(selector, update.old_labels)
-        selects_old, selects_new = not added, not missing
+        missing_in_new = _mismatch(selector, update.new_labels)
+        missing_in_old = _mismatch(selector, update.old_labels)
+        selects_old, selects_new = not missing_in_old, not missing_in_new
         if selects_old and not selects_new and key in selector:
             remaining = {label: value for label, value in selector.items() if label != key}
             yield (f"Service {name} selects on the label {key}, whose value differs between old "
@@ -125,13 +126,13 @@ def _services(update: _Update) -> t.Iterator[str]:
                    f"the end to none. Before the update: {update.kubectl} set selector service "
                    f"{name} {pairs(remaining or labels_of(update.template))}")
         elif selects_old and not selects_new:
-            yield (f"Service {name} selects {pairs(missing)}, which the new pods do not have: it "
-                   "would send its requests to fewer and fewer old pods, and in the end to none. "
-                   f"Keep in metadata.labels of the template: {_yaml(missing)}")
+            yield (f"Service {name} selects {pairs(missing_in_new)}, which the new pods do not "
+                   "have: it would send its requests to fewer and fewer old pods, and in the end "
+                   f"to none. Keep in metadata.labels of the template: {_yaml(missing_in_new)}")
         elif selects_new and not selects_old:
             yield (f"Service {name} selects {pairs(selector)}: it sends no requests to the current "
                    "pods, but would send some to the new ones. If that is not intended, change in "
-                   f"metadata.labels of the template: {_yaml(added)}")
+                   f"metadata.labels of the template: {_yaml(missing_in_old)}")
 
 
 def _template(update: _Update) -> t.Iterator[str]:

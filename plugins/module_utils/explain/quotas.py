@@ -24,7 +24,7 @@ from ..model.request import Request
 Amounts = collections.Counter
 
 
-def needed(before: Json, desired_template: Json, desired: int, surge: int) -> Amounts:
+def needed(old_template: Json, new_template: Json, desired: int, surge: int) -> Amounts:
     """Return the most that an update adds to the resources which the current pods use.
 
     The most is used before the last `surge` old pods are deleted: all other old pods are replaced
@@ -33,7 +33,7 @@ def needed(before: Json, desired_template: Json, desired: int, surge: int) -> Am
     A resource that the old template does not request counts as unchanged, since a LimitRange may
     have set it.
     """
-    old, new = _usage(before), _usage(desired_template)
+    old, new = _usage(old_template), _usage(new_template)
     growth = {resource: max(0, amount - (old[resource] or amount))
               for resource, amount in new.items()}
     return Amounts({resource: surge * amount + (desired - surge) * growth[resource]
@@ -63,7 +63,7 @@ def shortage(quota: Json, needed: Amounts) -> str:
                      for resource, amount in missing(quota, needed).items())
 
 
-def too_small(requests: t.Sequence[Request], name: str, shortage: str) -> RolloutError:
+def too_small_error(requests: t.Sequence[Request], name: str, shortage: str) -> RolloutError:
     """Return the error for a quota that does not admit all new pods beside the old pods.
 
     The requests are those of the controllers of one namespace that a task updates.
@@ -79,12 +79,12 @@ def too_small(requests: t.Sequence[Request], name: str, shortage: str) -> Rollou
         next_command=(f"{first.kubectl} edit quota {name}", *advice))
 
 
-def refuse_small(requests: t.Sequence[Request], needed: Amounts,
+def refuse_small_quotas(requests: t.Sequence[Request], needed: Amounts,
                  quotas: t.Iterable[Json]) -> None:
     """Raise RolloutError if a quota of a namespace does not admit the pods of several updates."""
     for quota in quotas:
         if missing_text := shortage(quota, needed):
-            raise too_small(requests, _text(_map(quota, "metadata"), "name"), missing_text)
+            raise too_small_error(requests, _text(_map(quota, "metadata"), "name"), missing_text)
 
 
 def _usage(template: Json) -> Amounts:

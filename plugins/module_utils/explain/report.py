@@ -24,6 +24,7 @@ from ..model.template import image_names, images_of
 
 #: Maximum number of samples in the result key sizes.
 MAX_SAMPLES = 500
+#: The words of the summary before the images, by the option state.
 _OUTCOMES = {"updated": "updated to", "rolled_back": "rolled back to",
              "restarted": "restarted with", "migrated": "a Deployment, with"}
 
@@ -141,10 +142,10 @@ def line(step: Step) -> str:
 
 
 def pause_commands(request: Request, status: RolloutStatus) -> Json:
-    """Return the commands that resume or roll back an update that the task leaves in progress.
+    """Return the commands that resume or roll back an update that the task does not complete.
 
-    Empty if the task does not leave the update paused, or to the server with `wait: false`. The
-    commands repeat every other option of the task.
+    Returns {} unless the update is paused, or the server continues it after a task with
+    `wait: false`. The commands repeat every other option of the task.
     """
     if status.phase != "paused" and (request.waits or status.phase == "complete"):
         return {}
@@ -185,8 +186,8 @@ def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> s
                 f"{status.goal} replicas available")
     replaces = "replaces" if is_real else "would replace"
     replaced = f" {replaces} {request.name} and" if survivor.name != request.name else ""
-    is_now = "is now" if is_real and request.state.migrates else verb
-    return (f"{survivor.name}{replaced} {is_now} {_OUTCOMES[request.state]} "
+    final_verb = "is now" if is_real and request.state.migrates else verb
+    return (f"{survivor.name}{replaced} {final_verb} {_OUTCOMES[request.state]} "
             f"{image_names(survivor.images)}: {survivor.available} of {survivor.replicas} replicas "
             "available")
 

@@ -284,7 +284,7 @@ class _FleetRun:
             needed = sum((driver.needed_quota(cluster.flow, request,
                                               cluster.gateway_for(request.name), clock)
                           for cluster, request in zip(clusters, requests)), quotas.Amounts())
-            quotas.refuse_small(requests, needed, stored)
+            quotas.refuse_small_quotas(requests, needed, stored)
 
     @property
     def remaining(self) -> list[Request]:

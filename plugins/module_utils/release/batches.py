@@ -4,9 +4,9 @@
 
 """Decide the batches of a play over many clusters, and whether the next batch may begin. Pure.
 
-Ansible's serial and max_fail_percentage do not fit. serial takes numbers of hosts, and the hosts of
-a number change with --limit and with overlapping groups. max_fail_percentage does not count hosts
-that fail in a block with rescue or always, which the role uses for every host.
+Ansible's serial and max_fail_percentage do not fit. serial takes numbers of hosts: which hosts a
+batch then has depends on --limit and on overlapping groups. max_fail_percentage does not count
+hosts that fail in a block with rescue or always, which the role uses for every host.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
             raise ValueError(f"regions: the inventory has no group {region} (available groups: "
                              f"{', '.join(groups_of_inventory) or 'none'}). "
                              "Nothing has been changed.")
-    allowed, batches = set(hosts), {}
+    remaining_hosts, batches = set(hosts), {}
     for region in dict.fromkeys(regions):
-        batches[region] = [host for host in dict.fromkeys(groups[region]) if host in allowed]
-        allowed -= set(batches[region])
+        batches[region] = [host for host in dict.fromkeys(groups[region])
+                           if host in remaining_hosts]
+        remaining_hosts -= set(batches[region])
     return {region: batch for region, batch in batches.items() if batch}
 
 
@@ -44,9 +45,9 @@ def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
          outcomes: t.Sequence[str], max_failed: float = 0) -> str:
     """Return why a batch may not begin, or "".
 
-    hosts has all hosts of the play, in order. names and outcomes have the batch of each host and
-    the outcome of the role on that host, "" if unknown. max_failed is the percentage of the
-    clusters of a batch that may fail.
+    hosts has all hosts of the play, in order. names has the name of the batch of each host, and
+    outcomes the outcome of the role on each host, or "" if unknown. max_failed is the percentage of
+    the clusters of a batch that may fail.
 
     | hosts of an earlier batch | the next batch |
     |---|---|
@@ -56,12 +57,12 @@ def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
     """
     first = min((hosts.index(host) for host in batch if host in hosts), default=0)
     earlier: dict[str, dict[str, str]] = {}
-    name = ""
-    for host, host_batch, outcome in list(zip(hosts, names, outcomes))[:first]:
+    batch_name = ""
+    for host, batch_of_host, outcome in list(zip(hosts, names, outcomes))[:first]:
         # A host that was unreachable before its batch began has no batch yet. The hosts are in the
         # order of the batches, so the host is in the batch of the previous host.
-        name = host_batch or name
-        earlier.setdefault(name, {})[host] = outcome
+        batch_name = batch_of_host or batch_name
+        earlier.setdefault(batch_name, {})[host] = outcome
     for outcome_by_host in earlier.values():
         failed = [f"{host}: {outcome or 'unknown'}"
                   for host, outcome in outcome_by_host.items() if outcome not in SUCCESSFUL]

@@ -124,9 +124,10 @@ class Release:
 
     @property
     def was_late_rollback_refused(self) -> bool:
-        """Return whether the rollback after a missed deadline has failed, and nothing shows why.
+        """Return whether the rollback after a missed deadline has failed for an unknown reason.
 
-        Another client may have approved the update just before the rollback.
+        Another client may have approved the update just before the rollback: the turn look shows
+        whether it has.
         """
         event, back = self.history.failed, self.history.last("rollback")
         return bool(event and event.turn.purpose == "approval" and back and back.has_failed
@@ -193,7 +194,7 @@ class SplitConditions:
         """
         if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
             return False
-        return self._has_pods_of_stage and not any(event.turn.do == "split"
+        return self._is_within_stage and not any(event.turn.do == "split"
                                                    for event in self._history.at_stage)
 
     @property
@@ -208,7 +209,7 @@ class SplitConditions:
             return False
         if not self._history.updates:
             return not self._history.may_hold_requests
-        return self._has_pods_of_stage
+        return self._is_within_stage
 
     @property
     def needs_restoration_after_failure(self) -> bool:
@@ -222,11 +223,11 @@ class SplitConditions:
                     and self.release.ending.outcome != "rolled_back")
 
     @property
-    def _has_pods_of_stage(self) -> bool:
-        """Return whether the update is not beyond the current stage, by its numbers of pods.
+    def _is_within_stage(self) -> bool:
+        """Return whether the numbers of pods show that the update is not beyond the current stage.
 
-        Beyond it, there are more new pods than the stage has; with keep_old, which may create all
-        new pods early, old pods are missing.
+        Beyond the stage, there are more new pods than the stage has; with keep_old, which may
+        create all new pods early, old pods are missing.
         """
         sizes = self._history.summary.sizes
         goal = Stage(self._history.stage).size.resolve(sizes["desired"], round_up=True)

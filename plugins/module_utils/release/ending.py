@@ -14,7 +14,7 @@ from ..model.fields import Json, mapping, objects, text
 from . import next_steps
 from .history import UPDATING, Event, History, is_hold, measured_by
 from .request import Request
-from .rollback_scope import RollbackScope, remaining_updates
+from .rollback_scope import RollbackScope, lines_about_remaining_updates
 from .summary import Summary
 
 #: Maximum number of characters of the message of a failed task.
@@ -75,7 +75,7 @@ class Ending:
         if self.is_refused:
             return self.error
         if not event:
-            return self._success
+            return self._success_message
         failure = self._failure(event, text(event.failure, "reason"))
         consequence = self._consequence(event, text(self.rollback, "msg"))
         return "\n".join([failure, *consequence, *self._failed_hooks])
@@ -134,7 +134,7 @@ class Ending:
                 if not result.get("skipped")}
         are_updated = (Summary(list(last.values())).outcome == "updated"
                        and not any(result.get("failed") for result in last.values()))
-        replaced = list(previous_images(self.history.results).values())
+        replaced = list(previous_images_by_name(self.history.results).values())
         return (replaced[0] if are_updated and replaced
                 and all(images == replaced[0] for images in replaced) else {})
 
@@ -145,7 +145,7 @@ class Ending:
         return text(self.request.options, "kind") or (kinds.pop() if len(kinds) == 1 else "")
 
     @property
-    def _success(self) -> str:
+    def _success_message(self) -> str:
         if self.request.role != "rollback":
             return self.history.message
         events = self.history.with_purpose("rollback", "update")
@@ -181,10 +181,11 @@ class Ending:
         """Return message lines about the controllers of a fleet that are not rolled back."""
         if self.request.name or not self.request.rolls_back or event.turn.purpose not in UPDATING:
             return []
-        return remaining_updates(self.rollback_scope, objects(self.rollback, "results"))
+        return lines_about_remaining_updates(self.rollback_scope,
+                                             objects(self.rollback, "results"))
 
     def _failure(self, event: Event, reason: str) -> str:
-        return failure_of(self.request, event, reason, self._success)
+        return failure_of(self.request, event, reason, self._success_message)
 
     def _consequence(self, event: Event, rollback: str) -> list[str]:
         """Return message lines about the state of the update, with the next command."""
@@ -231,15 +232,15 @@ def failure_of(request: Request, event: Event, reason: str, success: str) -> str
         return f"Stage {turn.stage}: {reason}" if turn.stage else reason
     place = f"at stage {turn.stage} of {request.title}"
     split = "held before" if is_hold(turn) else "split at"
-    what = {"traffic": f"The requests could not be {split} stage {turn.stage} of "
-                       f"{request.title}: ",
-            "check": f"The check {turn.file} has failed {place}: ",
-            "approval": f"The check approval has failed {place}: ",
-            "before": f"{turn.file} has failed before the update of {request.title}, "
-                      "which was not started: ",
-            "after": f"{success}, but then {turn.file} has failed: "}.get(turn.purpose, "")
-    words = ": ".join(filter(None, (task, reason)))
-    return f"{what}{words.rstrip('.')}." if what else words
+    beginning = {"traffic": f"The requests could not be {split} stage {turn.stage} of "
+                            f"{request.title}: ",
+                 "check": f"The check {turn.file} has failed {place}: ",
+                 "approval": f"The check approval has failed {place}: ",
+                 "before": f"{turn.file} has failed before the update of {request.title}, "
+                           "which was not started: ",
+                 "after": f"{success}, but then {turn.file} has failed: "}.get(turn.purpose, "")
+    failure = ": ".join(filter(None, (task, reason)))
+    return f"{beginning}{failure.rstrip('.')}." if beginning else failure
 
 
 def next_commands(ending: Ending) -> list[str]:
@@ -270,9 +271,9 @@ def report_data(request: Request, history: History, ending: Ending, caller: Json
 
 
 def _namespace(request: Request, results: t.Sequence[Json]) -> str:
-    """Return the namespace of the request; without one, the default namespace in the results."""
-    chosen = (text(result, "namespace") for result in results)
-    return text(request.options, "namespace") or next(filter(None, chosen), "")
+    """Return the namespace of the request, or else the default namespace, from the results."""
+    namespaces = (text(result, "namespace") for result in results)
+    return text(request.options, "namespace") or next(filter(None, namespaces), "")
 
 
 def failed_task(result: Json, name: str) -> Json:
@@ -308,7 +309,7 @@ def gist(result: Json) -> str:
     return f"{message.rstrip('.')}." if message else ""
 
 
-def previous_images(results: t.Sequence[Json]) -> dict[str, dict[str, str]]:
+def previous_images_by_name(results: t.Sequence[Json]) -> dict[str, dict[str, str]]:
     """Return the images that a run has replaced, by controller and container.
 
     Only controllers whose update is complete count. The images come from the results of the run,
@@ -328,21 +329,22 @@ def artifacts(request: Request, history: History, ending: Ending, page: str = ""
 
     page: the report as HTML, or "".
     """
-    requested = "" if request.role == "rollback" else text(request.options, "image")
+    requested_image = "" if request.role == "rollback" else text(request.options, "image")
     results = history.results
     changed = list(dict.fromkeys(text(result, "name") for result in results
                                  if result.get("changed")))
     names = [] if request.name else changed or list(filter(None, history.summary.rollouts))
     rollouts = [mapping(result, "rollout") for result in results]
     images = mapping(rollouts[-1], "controller", "images") if rollouts and request.name else {}
-    stored = (page if len(page) <= MAX_REPORT_LENGTH
-              else f"The report has {len(page)} characters, too many to store here.")
+    stored_page = (page if len(page) <= MAX_REPORT_LENGTH
+                   else f"The report has {len(page)} characters, too many to store here.")
     variables: Json = {
         "controller": request.name, "names": names,
         "controller_namespace": _namespace(request, results),
-        "kind": ending.kind, "image": requested or ", ".join(map(str, images.values())),
+        "kind": ending.kind, "image": requested_image or ", ".join(map(str, images.values())),
         "outcome": ending.outcome, "msg": ending.message, "commands": next_commands(ending)}
     if request.role == "image_bump":
         variables["previous_images"] = ending.previous_images
-        variables["previous_images_by_name"] = {} if request.name else previous_images(results)
-    return variables | ({"report_page": stored} if page else {})
+        variables["previous_images_by_name"] = ({} if request.name
+                                                else previous_images_by_name(results))
+    return variables | ({"report_page": stored_page} if page else {})

@@ -14,7 +14,7 @@ from ..model.fields import Json, mapping, objects, text
 from .stage import Stage
 from .summary import Summary
 
-#: Purposes of turns. If such a turn fails, the controllers are rolled back (on_failure).
+#: The purposes of the turns after whose failure the controllers are rolled back (on_failure).
 UPDATING = ("update", "traffic", "check", "approval")
 #: The beginning of the title of a turn that keeps all requests at the old pods before a stage.
 HOLD = "Hold the requests for"
@@ -105,7 +105,7 @@ class History:
 
     @functools.cached_property
     def failed(self) -> Event | None:
-        """Return the failed turn because of which the run has failed, or None."""
+        """Return the first failed turn that makes the run fail, or None."""
         purposes = (*UPDATING, "before", "after", "rollback", "look")
         return next((event for event in self.with_purpose(*purposes) if event.has_failed), None)
 
@@ -122,7 +122,7 @@ class History:
 
     @property
     def message(self) -> str:
-        """Return the message of `result`, and that of the traffic split at the pause."""
+        """Return the message of `result`, and the message of the traffic split at the pause."""
         split = self.last("traffic")
         share = text(split.result, "msg") if split and self.traffic else ""
         return "; ".join(filter(None, (text(self.result, "msg"), share)))
@@ -174,7 +174,7 @@ class History:
                            + 1:]
 
     @property
-    def compared(self) -> set[str]:
+    def compared_names(self) -> set[str]:
         """Return the names of the controllers of which an analysis has compared new and old pods.
         """
         return {text(measured, "name") for event in self.with_purpose("check")

@@ -58,6 +58,7 @@ def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str)
     deadline = Turn(**mapping(state, "turn")).deadline
     time = seconds(now) or 0.0
     approval = Approval(history.result, request.name, rollouts, deadline, time)
+    # Five checks more than needed, so that the deadline ends the wait, not the number of checks.
     checks = math.ceil(max(0.0, deadline - time) / APPROVAL_POLL_INTERVAL) + 5
     return {"is_answered": approval.outcome != "waiting", "looks": checks}
 
@@ -85,6 +86,7 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
 
 
 def _denial(request: Request, outcome: str, deadline: float) -> Json:
+    """Return the failure of an update that nobody has approved; {} for an approved one."""
     if outcome == "approved":
         return {}
     reason = ("The update was rolled back, or replaced by another update"
@@ -100,8 +102,8 @@ def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
     last = history.last("update", "rollback", "approval")
     summary = Summary.of(last.result if last else {})
     is_end, ending = turn.purpose in FINAL_PURPOSES, release.ending
-    lists = [event for event in history.at_stage if event.turn.do == "look"]
-    rollouts = objects(lists[-1].result, "rollouts") if lists else []
+    looks = [event for event in history.at_stage if event.turn.do == "look"]
+    rollouts = objects(looks[-1].result, "rollouts") if looks else []
     pods = [pod for rollout in rollouts if text(rollout, "name") in summary.rollouts
             for pod in objects(rollout, "pods") if pod.get("is_new")]
     return {"stage": history.stage, "traffic": history.traffic,

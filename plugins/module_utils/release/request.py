@@ -13,7 +13,7 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, objects, text, values
 from ..model.options import duration, refuse_invalid
-from .stage import COMPLETE, Stage, parse_stage, refuse_shares
+from .stage import COMPLETE, Stage, errors_of_shares, parse_stage
 
 #: Options that select controllers.
 SELECTIONS = ("name", "names", "label_selectors")
@@ -108,13 +108,14 @@ class Request:
                 and all(isinstance(analysis, dict) for analysis in analyses)):
             errors.append(f"{name_of('analysis')} is not a list of dictionaries")
             analyses = []
-        within = variables.get("approve_within") or ""
-        errors += _error(duration, name_of("approve_within"), within) if within else []
+        approve_within = variables.get("approve_within") or ""
+        errors += (_error(duration, name_of("approve_within"), approve_within)
+                   if approve_within else [])
         options = mapping(variables, "options")
         keep_for = text(variables, "keep_old_for")
         errors += _errors_of_keep_for(keep_for, options, stages, name_of)
-        errors += refuse_shares(stages, selection, traffic, name_of,
-                                keeps_old=_keeps_old(options))
+        errors += errors_of_shares(stages, selection, traffic, name_of,
+                                   keeps_old=_keeps_old(options))
         for option, value in options.items():
             errors += _error(functools.partial(refuse_invalid, option), name_of(option), value)
         files = {hook: [File(text(file, "typed"), text(file, "path"))
@@ -122,7 +123,8 @@ class Request:
                  for hook in ("before", "verify", "after", "failure")}
         return cls(role, layer, selection, options,
                    mapping(variables, "previous"), stages, analyses, **files,
-                   approve_within=duration("", within) if within and not errors else None,
+                   approve_within=(duration("", approve_within)
+                                   if approve_within and not errors else None),
                    keep_old_for=keep_for,
                    report=text(variables, "report"), has_page=bool(variables.get("has_page")),
                    has_artifacts=bool(variables.get("has_artifacts")),
@@ -191,8 +193,8 @@ class Request:
         """
         groups: list[tuple[list[str], Json]] = []
         for name, images in self.previous.items():
-            for names, same in groups:
-                if same == images:
+            for names, group_images in groups:
+                if group_images == images:
                     names.append(name)
                     break
             else:
@@ -248,6 +250,7 @@ def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
 
 
 def _error(read: t.Callable[[str, t.Any], t.Any], option: str, value: t.Any) -> list[str]:
+    """Return the error that `read` raises for the value of an option, or []."""
     try:
         read(option, value)
     except RolloutError as error:

@@ -84,13 +84,13 @@ class RollbackScope:
     def _is_in_progress(self, name: str, result: Json) -> bool:
         if not result.get("failed"):
             return _phase(result) in IN_PROGRESS
-        earlier = self._paused.get(name)
+        earlier = self._last_in_progress.get(name)
         if result.get("changed") or earlier is None or _phase(result) == "complete":
             return False
         return is_same_update(earlier, mapping(result, "rollout"))
 
     @functools.cached_property
-    def _paused(self) -> dict[str, Json]:
+    def _last_in_progress(self) -> dict[str, Json]:
         """Return, for each controller, the rollout in progress after the last successful task."""
         return {text(result, "name"): mapping(result, "rollout") for result in self.results
                 if not result.get("failed") and not result.get("skipped")
@@ -107,9 +107,10 @@ class RollbackScope:
 
 
 def is_same_update(earlier: Json, now: Json) -> bool:
-    """Return whether the update in progress is that of this run.
+    """Return False if a rollout is an update by another client, to other images.
 
-    Another client may have rolled it back, and begun an update to other images.
+    earlier: the rollout of this run. now: the current rollout of the controller, which may also be
+    the rollback of this update.
     """
     return text(now, "direction") != "forward" or desired_images(now) == desired_images(earlier)
 
@@ -129,7 +130,7 @@ def _is_rolled_back(result: Json) -> bool:
             and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
 
-def remaining_updates(scope: RollbackScope, rollback: list[Json]) -> list[str]:
+def lines_about_remaining_updates(scope: RollbackScope, rollback: list[Json]) -> list[str]:
     """Return message lines about controllers that are not rolled back, with the next commands.
 
     rollback: the results of the role's own rollback, one for each controller.

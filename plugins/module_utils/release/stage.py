@@ -26,8 +26,8 @@ class Stage:
     pods: str
     #: The percentage of the requests for the new pods; "" if the requests follow the pods.
     traffic: str = ""
-    #: How long the stage keeps the old pods before the update ends, such as "15m"; "" for other
-    #: stages.
+    #: How long this stage keeps the old pods before the update ends, such as "15m"; "" except for
+    #: the stage that keep_old_for adds.
     keep_for: str = ""
 
     def __str__(self) -> str:
@@ -75,8 +75,8 @@ def parse_stage(option: str, value: t.Any) -> Stage:
     return Stage(str(pods).strip(), f"{share}%" if share else "")
 
 
-def refuse_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
-                  name_of: t.Callable[[str], str], *, keeps_old: bool) -> list[str]:
+def errors_of_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
+                     name_of: t.Callable[[str], str], *, keeps_old: bool) -> list[str]:
     """Return the errors of stages with shares, with the variables of the user's layer."""
     shares = [stage for stage in stages if stage.traffic]
     if not shares:

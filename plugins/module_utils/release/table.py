@@ -56,7 +56,7 @@ def _hold(release: Release) -> Turn:
                 step={"weight": "0%", "match": [], **({BEFORE_UPDATE: True} if is_first else {})})
 
 
-def _restore_before_update(release: Release) -> Turn:
+def _undo_hold(release: Release) -> Turn:
     return dataclasses.replace(_restore_route(release), purpose="restore",
                                step={"state": "restored", BEFORE_UPDATE: True})
 
@@ -114,8 +114,9 @@ def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
 def _plan(release: Release) -> Turn:
     request = release.request
     checks = [*(["analyses"] if request.analyses else []), *(file.typed for file in request.verify)]
-    stages = [line for before, stage in zip([None, *request.stages], request.stages, strict=False)
-              for line in _planned_stage(request, before, stage, checks)]
+    previous_stages = [None, *request.stages]
+    stages = [line for previous, stage in zip(previous_stages, request.stages, strict=False)
+              for line in _planned_stage(request, previous, stage, checks)]
     approval = ["Wait for approval"] if request.approve_within is not None else []
     keep = ([f"Keep the old pods of {request.title} for {request.keep_old_for}"]
             if request.keep_old_for else [])
@@ -124,11 +125,11 @@ def _plan(release: Release) -> Turn:
     return Turn("show", "Show the stages", "plan", lines=[*stages, *keep, *approval, *end])
 
 
-def _planned_stage(request: Request, before: Stage | None, stage: Stage,
+def _planned_stage(request: Request, previous: Stage | None, stage: Stage,
                    checks: list[str]) -> list[str]:
-    """Return the lines of the plan for a stage and the stage before."""
-    is_restored = before and before.traffic and not stage.traffic
-    is_held = stage.traffic and not (before and before.traffic)
+    """Return the lines of the plan for a stage that follows the previous stage, if any."""
+    is_restored = previous and previous.traffic and not stage.traffic
+    is_held = stage.traffic and not (previous and previous.traffic)
     share = [f"send {stage.traffic} of the requests to the new pods"] if stage.traffic else []
     follows = ", ".join([*share, *checks])
     return [*([f"Restore the route of {request.title}"] if is_restored else []),
@@ -221,7 +222,7 @@ IMAGE_BUMP = [
                                   release.ending.rollback_scope.names_to_roll_back))),
     Row("an update or split has failed, no update is in progress, and the requests may be held",
         "restore the route",
-        lambda release: release.split.needs_restoration_after_failure, _restore_before_update),
+        lambda release: release.split.needs_restoration_after_failure, _undo_hold),
     *FAILED,
     *_unless_failed(
         Row("check mode, and the stages are not shown",

@@ -64,14 +64,18 @@ def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -
     """Return the options of rollout_analysis for one controller and one analysis.
 
     At 100%, there are no old pods for the comparison. The analysis then passes only if an earlier
-    analysis of the run has compared new and old pods of the controller. measured has the results
-    of this turn so far.
+    analysis of the run has compared new and old pods of the controller.
+
+    pair: the name of the controller, and the index of the analysis. measured: the results of this
+    turn so far.
     """
     name = text(pair, "name")
-    compared = (name in release.history.compared
-                or any(result.get("old_pods") for result in measured
-                       if text(result, "name") == name))
-    old = mapping(release.history.summary.rollouts.get(name), "controller").get("replicas") or 0
-    default = {"on_no_old_pods": "pass" if compared and not old else "inconclusive"}
+    has_compared = (name in release.history.compared_names
+                    or any(result.get("old_pods") for result in measured
+                           if text(result, "name") == name))
+    rollout = release.history.summary.rollouts.get(name)
+    old_replicas = mapping(rollout, "controller").get("replicas") or 0
+    default = {"on_no_old_pods": ("pass" if has_compared and not old_replicas
+                                  else "inconclusive")}
     return (default | release.request.analyses[pair["analysis"]] | {"name": name}
             | release.request.place)

@@ -18,7 +18,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.history i
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.rollback_scope import (
     RollbackScope,
-    remaining_updates,
+    lines_about_remaining_updates,
 )
 
 V1, V2, V3 = ({"web": f"myimage:v{number}"} for number in (1, 2, 3))
@@ -149,7 +149,7 @@ def test_several_images_are_named_by_container():
             | {"rollout": UPDATED["rollout"]
                | {"images": {"before": {"log": "l:1", **V1}, "after": {"log": "l:2", **V2}}}})
 
-    lines = remaining_updates(RollbackScope([both], []), [])
+    lines = lines_about_remaining_updates(RollbackScope([both], []), [])
 
     assert 'images={"log": "l:1", "web": "myimage:v1"}' in lines[1]
 

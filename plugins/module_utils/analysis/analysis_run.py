@@ -152,11 +152,11 @@ def _sample(names: t.Sequence[str], limit: int) -> list[str]:
 
 
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
-    kinds = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
-             else (MAX_PODS, "", "measured") for metric in analysis.metrics}
-    return [f"{what}only {limit} of the {len(names)} {group} pods are {action}, an evenly "
+    limits = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
+              else (MAX_PODS, "", "measured") for metric in analysis.metrics}
+    return [f"{logs_of}only {limit} of the {len(names)} {group} pods are {action}, an evenly "
             "spaced sample"
-            for limit, what, action in sorted(kinds)
+            for limit, logs_of, action in sorted(limits)
             for group, names in (("new", subject.new), ("old", subject.old)) if len(names) > limit]
 
 

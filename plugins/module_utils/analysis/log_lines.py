@@ -104,16 +104,18 @@ def parse_lines(log: Log, data: bytes, limit: int) -> LogLines:
     raw = raw[:-1] if is_truncated and len(raw) > 1 else raw
     first_and_last = (raw[0], raw[-1]) if is_truncated and raw else ()
     stamps = [match for match in map(_STAMP.match, first_and_last) if match]
-    covered = (_timestamp(stamps[-1]) - _timestamp(stamps[0])) if stamps else log.seconds
+    covered_seconds = (_timestamp(stamps[-1]) - _timestamp(stamps[0])) if stamps else log.seconds
     return LogLines(log, tuple(filter(str.strip, map(_text, raw))),
-                    max(MIN_SECONDS, covered) if is_truncated else log.seconds, is_truncated)
+                    max(MIN_SECONDS, covered_seconds) if is_truncated else log.seconds,
+                    is_truncated)
 
 
 def _text(line: bytes) -> str:
     """Return a line without its timestamp and escape sequences, truncated."""
     stamp = _STAMP.match(line)
-    words = line[stamp.end() if stamp else 0:][:4 * MAX_LINE_LENGTH].decode(errors="replace")
-    return _ESCAPES.sub("", words)[:MAX_LINE_LENGTH]
+    # In UTF-8, a character has at most four bytes.
+    content = line[stamp.end() if stamp else 0:][:4 * MAX_LINE_LENGTH].decode(errors="replace")
+    return _ESCAPES.sub("", content)[:MAX_LINE_LENGTH]
 
 
 def _timestamp(stamp: re.Match[bytes]) -> float:
@@ -135,6 +137,7 @@ def log_readings(metric: ErrorLines,
     if not total:
         return Reading(None, "no lines in the logs"), samples
     errors_by_pod: collections.Counter[str] = collections.Counter()
+    #: The number of matching lines, and the seconds that the logs cover.
     sums_by_container: dict[str, list[float]] = {}
     for log_lines, count in counts:
         errors_by_pod[log_lines.log.pod] += count

@@ -171,8 +171,8 @@ def _sample_shortage(samples: Reading | None, minimum: float, group: str) -> str
 def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
     """Return the outcome of a metric after some of its measurements.
 
-    A metric without a passed measurement is inconclusive; after the last measurement, it fails if
-    at least one measurement has failed.
+    A metric without a passed measurement is inconclusive. After the last measurement, such a metric
+    fails if at least one measurement has failed.
     """
     failed, inconclusive = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.INCONCLUSIVE)
     has_passed = Outcome.PASSED in outcomes
@@ -185,7 +185,7 @@ def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome
 
 
 def is_decided(outcomes: t.Sequence[Outcome], analysis: Analysis) -> bool:
-    """Return whether no further measurement can change the outcome of the analysis."""
+    """Return whether the analysis can no longer pass, because of the outcomes of a metric."""
     is_inconclusive = outcomes.count(Outcome.INCONCLUSIVE) > analysis.inconclusive_limit
     return (metric_outcome(outcomes, analysis) is Outcome.FAILED
             or (is_inconclusive and not analysis.passes_inconclusive))

@@ -147,6 +147,7 @@ class Logs:
         """Return each log with the number of matching lines. Raises RolloutError."""
         texts = [text for log in lines for text in log.texts]
         content = "\n".join([json.dumps(pattern), *texts]).encode()
+        # The alarm comes later than the timeout below, and only ends the process of a killed task.
         program = [sys.executable, "-I", "-S", "-c", _MATCH_PROGRAM, str(2 * MATCH_TIMEOUT)]
         try:
             # In a new session, Ctrl-C reaches only the task, which prints its own message.

@@ -235,8 +235,8 @@ def _parse_url(options: Json) -> tuple[str, Json]:
     url_without_credentials = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     if user is not None:
         # make_headers encodes as latin-1; the server expects UTF-8.
-        pair = f"{user}:{password}".encode(errors="replace").decode("latin-1")
-        return url_without_credentials, urllib3.util.make_headers(basic_auth=pair)
+        credentials = f"{user}:{password}".encode(errors="replace").decode("latin-1")
+        return url_without_credentials, urllib3.util.make_headers(basic_auth=credentials)
     return url_without_credentials, {"Authorization": f"Bearer {token}"} if token else {}
 
 

@@ -190,6 +190,7 @@ def parse_analysis(params: Json) -> Analysis:
 
 
 def _metric(options: Json) -> Metric:
+    """Return the metric of an entry of `metrics`. Raises RolloutError."""
     kind = MetricType(options.get("type") or ("query" if options.get("query") else "success_rate"))
     name = options.get("name") or str(kind)
     if not (name.isprintable() and len(name) <= 100):
@@ -272,6 +273,7 @@ def _built_in_queries(name: str, kind: MetricType, options: Json) -> tuple[str, 
                         or isinstance(value, (dict, list))), None):
         raise RolloutError(f"metric {name}: labels {invalid!r} has no value")
     labels = {str(label): str(value) for label, value in provided.items()}
+    # Without a namespace label, any valid name stands for the label.
     label_options = {"status_label": options["status_label"], "pod_label": options["pod_label"],
                      "namespace_label": options["namespace_label"] or "a"}
     for option, label in (*label_options.items(), *(("labels", label) for label in labels)):

@@ -60,8 +60,8 @@ def failed_task(result: Json, name: str = "") -> Json:
 def release_artifacts(request: Json, state: Json, page: str = "") -> Json:
     release_request = Request.of(plain(request))
     history = History.read(plain(state))
-    summary = ending.Ending(release_request, history)
-    artifacts = ending.artifacts(release_request, history, summary, page)
+    release_ending = ending.Ending(release_request, history)
+    artifacts = ending.artifacts(release_request, history, release_ending, page)
     return {"clusters": {release_request.host: artifacts}} if release_request.host else artifacts
 
 

@@ -14,7 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import 
 
 
 class LookupModule(LookupBase):
-    """Plugin of Ansible."""
+    """The lookup of the user and the host."""
 
     def run(self, terms: list[str], variables: t.Any = None,
             **options: t.Any) -> list[dict[str, str]]:

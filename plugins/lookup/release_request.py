@@ -50,7 +50,7 @@ TRAFFIC_VARIABLES = {"match": "traffic_match", "weight": "stages"}
 
 
 class LookupModule(LookupBase):
-    """Plugin of Ansible."""
+    """The lookup of the requests of roles."""
 
     def run(self, terms: list[str], variables: t.Any = None, **options: t.Any) -> list[Json]:
         """Return the request of each role."""
@@ -63,7 +63,7 @@ class Variables:
     """The variables of a role, which may be templates.
 
     In the playbooks of the collection, a variable also has a short name: `image` stands for
-    image_bump_image.
+    image_bump_image. `extra` has the extra variables (-e).
     """
 
     def __init__(self, role: str, variables: t.Mapping[str, t.Any],
@@ -103,15 +103,18 @@ class Variables:
         options = {option: value
                    for option, value in self.options().items() if option not in SELECTIONS}
         self.errors += self._errors_of_removed_variables()
-        parsed = self._yaml("analysis")
-        if isinstance(parsed, list) and all(isinstance(analysis, dict) for analysis in parsed):
-            self.errors += [f"{self.role}_analysis: {error}" for error in analyses.validate(parsed)]
+        entries_of_analysis = self._yaml("analysis")
+        if isinstance(entries_of_analysis, list) and all(
+                isinstance(analysis, dict) for analysis in entries_of_analysis):
+            self.errors += [f"{self.role}_analysis: {error}"
+                            for error in analyses.validate(entries_of_analysis)]
         stages, traffic = self._stages(), self._traffic()
         self.errors += self._invalid_shares(stages, traffic)
         page = report_path(str(self.role_variable("report")))
         return {"role": self.role, "layer": self.layer, "selection": selection, "options": options,
                 "previous": self._dictionary(f"{self.role}_previous_images"),
-                "stages": stages, "traffic": traffic, "analyses": parsed, "files": files,
+                "stages": stages, "traffic": traffic, "analyses": entries_of_analysis,
+                "files": files,
                 "approve_within": str(self.role_variable("approve_within")),
                 "keep_old_for": str(self.role_variable("keep_old_for")), "report": page,
                 "has_page": bool(page) and os.path.exists(page),

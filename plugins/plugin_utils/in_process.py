@@ -75,19 +75,19 @@ class Process:
 
     def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
                  **flags: bool) -> None:
-        self._output, end = os.pipe()
+        self._output, write_end = os.pipe()
         self._pid = os.fork()
         if self._pid:
-            os.close(end)
+            os.close(write_end)
             return
         try:  # exit by os._exit() in any case, so that the child never returns to the worker's code
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             null = os.open(os.devnull, os.O_RDWR)
-            for descriptor, file in ((0, null), (1, end), (2, null)):
+            for descriptor, file in ((0, null), (1, write_end), (2, null)):
                 os.dup2(file, descriptor)
             os.close(self._output)
-            os.close(end)
+            os.close(write_end)
             os.chdir(folder)
             os.environ.update(environment)
             with open(1, "w", encoding="utf-8") as output:

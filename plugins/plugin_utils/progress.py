@@ -4,10 +4,10 @@
 
 """Print the progress lines of a running module, on this machine or over a connection.
 
-The module writes the lines to a file. The list of processes shows the name of the file, and all
-users may be able to write to its folder, so another user may create a file of that name. A file is
-therefore read only if it is a regular file without further hard links, and if its owner is this
-user or become_user.
+The module writes the lines to a file; the last line is the name of the file, as the end marker. The
+list of processes shows the name of the file, and all users may be able to write to its folder, so
+another user may create a file of that name. A file is therefore read only if it is a regular file
+without further hard links, and if its owner is this user or become_user.
 
 Background threads read the file and watch Ansible, because the calling thread waits for the module.
 They catch all exceptions: for an uncaught one, Ansible would print a warning in the middle of the
@@ -58,7 +58,7 @@ class LocalFile:
             self._owners |= {pwd.getpwnam(become_user).pw_uid} if become_user else set()
 
     def read(self, offset: int, is_last: bool) -> bytes:
-        """Return the content from an offset on; delete the file after its last line."""
+        """Return the content from an offset on; delete the file after its end marker."""
         try:
             descriptor = os.open(self._path,
                                  os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -87,8 +87,8 @@ class RemoteFile:
 
     #: Seconds between two reads.
     pause = 0.3
-    #: Maximum number of checks for new lines by one command, 0.2 s apart. The first commands check
-    #: less often, because a module may end without a line.
+    #: Maximum number of checks for new lines by one command, 0.2 s apart. Before the first line,
+    #: the first commands (first_reads) check fewer times, since a module may end without a line.
     max_polls, max_first_polls, first_reads = 10, 2, 20
 
     def __init__(self, action: ActionBase, path: str, become_user: str = "") -> None:
@@ -100,7 +100,7 @@ class RemoteFile:
         self._reads = 0
 
     def read(self, offset: int, is_last: bool) -> bytes:
-        """Return the content from an offset on; delete the file after its last line.
+        """Return the content from an offset on; delete the file after its end marker.
 
         Return b"" if there is no new line in time. Raises AnsibleError if the connection fails.
         """
@@ -112,7 +112,7 @@ class RemoteFile:
         return result["stdout"].replace("\r\n", "\n").encode(errors="replace")
 
     def _command(self, offset: int, polls: int, is_last: bool) -> str:
-        file, end = shlex.quote(self._path), shlex.quote(os.path.basename(self._path))
+        file, end_marker = shlex.quote(self._path), shlex.quote(os.path.basename(self._path))
         user = (f" $(id -u {shlex.quote(self._become_user)} 2>/dev/null)" if self._become_user
                 else "")
         return (
@@ -125,15 +125,15 @@ class RemoteFile:
             'do sleep 0.2 || sleep 1; i=$((i+1)); done; '
             f'is_ours || exit 0; touch -c "$f"; text=$(tail -c +{offset + 1} "$f"; echo .); '
             'printf %s "${text%.}"; '
-            + ('rm -f "$f"' if is_last else f'case $text in *{end}*) rm -f "$f";; esac')
+            + ('rm -f "$f"' if is_last else f'case $text in *{end_marker}*) rm -f "$f";; esac')
         )
 
 
 class Printer:
     """A thread that prints the lines of a progress file."""
 
-    def __init__(self, source: LocalFile | RemoteFile, end: str, prefix: str) -> None:
-        self._source, self._end, self._prefix = source, end, prefix
+    def __init__(self, source: LocalFile | RemoteFile, end_marker: str, prefix: str) -> None:
+        self._source, self._end_marker, self._prefix = source, end_marker, prefix
         self._module_ended = threading.Event()
         self._has_lines = False
         self._can_print = True
@@ -168,7 +168,7 @@ class Printer:
     def _print(self, lines: list[str]) -> bool:
         """Print the lines; return whether the last line is the end marker."""
         for line in lines:
-            if line == self._end:
+            if line == self._end_marker:
                 return True
             text = "".join(char for char in line if char.isprintable())[:MAX_LINE_LENGTH]
             try:

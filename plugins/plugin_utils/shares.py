@@ -26,13 +26,13 @@ def validate(traffic: Json, weights: t.Sequence[str]) -> t.Iterator[tuple[str, s
     traffic: the options. weights: the shares of the stages.
     """
     options = [*traffic.items(), *(("weight", weight) for weight in weights)]
-    by_selector = {"route": None, "service": "any", "weight": "0%"}
-    valid = VALID if traffic.get("route") or not traffic.get("service") else VALID | by_selector
+    without_route = {"route": None, "service": "any", "weight": "0%"}
+    valid = VALID if traffic.get("route") or not traffic.get("service") else VALID | without_route
     for option, value in options:
         # A GRPCRoute has no query parameters, so match depends on the kind.
-        kind = ({"route_kind": traffic["route_kind"]}
-                if option == "match" and "route_kind" in traffic else {})
-        if error := _error(plain({**valid, **kind, option: value})):
+        route_kind = ({"route_kind": traffic["route_kind"]}
+                      if option == "match" and "route_kind" in traffic else {})
+        if error := _error(plain({**valid, **route_kind, option: value})):
             yield option, error
 
 

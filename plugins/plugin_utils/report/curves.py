@@ -180,8 +180,8 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
         picture.append(drawsvg.Line(LEFT, y(tick), right, y(tick), class_="grid"))
         picture.append(drawsvg.Text(f"{tick:.4g}", None, LEFT - 8, y(tick), class_="number",
                                     text_anchor="end", dy="0.35em"))
-    for at, anchor in dict([(points[0].at, "start"),
-                            (points[-1].at, "end")][:1 if len(points) == 1 else 2]).items():
+    labels = {points[0].at: "start"} | ({points[-1].at: "end"} if len(points) > 1 else {})
+    for at, anchor in labels.items():
         picture.append(drawsvg.Text(f"{at:%H:%M:%S}", None, x(at), bottom + 18, class_="number",
                                     text_anchor=anchor))
     for kind, value_of in _LINES.items():

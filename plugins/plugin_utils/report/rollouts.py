@@ -354,7 +354,7 @@ def _title(stage: Json) -> str:
 def with_common_keys(data: Json) -> Json:
     """Add the keys of a Run to the data of several clusters.
 
-    These are the values that all runs share, the first start, the last end, and the overall
+    Their values are those that all runs share, the first start, the last end, and the overall
     outcome.
     """
     clusters = mapping(data, "clusters")

@@ -76,8 +76,9 @@ options:
     choices: [migrated, rolled_back]
     default: migrated
   release_owner:
-    description: Whether to migrate a ReplicationController that another object controls. Stop
-      that object first, or it creates another one. Not for a DeploymentConfig, which is a O(kind).
+    description: Whether to migrate a ReplicationController that another object controls. Stop that
+      object first, or it creates another ReplicationController. Not for a DeploymentConfig, which
+      is a O(kind).
     type: bool
     default: false
   # How fast
@@ -220,7 +221,7 @@ import functools
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
-    floor,  # first: it ends the module on an older Python
+    floor,  # the first import, because it ends the module if Python is too old
     task,
 )
 

@@ -205,7 +205,7 @@ options:
     description:
       - Whether to keep all old pods at the pause of O(pause_at), for blue/green. With
         O(pause_at=100%), all new pods exist beside all old pods, and the module
-        M(baton.kubernetes.traffic_split) sends the requests to the ones or to the others.
+        M(baton.kubernetes.traffic_split) sends the requests to the old or to the new pods.
       - The same task without O(pause_at) and O(keep_old) removes the old pods, and
         O(state=rolled_back) the new ones.
       - Needs room for twice the number of pods. If a ResourceQuota has less, the task fails before
@@ -359,7 +359,7 @@ EXAMPLES = r"""
     max_unavailable: 1
     pod_replacement_policy: TerminationComplete
 
-- name: Update a canary of 10%, watch it for ten minutes, and roll back by itself if it is bad
+- name: Update a canary of 10%, watch it for ten minutes, and roll back automatically if it fails
   baton.kubernetes.rolling_update:
     name: foo
     kind: StatefulSet
@@ -420,7 +420,7 @@ EXAMPLES = r"""
     image: myimage:v2
     roll_on: [configmap/shop, secret/shop-db]
 
-- name: Roll all controllers with a label, three at a time, and stop at the second failure
+- name: Update all controllers with a label, three at a time, and stop at the second failure
   baton.kubernetes.rolling_update:
     label_selectors: [app=shop]
     kind: [rc, rs, deploy, sts, ds]
@@ -698,7 +698,7 @@ import functools
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
-    floor,  # first: it ends the module on an older Python
+    floor,  # the first import, because it ends the module if Python is too old
     task,
 )
 

@@ -280,7 +280,8 @@ services:
   elements: str
   sample: [shop-0c1d2e3f4a, shop-5b6c7d8e9f]
 weight:
-  description: Share of the requests for the new pods; V(null) with O(state=restored).
+  description: Share of the requests for the new pods; V(null) with O(state=restored), and if
+    O(before_update) leaves the requests as they are.
   returned: success
   type: str
   sample: 1%

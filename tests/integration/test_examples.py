@@ -41,7 +41,7 @@ def test_canary_of_a_stateful_set_is_watched_and_rolled_back(namespace, ansible_
 @pytest.mark.full
 def test_update_by_label_stops_after_the_second_failure(
         namespace, ansible_environment):
-    options = example("Roll all controllers with a label")
+    options = example("Update all controllers with a label")
     assert (options["concurrency"], options["max_failures"]) == (3, "1")
     options |= {"image": "myimage:v2-absent", "concurrency": 1, "failure_grace": "0"}
     for name in ("baton-stateful-sets", "baton-daemon-sets"):

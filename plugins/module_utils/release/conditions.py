@@ -69,7 +69,7 @@ class Release:
     @property
     def is_paused_for_checks(self) -> bool:
         """Return whether the update is paused at a stage, whose checks follow."""
-        return self.is_paused and "pause_at" in self.history.updates[-1].turn.step
+        return self.is_paused and "pause_at" in self.history.updates[-1].turn.options
 
     @property
     def has_analyzed(self) -> bool:

@@ -45,8 +45,8 @@ class Turn:
     path: str = ""
     #: The names of the controllers; empty for all controllers that the request selects.
     names: list[str] = dataclasses.field(default_factory=list)
-    #: Options of the module for this turn.
-    step: Json = dataclasses.field(default_factory=dict)
+    #: The options of the module that this turn adds to those of the request.
+    options: Json = dataclasses.field(default_factory=dict)
     #: The analyses of the turn: name of the controller, and index in Request.analyses.
     analyses: list[Json] = dataclasses.field(default_factory=list)
     #: Lines that the turn prints.
@@ -156,7 +156,7 @@ class History:
     @property
     def may_hold_requests(self) -> bool:
         """Return whether the run may have held the requests at the old pods before the update."""
-        return any(BEFORE_UPDATE in event.turn.step for event in self.with_purpose("traffic"))
+        return any(BEFORE_UPDATE in event.turn.options for event in self.with_purpose("traffic"))
 
     @property
     def has_changed(self) -> bool:
@@ -191,7 +191,7 @@ class History:
             turn, belongs_to_stage = event.turn, True
             if (turn.purpose == "approval"
                     or (turn.purpose == "update"
-                        and ("pause_at" in turn.step
+                        and ("pause_at" in turn.options
                              or not any(stage.is_complete for stage in pauses)))):
                 stages.append({"stage": turn.stage, "traffic": turn.traffic,
                                "started": event.began, "checks": [], "outcome": "passed"})

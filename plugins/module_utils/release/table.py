@@ -34,18 +34,18 @@ def _run(purpose: str, file: File | None, release: Release) -> Turn:
 
 def _update_to_stage(release: Release) -> Turn:
     stage = release.request.pauses[len(release.history.updates)]
-    title, step = f"Update {release.request.title} to {stage.pods}", {"pause_at": stage.pods}
+    title, options = f"Update {release.request.title} to {stage.pods}", {"pause_at": stage.pods}
     if stage.keep_for:
         title = f"Keep the old pods of {release.request.title} for {stage.keep_for}"
-        step |= {"soak": stage.keep_for, "timeout": ""}
-    return Turn("update", title, "update", stage.pods, step=step, traffic=stage.traffic)
+        options |= {"soak": stage.keep_for, "timeout": ""}
+    return Turn("update", title, "update", stage.pods, options=options, traffic=stage.traffic)
 
 
 def _split(release: Release) -> Turn:
     share = release.history.updates[-1].turn.traffic
     title = f"Send {share} of the requests for {release.request.title} to the new pods"
     return Turn("split", title, "traffic", release.history.stage, "traffic_split",
-                step={"weight": share}, traffic=share)
+                options={"weight": share}, traffic=share)
 
 
 def _hold(release: Release) -> Turn:
@@ -53,22 +53,23 @@ def _hold(release: Release) -> Turn:
     is_first = not release.history.updates
     return Turn("split", f"{HOLD} {release.request.title} before the update to "
                 f"{stage.pods}", "traffic", stage.pods, "traffic_split", traffic="0%",
-                step={"weight": "0%", "match": [], **({BEFORE_UPDATE: True} if is_first else {})})
+                options={"weight": "0%", "match": [],
+                         **({BEFORE_UPDATE: True} if is_first else {})})
 
 
 def _undo_hold(release: Release) -> Turn:
     return dataclasses.replace(_restore_route(release), purpose="restore",
-                               step={"state": "restored", BEFORE_UPDATE: True})
+                               options={"state": "restored", BEFORE_UPDATE: True})
 
 
 def _restore_route(release: Release) -> Turn:
     return Turn("split", f"Restore the route of {release.request.title}", "traffic",
-                release.history.stage, "traffic_split", step={"state": "restored"})
+                release.history.stage, "traffic_split", options={"state": "restored"})
 
 
 def _update_to_end(release: Release) -> Turn:
     options = {"lock_timeout": LOCK_TIMEOUT_AFTER_APPROVAL} if release.approval else {}
-    return Turn("update", f"Update {release.request.title}", "update", "100%", step=options)
+    return Turn("update", f"Update {release.request.title}", "update", "100%", options=options)
 
 
 def _analyze(release: Release) -> Turn:
@@ -81,7 +82,7 @@ def _analyze(release: Release) -> Turn:
 def _look(purpose: str, title: str, release: Release, pods: bool = False,
           names: t.Sequence[str] = ()) -> Turn:
     return Turn("look", title, purpose, release.history.stage, "rolling_update_info",
-                names=list(names), step={"pods": True} if pods else {})
+                names=list(names), options={"pods": True} if pods else {})
 
 
 def _show_how_to_approve(release: Release) -> Turn:
@@ -108,7 +109,7 @@ def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
     # Roll back the other controllers even if one controller fails.
     options: Json = {} if release.request.name else {"max_failures": "100%"}
     return Turn("update", f"Roll back {release.request.title}", "rollback", release.history.stage,
-                names=list(names), step={"state": "rolled_back", **options})
+                names=list(names), options={"state": "rolled_back", **options})
 
 
 def _plan(release: Release) -> Turn:
@@ -149,7 +150,7 @@ def _update_to_images(release: Release) -> Turn:
     options = {"images": images} if images else {}
     title = ", ".join(names) or release.request.title
     return Turn("update", f"Roll back {title} to the image", "update", names=names,
-                step={"state": "updated", **options})
+                options={"state": "updated", **options})
 
 
 class Row(t.NamedTuple):

@@ -26,21 +26,21 @@ def module_options(request: Request, turn: Turn) -> Json:
         return split_options(request, turn)
     selection: Json = {"names": turn.names} if turn.names else request.selection
     if turn.do in ("look", "ask"):
-        return selection | request.place | turn.step
+        return selection | request.place | turn.options
     options = {option: value
                for option, value in request.options.items() if option not in SELECTIONS}
-    if turn.step.get("state") == "rolled_back":
+    if turn.options.get("state") == "rolled_back":
         repeated = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
         options = {option: value
                    for option, value in options.items() if option in repeated
                    or option == "to_revision"}
     elif request.role == "rollback":
-        excluded = ("to_revision", "next_name", *(IMAGES if "images" in turn.step else ()))
+        excluded = ("to_revision", "next_name", *(IMAGES if "images" in turn.options else ()))
         options = {option: value for option, value in options.items() if option not in excluded}
-    if "pause_at" not in turn.step:
+    if "pause_at" not in turn.options:
         options = {option: value for option, value in options.items()
                    if option not in ("nodes", "keep_old")}
-    return options | selection | ({"_return_sizes": True} if request.report else {}) | turn.step
+    return options | selection | ({"_return_sizes": True} if request.report else {}) | turn.options
 
 
 def split_options(request: Request, turn: Turn) -> Json:
@@ -48,14 +48,14 @@ def split_options(request: Request, turn: Turn) -> Json:
     shared = {option: request.options[option] for option in ("deployment_label_key", "progress")
               if option in request.options}
     target = {option: value for option, value in request.traffic.items() if value}
-    return request.selection | request.place | shared | target | turn.step | (
-        {"update": _update_options(request, turn)} if is_hold(turn) and BEFORE_UPDATE in turn.step
-        else {})
+    is_before_update = is_hold(turn) and BEFORE_UPDATE in turn.options
+    update = {"update": _update_options(request, turn)} if is_before_update else {}
+    return request.selection | request.place | shared | target | turn.options | update
 
 
 def _update_options(request: Request, turn: Turn) -> Json:
     """Return the options of the update to the stage before which the requests are held."""
-    update = Turn("update", turn.title, "update", turn.stage, step={"pause_at": turn.stage})
+    update = Turn("update", turn.title, "update", turn.stage, options={"pause_at": turn.stage})
     return {option: value for option, value in module_options(request, update).items()
             if not option.startswith("_")}
 

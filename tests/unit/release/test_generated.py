@@ -133,7 +133,8 @@ def test_stages_run_in_order_and_stop_at_a_failure(history):
     events = run.history.events
 
     updates = [event for event in events if event.turn.purpose == "update"]
-    pauses = [event.turn.step["pause_at"] for event in updates if "pause_at" in event.turn.step]
+    pauses = [event.turn.options["pause_at"] for event in updates
+              if "pause_at" in event.turn.options]
     assert pauses == [stage.pods for stage in run.request.pauses[:len(pauses)]]
     failed = next((number for number, event in enumerate(events) if event.has_failed), len(events))
     after = [event.turn.purpose for event in events[failed + 1:]]
@@ -142,7 +143,7 @@ def test_stages_run_in_order_and_stop_at_a_failure(history):
     for earlier, later in itertools.pairwise(updates):
         between = events[events.index(earlier) + 1:events.index(later)]
         files_ = [event.turn.file for event in between if event.turn.do == "run"]
-        if "pause_at" in earlier.turn.step:
+        if "pause_at" in earlier.turn.options:
             assert files_ == [file.typed for file in run.request.verify]
             assert sum(event.turn.do == "analyze"
                        for event in between) == bool(run.request.analyses)
@@ -158,11 +159,11 @@ def test_share_is_set_before_the_checks_of_its_stage(history):
         if event.turn.purpose == "update" and event.turn.traffic and event.result.get("changed"):
             checks = [later.turn for later in run.history.events[number + 1:]
                       if later.turn.purpose in ("traffic", "check", "ask", "update")]
-            assert not checks or checks[0].step == {"weight": event.turn.traffic}
-    splits = [event.turn.step for event in run.history.events
+            assert not checks or checks[0].options == {"weight": event.turn.traffic}
+    splits = [event.turn.options for event in run.history.events
               if event.turn.do == "split" and not is_hold(event.turn)]
     weights = [stage.traffic for stage in run.request.pauses if stage.traffic]
-    set_ = [step["weight"] for step in splits if "weight" in step]
+    set_ = [options["weight"] for options in splits if "weight" in options]
     assert set_ == weights[:len(set_)]
     if not events and run.ending.outcome != "paused":
         assert not any(controller.share for controller in cluster.controllers.values()
@@ -200,7 +201,8 @@ class KeepingRun(Run):
 
     def _do(self, turn):
         done = super()._do(turn)
-        if not ("state" in turn.step or (turn.do == "update" and "pause_at" not in turn.step)):
+        is_update_to_end = turn.do == "update" and "pause_at" not in turn.options
+        if "state" not in turn.options and not is_update_to_end:
             self.shrunk += [(turn.title, name)
                             for name, controller in self.cluster.controllers.items()
                             if controller.new_image == V2 and controller.old_percent < 100]
@@ -219,7 +221,7 @@ def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
     assert not killed.shrunk + repeated.shrunk
     for run in (killed, repeated):
         turns = [event.turn for event in run.history.events if event.turn.purpose == "update"]
-        pauses = [turn.step for turn in turns if "pause_at" in turn.step]
+        pauses = [turn.options for turn in turns if "pause_at" in turn.options]
         if len(pauses) < len(turns) and run.history.failed is None:
             assert len(pauses) == len(run.request.pauses), "an update ended before its stages"
             assert not request["keep_old_for"] or pauses[-1]["soak"] == request["keep_old_for"]

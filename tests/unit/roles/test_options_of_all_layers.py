@@ -314,8 +314,8 @@ def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json
     request = Request.of(request_variables.request(lambda path: []))
     assert request.errors == []
     pauses = [{"pause_at": stage.pods} for stage in request.pauses]
-    for step in [*pauses, {}, {"state": "rolled_back"}]:
-        params = module_options(request, Turn("update", "", "update", step=step))
+    for turn_options in [*pauses, {}, {"state": "rolled_back"}]:
+        params = module_options(request, Turn("update", "", "update", options=turn_options))
         valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate(params | {"kind": kind})
         assert valid.error_messages == []
         yield with_kinds(valid.validated_parameters)

@@ -118,8 +118,8 @@ def _measure(metric: Metric, values: dict[str, dict[str, str]], subject: Subject
     return Readings(
         new=send(metric.query, "new"),
         old=send(metric.query, "old") if measures_old else None,
-        new_samples=send(metric.samples, "new") if metric.samples else None,
-        old_samples=send(metric.samples, "old") if metric.samples and measures_old
+        new_samples=send(metric.samples_query, "new") if metric.samples_query else None,
+        old_samples=send(metric.samples_query, "old") if metric.samples_query and measures_old
         and metric.is_relative else None)
 
 

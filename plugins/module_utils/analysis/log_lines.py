@@ -29,11 +29,12 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
 class Log(t.NamedTuple):
-    """A readable log of a container, or of its instance before the last restart (previous)."""
+    """A readable log of a container."""
 
     pod: str
     container: str
-    previous: bool
+    #: Whether the log is that of the instance of the container before the last restart.
+    is_previous: bool
     #: Duration of the part of the window that the log covers.
     seconds: float
 

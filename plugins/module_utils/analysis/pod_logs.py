@@ -103,7 +103,7 @@ class Logs:
 
         Raises _TransientError and RolloutError.
         """
-        query = urlencode({"container": log.container, "previous": str(log.previous).lower(),
+        query = urlencode({"container": log.container, "previous": str(log.is_previous).lower(),
                            "sinceSeconds": self._window, "limitBytes": limit,
                            "timestamps": "true"})
         path = f"{self._path}/{quoted(log.pod)}/log?{query}"
@@ -126,7 +126,7 @@ class Logs:
             refused = Refused(self._http.connection.server, "GET", path, status, data)
             # The kubelet responds with status 400 if a container has not started, or if the log of
             # the previous instance has been removed.
-            has_no_log = log.previous or "is waiting to start" in refused.reason
+            has_no_log = log.is_previous or "is waiting to start" in refused.reason
             if status == 404 or (status == 400 and has_no_log):
                 return None
             if status == 403:

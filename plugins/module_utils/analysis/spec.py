@@ -118,7 +118,7 @@ class Metric:
     #: A query with placeholders; for a metric on logs, a description.
     query: str
     #: The query for the number of samples; "" without min_samples.
-    samples: str
+    samples_query: str
     #: Thresholds by their options, which are listed in ABSOLUTE and RELATIVE.
     thresholds: t.Mapping[str, float]
     min_samples: float

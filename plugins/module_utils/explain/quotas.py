@@ -80,7 +80,7 @@ def too_small_error(requests: t.Sequence[Request], name: str, shortage: str) -> 
 
 
 def refuse_small_quotas(requests: t.Sequence[Request], needed: Amounts,
-                 quotas: t.Iterable[Json]) -> None:
+                        quotas: t.Iterable[Json]) -> None:
     """Raise RolloutError if a quota of a namespace does not admit the pods of several updates."""
     for quota in quotas:
         if missing_text := shortage(quota, needed):

@@ -24,20 +24,23 @@ def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
     is_selected_by_labels = "label_selectors" in request.selection
 
     def is_selected(rollout: Json) -> bool:
+        """Return whether the request applies to the controller of the rollout."""
         current_images = {**mapping(rollout, "controller", "images"),
                           **mapping(rollout, "successor", "images")}
         return (not (is_selected_by_labels and image)
                 or repository(image) in map(repository, current_images.values()))
 
-    def has_same_images(name: str, successor: Json) -> bool:
-        expected = request.previous.get(name) if request.previous else images
-        if request.previous and not expected:
+    def has_requested_images(name: str, successor: Json) -> bool:
+        """Return whether the images of the successor are those that the request restores."""
+        expected = request.previous_images.get(name) if request.previous_images else images
+        if request.previous_images and not expected:
             return False
-        if image and not request.previous:
+        if image and not request.previous_images:
             return successor.get(container) == image if container else image in successor.values()
         return all(successor.get(key) == value for key, value in (expected or {}).items())
 
     in_progress = [rollout for rollout in rollouts
                    if text(rollout, "phase") in IN_PROGRESS and is_selected(rollout)]
     return [text(rollout, "name") for rollout in in_progress
-            if not has_same_images(text(rollout, "name"), mapping(rollout, "successor", "images"))]
+            if not has_requested_images(text(rollout, "name"),
+                                        mapping(rollout, "successor", "images"))]

@@ -73,15 +73,15 @@ class Release:
 
     @property
     def has_analyzed(self) -> bool:
-        return any(event.turn.do == "analyze" for event in self.history.at_stage)
+        return any(event.turn.do == "analyze" for event in self.history.events_at_stage)
 
     @property
     def has_listed_pods(self) -> bool:
-        return any(event.turn.do == "look" for event in self.history.at_stage)
+        return any(event.turn.do == "look" for event in self.history.events_at_stage)
 
     @property
     def next_check_file(self) -> File | None:
-        return self.next_file("check", self.request.verify, self.history.at_stage)
+        return self.next_file("check", self.request.verify, self.history.events_at_stage)
 
     @property
     def next_stage(self) -> Stage | None:
@@ -195,7 +195,7 @@ class SplitConditions:
         if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
             return False
         return self._is_within_stage and not any(event.turn.do == "split"
-                                                   for event in self._history.at_stage)
+                                                 for event in self._history.events_at_stage)
 
     @property
     def needs_hold(self) -> bool:

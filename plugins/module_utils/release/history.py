@@ -165,7 +165,7 @@ class History:
             *self.results, *(event.result for event in self.with_purpose("traffic"))])
 
     @property
-    def at_stage(self) -> list[Event]:
+    def events_at_stage(self) -> list[Event]:
         """Return the events since the last update."""
         if not self.updates:
             return []

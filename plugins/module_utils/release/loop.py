@@ -45,11 +45,11 @@ def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
     release = Release(request, history, now)
     turn = next_turn(release)
     began = text(state, "began") or now
-    new = {"turn": dataclasses.asdict(turn), "at": now, "began": began,
-           "events": [event.as_json() for event in history.events],
-           "file": FILES.get(turn.do, "turn.yml"),
-           "message": release.ending.error or release.ending.message}
-    return {"state": new, "facts": _facts(release, turn, began, caller)}
+    new_state = {"turn": dataclasses.asdict(turn), "at": now, "began": began,
+                 "events": [event.as_json() for event in history.events],
+                 "file": FILES.get(turn.do, "turn.yml"),
+                 "message": release.ending.error or release.ending.message}
+    return {"state": new_state, "facts": _facts(release, turn, began, caller)}
 
 
 def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
@@ -102,7 +102,7 @@ def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
     last = history.last("update", "rollback", "approval")
     summary = Summary.of(last.result if last else {})
     is_end, ending = turn.purpose in FINAL_PURPOSES, release.ending
-    looks = [event for event in history.at_stage if event.turn.do == "look"]
+    looks = [event for event in history.events_at_stage if event.turn.do == "look"]
     rollouts = objects(looks[-1].result, "rollouts") if looks else []
     pods = [pod for rollout in rollouts if text(rollout, "name") in summary.rollouts
             for pod in objects(rollout, "pods") if pod.get("is_new")]

@@ -71,8 +71,9 @@ def _repeat(request: Request, is_paused: bool) -> str:
 
 def _rollback_command(request: Request) -> str:
     """Return the command that rolls back the controllers of the request."""
+    options = request.selection | request.namespace_and_kind
     variables: Json = {variable("rollback", request.layer, option): _with_commas(option, value)
-                       for option, value in (request.selection | request.place).items()}
+                       for option, value in options.items()}
     texts = {name: ",".join(map(str, value)) if isinstance(value, list) else value
              for name, value in variables.items()}
     if request.layer == "awx":

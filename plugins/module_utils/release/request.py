@@ -52,7 +52,7 @@ class Request:
     options: Json
     #: For a rollback, the images that a run of image_bump has replaced, by controller and
     #: container.
-    previous: dict[str, Json]
+    previous_images: dict[str, Json]
     #: The stages, in order.
     stages: list[Stage]
     #: The options of the module rollout_analysis for each analysis.
@@ -175,7 +175,7 @@ class Request:
         return self.options.get("on_failure") == "rollback"
 
     @property
-    def place(self) -> Json:
+    def namespace_and_kind(self) -> Json:
         """Return the options namespace and kind."""
         return {option: self.options[option] for option in ("namespace", "kind")
                 if self.options.get(option)}
@@ -192,7 +192,7 @@ class Request:
         A group without names has all controllers of the selection.
         """
         groups: list[tuple[list[str], Json]] = []
-        for name, images in self.previous.items():
+        for name, images in self.previous_images.items():
             for names, group_images in groups:
                 if group_images == images:
                     names.append(name)

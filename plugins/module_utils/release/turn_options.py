@@ -26,7 +26,7 @@ def module_options(request: Request, turn: Turn) -> Json:
         return split_options(request, turn)
     selection: Json = {"names": turn.names} if turn.names else request.selection
     if turn.do in ("look", "ask"):
-        return selection | request.place | turn.options
+        return selection | request.namespace_and_kind | turn.options
     options = {option: value
                for option, value in request.options.items() if option not in SELECTIONS}
     if turn.options.get("state") == "rolled_back":
@@ -50,7 +50,7 @@ def split_options(request: Request, turn: Turn) -> Json:
     target = {option: value for option, value in request.traffic.items() if value}
     is_before_update = is_hold(turn) and BEFORE_UPDATE in turn.options
     update = {"update": _update_options(request, turn)} if is_before_update else {}
-    return request.selection | request.place | shared | target | turn.options | update
+    return request.selection | request.namespace_and_kind | shared | target | turn.options | update
 
 
 def _update_options(request: Request, turn: Turn) -> Json:
@@ -78,4 +78,4 @@ def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -
     default = {"on_no_old_pods": ("pass" if has_compared and not old_replicas
                                   else "inconclusive")}
     return (default | release.request.analyses[pair["analysis"]] | {"name": name}
-            | release.request.place)
+            | release.request.namespace_and_kind)

@@ -55,11 +55,12 @@ class Row(t.NamedTuple):
     case: str
     sentence: str
     command: str
+    #: Return the values of the placeholders for each cause in the view.
     find: t.Callable[[View], Values]
 
 
 def causes(request: TrafficRequest, observed: Observed, status: Status) -> list[Cause]:
-    """Return the causes why requests do not arrive, nearest to the client first."""
+    """Return the causes of missing requests, nearest to the client first."""
     view, route = View(request, observed, status), observed.route
     common = {"route": f"{route.kind} {route.name}", "kubectl": request.kubectl,
               "cluster": shell.kubectl(request.connection),

@@ -107,7 +107,7 @@ def plan(goal: Goal, name: str, observed: Observed) -> Decision:
         if observed.is_named_by_controller:
             return forget(controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {name}")
-    # | restored, or all requests for the new pods | all requests go to them | done |
+    # | restored, or all requests for the new pods | all requests go to the new pods | done |
     if goal is Goal.SWITCHED and is_switched(observed):
         return Done(f"all requests of {observed.route.name} go to the new pods of {name}")
     # | restored | else | the rows of a restoration |

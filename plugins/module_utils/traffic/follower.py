@@ -44,7 +44,11 @@ class Follower:
     """The traffic splits of a controller during an update."""
 
     def __init__(self, flow: Flow, real: KubernetesGateway, is_real: bool = True) -> None:
-        """Initialize without a request; is_real is False in check mode."""
+        """Initialize without a request to the API server.
+
+        real: the gateway of the cluster. is_real: False in check mode, which changes only copies of
+        the objects.
+        """
         self._flow, self._real, self._is_real = flow, real, is_real
         #: The simulated objects of check mode.
         self._simulated: dict[RouteName, SimulatedObjects] = {}

@@ -93,7 +93,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     # | any | the record is restoring, or another split has Services | restore first |
     has_other_split = ((record and record.is_restoring)
                        or observed.split_names - {creation.name for creation in creations})
-    if has_other_split and (restoration := _restore(observed)):
+    if has_other_split and (restoration := _remove_split(observed)):
         return restoration
     creations = needed_creations(request, route, creations)
     pair = rules.Pair(*(creation.name for creation in creations))
@@ -134,7 +134,8 @@ def needed_creations(request: TrafficRequest, route: Route,
                      creations: tuple[Create, ...]) -> tuple[Create, ...]:
     """Return the creations of the Services that the route has to name.
 
-    The new pods need no Service while they get no requests, unless the route already names it.
+    creations: for the Services of the old and of the new pods, in this order. The new pods need no
+    Service while they get no requests, unless the route already names it.
     """
     return tuple(creation for position, creation in enumerate(creations)
                  if position == 0 or not request.excludes_new_pods
@@ -337,8 +338,8 @@ def _restore_rules(observed: Observed) -> Decision:
                 after=rules.describe(plain, names, route.namespace))
 
 
-def _restore(observed: Observed) -> Decision | None:
-    """Return the next step of a restoration, or None if nothing remains of a split."""
+def _remove_split(observed: Observed) -> Decision | None:
+    """Return the next step that restores the route, or None if nothing remains of a split."""
     route, record, services = observed.route, observed.route.record, observed.own
     if observed.named_services:
         return _restore_rules(observed)
@@ -372,7 +373,7 @@ def _restore(observed: Observed) -> Decision | None:
 def restore(observed: Observed) -> Decision:
     """Return the next step of a restoration, a wait or the end. Raises RolloutError."""
     route, controller = observed.route, observed.controller
-    if decision := _restore(observed):
+    if decision := _remove_split(observed):
         return decision
     # | none | the annotation of the controller names the route | remove it |
     if controller and observed.is_named_by_controller:

@@ -290,7 +290,7 @@ class SplitRun:
 
         Raises RolloutError if the Services that the task adds to the rules lack a policy.
         """
-        from .warnings import refuse_missing_policies, added_services
+        from .warnings import added_services, refuse_missing_policies
 
         if self.request.is_by_selector:
             self._warn(observed, Related(), is_beginning=(
@@ -317,7 +317,7 @@ class SplitRun:
             self.print_line(f"warning: {warning}")
 
     def _causes(self, observed: Observed) -> list[Cause]:
-        """Return the causes why requests do not arrive."""
+        """Return the causes of missing requests or endpoints."""
         from .causes import causes
 
         unready = [observed.route.name] if observed.service else observed.unready

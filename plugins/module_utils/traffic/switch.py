@@ -68,8 +68,9 @@ def _refuse(request: TrafficRequest, observed: Observed, service: Service) -> No
 
 def _switch(request: TrafficRequest, observed: Observed, service: Service,
             versions: Versions) -> Decision:
-    value = versions.new if request.share.new else versions.old
-    selector = {**without_version(service.selector, request.label_key), versions.key: value}
+    """Return the next step until the Service selects the requested version, a wait or the end."""
+    version = versions.new if request.share.new else versions.old
+    selector = {**without_version(service.selector, request.label_key), versions.key: version}
     _refuse(request, observed, service)
     # | any | the annotation of the controller does not name the Service | annotate the controller |
     if observed.controller and not observed.is_named_by_controller:
@@ -82,7 +83,8 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
         _refuse_others(request, observed, versions)
         # | any | no pod of the version is ready | wait, at most `timeout` |
         if not _ready_uids(observed, selector):
-            return Wait(f"a pod with the label {versions.key}={value} is ready", is_condition=True)
+            return Wait(f"a pod with the label {versions.key}={version} is ready",
+                        is_condition=True)
         # | any | the Service does not select the version, or has no record | write both |
         return _select(request, observed, service, selector)
     # | any | the EndpointSlices do not have the pods of the version | wait, at most `timeout` |

@@ -57,6 +57,7 @@ class Row(t.NamedTuple):
 
     case: str
     sentence: str
+    #: Return the values of the placeholders for each warning about the split.
     find: t.Callable[[Split], Values]
 
 

@@ -75,7 +75,7 @@ LOGS = {
 
 @pytest.mark.parametrize("item, expected", LOGS.values(), ids=LOGS)
 def test_logs_of_a_pod(item, expected):
-    assert [(log.container, log.previous, log.seconds)
+    assert [(log.container, log.is_previous, log.seconds)
             for log in readable_logs(item, (), 60, NOW)] == expected
 
 

@@ -36,7 +36,7 @@ def test_defaults():
     assert (analysis.count, analysis.failure_limit, analysis.inconclusive_limit) == (1, 0, 0)
     assert not analysis.passes_inconclusive and not analysis.passes_without_old_pods
     assert (metric.name == "success_rate" and metric.thresholds == {"min": 0.99}
-            and metric.samples == "")
+            and metric.samples_query == "")
     assert metric.query == (
         '1 - '
         '(sum(rate(http_requests_total{namespace="$namespace",pod=~"$pods",code=~"5.."}[$window])) '
@@ -48,7 +48,8 @@ def test_query_without_type():
     (metric,) = parse({"query": " sum(x{pod=~'$pods'}) ", "max": 1,
                        "samples_query": "count(x{pod=~'$pods'})"}).metrics
 
-    assert (metric.name, metric.query, metric.samples) == ("query", "sum(x{pod=~'$pods'})", "")
+    assert metric.name == "query"
+    assert (metric.query, metric.samples_query) == ("sum(x{pod=~'$pods'})", "")
     assert metric.applies_to_old_pods and not metric.needs_old_pods and not metric.is_relative
 
 

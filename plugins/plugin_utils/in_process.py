@@ -35,7 +35,8 @@ with contextlib.suppress(Exception):  # a missing or broken package is an error 
 def parameters(function: str, args: t.Any, folder: str) -> Json | None:
     """Return the validated parameters of a module; None if the module must report an error.
 
-    function: the name of the function of task.py that the module runs.
+    function: the name of the function of task.py that the module runs. args: the arguments of the
+    task. folder: the folder of the playbook, where relative paths begin.
     """
     try:
         with _in_folder(folder):
@@ -56,7 +57,10 @@ def _validator(function: str) -> ArgumentSpecValidator:
 
 def read(function: str, params: Json, folder: str, environment: dict[str, str],
          **flags: bool) -> Json | None:
-    """Return the result of a function of task.py that writes nothing; None to run the module."""
+    """Return the result of a function of task.py that writes nothing; None to run the module.
+
+    flags: keyword arguments of the function, such as check_mode.
+    """
     try:
         # the working directory and the environment of a module
         with _in_folder(folder), _with_environment(environment):
@@ -114,6 +118,7 @@ class Process:
 
 
 def _result(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
+    """Return the result of a function of task.py; None if only a writing task has a result."""
     warnings: list[str] = []
     with _silence():
         result = task.result_or_error(lambda arguments: _call(function, arguments, flags), params,

@@ -203,7 +203,7 @@ class SplitCluster(CheckedCluster):
         def subject():
             primary, observed, status = read_status(flow, request, self)
             versions = None if restores else split_run.versions(
-                flow, primary, self, status, needs_new=not target.holds)
+                flow, primary, self, status, needs_new=not target.excludes_new_pods)
             return split_run.Subject(observed.primary, versions)
 
         split = split_run.SplitRun(target, split_run.RealObjects(target, self, subject), self.clock,

@@ -37,9 +37,9 @@ class Release:
         return self.history.failed is not None
 
     def next_file(self, purpose: str, files: t.Sequence[File],
-                  since: t.Sequence[Event]) -> File | None:
-        """Return the next file of a hook, or None. since: the events that may have run files."""
-        done = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in since)
+                  events: t.Sequence[Event]) -> File | None:
+        """Return the first of the files that none of the events has run, or None."""
+        done = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in events)
         return files[done] if done < len(files) else None
 
     @property

@@ -70,7 +70,7 @@ def parse_stage(option: str, value: t.Any) -> Stage:
         pods, slash, share = str(value).partition("/")
         if slash and not share.strip():
             raise RolloutError(f"{option} {value} has no share of the requests after the slash")
-    size(option, pods)
+    size(option, pods)  # raises RolloutError for an invalid number
     share = "" if share is None else str(share).strip().removesuffix("%").rstrip()
     return Stage(str(pods).strip(), f"{share}%" if share else "")
 

@@ -70,12 +70,12 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
 
 
 def is_skipped(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the task has nothing to do: it prepares an update, and no update begins."""
+    """Return whether the task prepares an update, but no update is about to begin."""
     return request.is_before_update and (observed.is_updating or observed.is_updated)
 
 
 def skipped_end(request: TrafficRequest, observed: Observed) -> Done:
-    """Return the end of a task that prepares an update, if no update begins."""
+    """Return the end of a task that is_skipped(), with the reason."""
     reason = (f"an update of {request.name} is in progress" if observed.is_updating
               else f"{request.name} needs no update")
     return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")

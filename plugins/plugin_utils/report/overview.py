@@ -77,7 +77,8 @@ class Overview:
                 else None)
 
     def interval(self, row: Row) -> tuple[float, float] | None:
-        """Return the begin and the width of a row, in percent of the time span of all rows."""
+        """Return the start and the width of a row's bar, in percent of the time span of all rows.
+        """
         if not row.begin or not self._span:
             return None
         begin, end = self._span

@@ -222,7 +222,7 @@ class Rollout:
 
     @property
     def pauses(self) -> list[tuple[datetime.datetime, datetime.datetime]]:
-        """Return the begin and the end of each pause between the samples of two tasks."""
+        """Return the start and the end of each pause between the samples of two tasks."""
         times_by_task = [[sample.at for sample in samples]
                          for _result, samples in self._samples_by_result if samples]
         return [(max(before), min(after))
@@ -317,11 +317,11 @@ class Report:
                 if started:
                     started[-1]["soaks"].append((rollout, soak))
         for stage, following in itertools.zip_longest(stages, stages[1:]):
-            stage["decision"] = self._decision(stage, following)
+            stage["decision"] = self._decision(following)
         return stages
 
-    def _decision(self, stage: Json, following: Json | None) -> str:
-        """Describe the decision after a stage."""
+    def _decision(self, following: Json | None) -> str:
+        """Describe the decision after a stage, by the stage that follows, if any."""
         if following and text(following, "stage") == ROLLBACK:
             return "rollback started"
         if following:

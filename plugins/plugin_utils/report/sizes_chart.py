@@ -65,7 +65,7 @@ class _Chart:
         return self.picture.as_svg(header="")
 
     def x(self, at: t.Any) -> float:
-        return self.x_of_seconds(self.seconds and (at - self.begin).total_seconds())
+        return self.x_of_seconds((at - self.begin).total_seconds())
 
     def x_of_seconds(self, seconds: float) -> float:
         return round(LEFT + (self.right - LEFT) * seconds / self.seconds, 1)

@@ -58,9 +58,9 @@ def test_min_samples_adds_a_query_for_samples():
                           {"type": "latency", "max_ratio_to_old": 2, "min_samples": 5,
                            "labels": {"job": 5}}).metrics
 
-    assert rate.samples == (
+    assert rate.samples_query == (
         'sum(increase(http_requests_total{namespace="$namespace",pod=~"$pods"}[$window]))')
-    assert latency.samples == (
+    assert latency.samples_query == (
         'sum(increase(http_request_duration_seconds_count{namespace="$namespace",pod=~"$pods",'
         'job="5"}[$window]))')
     assert latency.is_relative

@@ -110,9 +110,9 @@ def error(analysis: Analysis, measurements: t.Sequence[Measurement],
 
 
 def _further_checks(analysis: Analysis) -> str:
-    sources = {bool(metric.lines) for metric in analysis.metrics}
     checks = {False: ", that Prometheus scrapes them", True: ", that they write logs"}
-    return "".join(checks[reads_logs] for reads_logs in sorted(sources))
+    uses_logs = {bool(metric.lines) for metric in analysis.metrics}
+    return "".join(checks[is_log_metric] for is_log_metric in sorted(uses_logs))
 
 
 def _explanatory_measurements(name: str, outcome: Outcome,

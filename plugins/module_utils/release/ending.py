@@ -231,8 +231,8 @@ def failure_of(request: Request, event: Event, reason: str, success: str) -> str
     if turn.purpose == "update" and request.role == "image_bump":
         return f"Stage {turn.stage}: {reason}" if turn.stage else reason
     place = f"at stage {turn.stage} of {request.title}"
-    split = "held before" if is_hold(turn) else "split at"
-    beginning = {"traffic": f"The requests could not be {split} stage {turn.stage} of "
+    action = "held before" if is_hold(turn) else "split at"
+    beginning = {"traffic": f"The requests could not be {action} stage {turn.stage} of "
                             f"{request.title}: ",
                  "check": f"The check {turn.file} has failed {place}: ",
                  "approval": f"The check approval has failed {place}: ",

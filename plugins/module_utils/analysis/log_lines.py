@@ -73,19 +73,19 @@ def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: fl
 def _container_logs(pod: str, container: str, status: t.Any, window: float,
                     now: float) -> list[Log]:
     """Return the log of a container, and the log before its last restart if within the window."""
-    begin = now - window
+    window_start = now - window
     latest = mapping(status, "state", "running") or mapping(status, "state", "terminated")
     previous = mapping(status, "lastState", "terminated")
     # In CrashLoopBackOff, the state is waiting, and the log is that of the terminated instance.
     current = latest or previous
     if not current:
         return []
-    started = max(begin, seconds(text(current, "startedAt")) or begin)
-    logs = [Log(pod, container, False, max(0.0, now - started))]
+    start = max(window_start, seconds(text(current, "startedAt")) or window_start)
+    logs = [Log(pod, container, False, max(0.0, now - start))]
     if (latest and previous and number(status, "restartCount")
-            and (seconds(text(previous, "finishedAt")) or 0) > begin):
-        previous_start = max(begin, seconds(text(previous, "startedAt")) or begin)
-        logs.append(Log(pod, container, True, max(0.0, started - previous_start)))
+            and (seconds(text(previous, "finishedAt")) or 0) > window_start):
+        previous_start = max(window_start, seconds(text(previous, "startedAt")) or window_start)
+        logs.append(Log(pod, container, True, max(0.0, start - previous_start)))
     return logs
 
 

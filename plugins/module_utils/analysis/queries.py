@@ -115,9 +115,9 @@ def success_rate(matchers: Matchers, requests_metric: str, status_label: str,
     export no series of failed requests before the first failure: vector(0) turns the missing series
     into 0.
     """
-    failed = matchers.selector(requests_metric,
-                               f"{status_label}=~{_string_literal(error_pattern)}")
-    return (f"1 - (sum(rate({failed}[$window])) or vector(0)) / "
+    failed_requests = matchers.selector(requests_metric,
+                                        f"{status_label}=~{_string_literal(error_pattern)}")
+    return (f"1 - (sum(rate({failed_requests}[$window])) or vector(0)) / "
             f"sum(rate({matchers.selector(requests_metric)}[$window]))")
 
 

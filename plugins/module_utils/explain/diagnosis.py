@@ -157,11 +157,11 @@ def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> lis
         specs = _by_name(_list(spec, field))
         for state in _list(status, status_field):
             if (container := _text(state, "name")) in names:
-                end = (_map(_map(state, "lastState"), "terminated")
-                       or _map(_map(state, "state"), "terminated"))
+                terminated = (_map(_map(state, "lastState"), "terminated")
+                              or _map(_map(state, "state"), "terminated"))
                 restarts = _number(state, "restartCount")
-                symptom = (termination(waiting_reason(state)[0], end, restarts) if end
-                           else Symptom("Restarted", restart_text(restarts)))
+                symptom = (termination(waiting_reason(state)[0], terminated, restarts)
+                           if terminated else Symptom("Restarted", restart_text(restarts)))
                 container_subject = _subject_of_container(
                     subject, field, specs.get(container, {}), state)
                 causes += container_subject.causes(TERMINATED, [symptom])
@@ -276,15 +276,15 @@ def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
     name = _text(metadata, "name")
     values = {"pod": name, "node": _text(spec, "nodeName"), **commands, **_scheduling(spec)}
     subject = _Subject(f"pod {name}", values, pod=name)
-    lost = subject.causes(LOST, loss_symptoms(spec, status, conditions))
+    loss_causes = subject.causes(LOST, loss_symptoms(spec, status, conditions))
     if metadata.get("deletionTimestamp"):
         grace = [grace_period_symptom(metadata)] if waits_for_termination else []
         symptoms = [*finalizer_symptoms(metadata), *event_symptoms(events), *grace]
-        return lost or subject.causes(TERMINATING, symptoms)
+        return loss_causes or subject.causes(TERMINATING, symptoms)
     if has_status(conditions, "Ready", "True"):
         return []
-    if lost:
-        return lost
+    if loss_causes:
+        return loss_causes
     if has_status(conditions, "PodScheduled", "False"):
         symptom = condition_symptom(conditions["PodScheduled"])
         message = _without_preemption(symptom.message)
@@ -400,13 +400,15 @@ def _causes_in_container(subject: _Subject, spec: Json, status: Json,
         return subject.causes(NOT_STARTED, event_symptoms(container_events))
     probes = probe_failures(events)
     causes = []
-    end = _map(_map(status, "state"), "terminated") or _map(_map(status, "lastState"), "terminated")
-    if end and not (subject.is_init and _number(end, "exitCode") == 0):
+    terminated = (_map(_map(status, "state"), "terminated")
+                  or _map(_map(status, "lastState"), "terminated"))
+    if terminated and not (subject.is_init and _number(terminated, "exitCode") == 0):
         restarts = _number(status, "restartCount")
         failed_probes = [symptom._replace(message=f"{symptom.message}; {restart_text(restarts)}")
                          for probe, symptom in probes.items()
                          if restarts and symptom.occurrences >= probe_threshold(spec, probe)]
-        causes += subject.causes(TERMINATED, [termination(reason, end, restarts), *failed_probes])
+        causes += subject.causes(
+            TERMINATED, [termination(reason, terminated, restarts), *failed_probes])
     if "running" in _map(status, "state"):
         causes += subject.causes(RUNNING, list(probes.values()))
     return causes

@@ -92,8 +92,8 @@ def sentence(cause: Cause) -> str:
 
 def _list_names(names: list[str]) -> str:
     more = len(names) - MAX_NAMES
-    listed = ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
-    return f"{len(names)} pod{'s' if len(names) > 1 else ''} ({listed})"
+    listed_names = ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return f"{len(names)} pod{'s' if len(names) > 1 else ''} ({listed_names})"
 
 
 def _truncate(value: str) -> str:

@@ -88,7 +88,8 @@ def _old_pod_causes(request: Request, controller: StatefulSet, pod: Json,
     kind = kinds[name]
     pod_events = [event for event in events
                   if uid and text(mapping(event, "involvedObject"), "uid") == uid]
-    unknown = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}", pod=name)
+    unknown_cause = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}",
+                          pod=name)
     pods = " ".join(diagnosis.name_or_placeholder("pod", old_pod)
                     for old_pod, old_kind in kinds.items() if old_kind == kind)
     suggestion = _SUGGESTIONS[kind].format(pods=pods, kubectl=request.kubectl)
@@ -96,7 +97,7 @@ def _old_pod_causes(request: Request, controller: StatefulSet, pod: Json,
     blocks_update = controller.is_ordered or kind == HELD
     return [dataclasses.replace(cause, kind=kind, place=f"old {cause.place}", suggestion=suggestion,
                                 is_fatal=cause.is_fatal and blocks_update)
-            for cause in diagnosis.pod_causes(request, pod, pod_events) or [unknown]]
+            for cause in diagnosis.pod_causes(request, pod, pod_events) or [unknown_cause]]
 
 
 def _name(pod: Json) -> str:

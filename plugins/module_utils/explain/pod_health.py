@@ -140,8 +140,8 @@ def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
     are_too_many = len(lost) > allowed_deletions
     failures = [cause for uid, before in lost.items() if are_too_many
                 for cause in _loss_causes(request, before.name, pods.get(uid))]
-    checked = initial_pods if changed is None else filter(changed.__contains__, initial_pods)
-    for uid in checked:
+    checked_uids = initial_pods if changed is None else filter(changed.__contains__, initial_pods)
+    for uid in checked_uids:
         if uid in pods and uid not in lost:
             failures += _pod_causes(request, initial_pods[uid], pods[uid])
     return diagnosis.merge(dataclasses.replace(cause, is_fatal=True) for cause in failures)
@@ -181,14 +181,14 @@ def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
                  and max(new_counts, default=0) > old_maximum)
     if not is_excess:
         return []
-    worst = max((uid for uid in new if uid in counts), key=lambda uid: (counts[uid], uid))
-    name, event = name_of(new[worst]), last_events[worst]
+    worst_uid = max((uid for uid in new if uid in counts), key=lambda uid: (counts[uid], uid))
+    name, event = name_of(new[worst_uid]), last_events[worst_uid]
     comparison = (f"compared with at most {old_maximum} for an old pod" if old
                   else "and there is no old pod to compare with")
     message = " ".join(text(event, "message").split())[:diagnosis.MAX_MESSAGE_LENGTH]
     return [_cause(request, WARNED, text(event, "reason"),
-                   f"{counts[worst]} warning{'s' if counts[worst] > 1 else ''} during the soak, "
-                   f"{comparison}; the last one: {message}", name)]
+                   f"{counts[worst_uid]} warning{'s' if counts[worst_uid] > 1 else ''} during "
+                   f"the soak, {comparison}; the last one: {message}", name)]
 
 
 def _loss_causes(request: Request, name: str, pod: Json | None) -> list[Cause]:
@@ -215,9 +215,10 @@ def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
     if not before.is_ready:
         return []
     now = Vitals.from_api(pod)
-    restarted = [container for container, count in now.restarts.items()
-                 if count > before.restarts.get(container, 0)]
-    if restarted and (restart_causes := diagnosis.restart_causes(request, pod, restarted)):
+    restarted_containers = [container for container, count in now.restarts.items()
+                            if count > before.restarts.get(container, 0)]
+    if restarted_containers and (restart_causes := diagnosis.restart_causes(
+            request, pod, restarted_containers)):
         return restart_causes
     if not is_active(pod) and (node_causes := _node_causes(request, pod)):
         return node_causes

@@ -50,7 +50,6 @@ class RelatedObjects:
     budgets: t.Sequence[Json] | None = None
     #: HorizontalPodAutoscalers (autoscaling/v2).
     autoscalers: t.Sequence[Json] | None = None
-    #: ResourceQuotas.
     quotas: t.Sequence[Json] | None = None
     nodes: t.Sequence[Json] | None = None
 
@@ -120,11 +119,11 @@ def _services(update: _Update) -> t.Iterator[str]:
         missing_in_old = _mismatch(selector, update.old_labels)
         selects_old, selects_new = not missing_in_old, not missing_in_new
         if selects_old and not selects_new and key in selector:
-            remaining = {label: value for label, value in selector.items() if label != key}
+            other_labels = {label: value for label, value in selector.items() if label != key}
             yield (f"Service {name} selects on the label {key}, whose value differs between old "
                    "and new pods: it would send its requests to fewer and fewer old pods, and in "
                    f"the end to none. Before the update: {update.kubectl} set selector service "
-                   f"{name} {pairs(remaining or labels_of(update.template))}")
+                   f"{name} {pairs(other_labels or labels_of(update.template))}")
         elif selects_old and not selects_new:
             yield (f"Service {name} selects {pairs(missing_in_new)}, which the new pods do not "
                    "have: it would send its requests to fewer and fewer old pods, and in the end "

@@ -108,12 +108,12 @@ def entry(step: Step, at: str) -> Json:
 def event(primary: Controller, namespace: str, kind: str, reason: str, message: str,
           now: str) -> Json:
     """Return an Event about the primary; kind is Normal or Warning."""
-    involved = {"apiVersion": primary.kind.api_version, "kind": str(primary.kind),
-                "name": primary.name, "namespace": namespace, "uid": primary.uid}
+    involved_object = {"apiVersion": primary.kind.api_version, "kind": str(primary.kind),
+                       "name": primary.name, "namespace": namespace, "uid": primary.uid}
     return {"apiVersion": "v1", "kind": "Event",
             "metadata": {"generateName": f"{primary.name[:200]}.", "namespace": namespace},
-            "involvedObject": involved, "type": kind, "reason": reason, "message": message[:1000],
-            "count": 1, "firstTimestamp": now, "lastTimestamp": now,
+            "involvedObject": involved_object, "type": kind, "reason": reason,
+            "message": message[:1000], "count": 1, "firstTimestamp": now, "lastTimestamp": now,
             "source": {"component": "baton.kubernetes"}}
 
 

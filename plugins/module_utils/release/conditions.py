@@ -39,8 +39,8 @@ class Release:
     def next_file(self, purpose: str, files: t.Sequence[File],
                   events: t.Sequence[Event]) -> File | None:
         """Return the first of the files that none of the events has run, or None."""
-        done = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in events)
-        return files[done] if done < len(files) else None
+        count = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in events)
+        return files[count] if count < len(files) else None
 
     @property
     def next_before_file(self) -> File | None:

@@ -169,9 +169,9 @@ class History:
         """Return the events since the last update."""
         if not self.updates:
             return []
-        return self.events[max(i
-                               for i, event in enumerate(self.events) if event is self.updates[-1])
-                           + 1:]
+        number_of_update = max(number for number, event in enumerate(self.events)
+                               if event is self.updates[-1])
+        return self.events[number_of_update + 1:]
 
     @property
     def compared_names(self) -> set[str]:

@@ -63,10 +63,10 @@ class RollbackScope:
     @property
     def updated(self) -> list[str]:
         """Return the names of the controllers whose update by this run is complete."""
-        changed = {text(result, "name") for result in self.results if result.get("changed")}
+        changed_names = {text(result, "name") for result in self.results if result.get("changed")}
         return [name for name, result in self.latest.items()
-                if name in changed and not result.get("failed") and _phase(result) == "complete"
-                and not _is_rolled_back(result)]
+                if name in changed_names and not result.get("failed")
+                and _phase(result) == "complete" and not _is_rolled_back(result)]
 
     @property
     def not_rolled_back(self) -> dict[str, Json]:
@@ -78,8 +78,9 @@ class RollbackScope:
     @property
     def are_rolled_back(self) -> bool:
         """Return whether the module has rolled back every controller that the run has changed."""
-        changed = [result for result in self.latest.values() if result.get("changed")]
-        return bool(changed) and all(map(_is_rolled_back, changed)) and not self.names_to_roll_back
+        changed_results = [result for result in self.latest.values() if result.get("changed")]
+        return (bool(changed_results) and all(map(_is_rolled_back, changed_results))
+                and not self.names_to_roll_back)
 
     def _is_in_progress(self, name: str, result: Json) -> bool:
         if not result.get("failed"):
@@ -135,10 +136,10 @@ def lines_about_remaining_updates(scope: RollbackScope, rollback: list[Json]) ->
 
     rollback: the results of the role's own rollback, one for each controller.
     """
-    failed = (scope.not_rolled_back
-              | {text(result, "name"): result for result in rollback if result.get("failed")})
+    failed_results = scope.not_rolled_back | {
+        text(result, "name"): result for result in rollback if result.get("failed")}
     lines = []
-    for name, result in failed.items():
+    for name, result in failed_results.items():
         failure = mapping(result, "failure")
         why = ": ".join(filter(None,
                                (text(failure, "what"),

@@ -150,13 +150,14 @@ def _old_only(name: str, observed: Observed) -> Decision:
     if pair is None or pair.old not in observed.ready:
         return restore(observed)
     base, record = observed.base, route.record or Record(observed.base, route.resource_version)
-    plain = rules.restored(route.rules, base, route.namespace, observed.split_names, route.record)
-    divided = rules.split(plain, base, route.namespace, pair, NO_REQUESTS, ())
+    unsplit_rules = rules.restored(route.rules, base, route.namespace, observed.split_names,
+                                   route.record)
+    split_rules = rules.split(unsplit_rules, base, route.namespace, pair, NO_REQUESTS, ())
     # | no requests for the new pods | the new pods get requests | write the rules: weight 0 |
-    if divided != list(route.rules):
+    if split_rules != list(route.rules):
         target = dataclasses.replace(
-            record, weights=rules.weights_of(plain, base, route.namespace), match=())
-        return update_rules(route, target, divided, {base, *pair.names})
+            record, weights=rules.weights_of(unsplit_rules, base, route.namespace), match=())
+        return update_rules(route, target, split_rules, {base, *pair.names})
     # | no requests for the new pods | a Gateway has not observed the rules | wait |
     # | no requests for the new pods | else | done |
     return done if route.is_current else GATEWAYS
@@ -169,10 +170,10 @@ def _known_pair(observed: Observed) -> rules.Pair | None:
     if service is None or observed.versions is None or (record and record.is_restoring):
         return None
     names = [creation.name for creation in pair_of(observed.route, service, observed.versions)]
-    needed = [name for position, name in enumerate(names)
-              if position == 0 or name in observed.route.targets]
-    is_certain = observed.split_names <= set(names) and set(needed) <= observed.own.keys()
-    return rules.Pair(*needed) if is_certain else None
+    needed_names = [name for position, name in enumerate(names)
+                    if position == 0 or name in observed.route.targets]
+    is_certain = observed.split_names <= set(names) and set(needed_names) <= observed.own.keys()
+    return rules.Pair(*needed_names) if is_certain else None
 
 
 def share_of(observed: Observed) -> str:

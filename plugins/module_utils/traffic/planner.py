@@ -97,9 +97,10 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
         return restoration
     creations = needed_creations(request, route, creations)
     pair = rules.Pair(*(creation.name for creation in creations))
-    plain = rules.restored(route.rules, service.name, route.namespace, observed.split_names, record)
+    unsplit_rules = rules.restored(route.rules, service.name, route.namespace,
+                                   observed.split_names, record)
     # | any | the API server does not store the share of `mirror` | error |
-    divided = _divided(request, observed, plain, service.name, pair)
+    requested_rules = _requested_rules(request, observed, unsplit_rules, service.name, pair)
     is_beginning = record is None or record.service != service.name
     if is_beginning:
         # | none | a Gateway refuses the route | error |
@@ -127,7 +128,8 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
         if name not in observed.ready:
             return Wait(f"the Service {name} of the {title} pods has a ready endpoint",
                         is_condition=True)
-    return _weigh(request, observed, record, Change(service.name, pair, plain, divided))
+    return _weigh(request, observed, record,
+                  Change(service.name, pair, unsplit_rules, requested_rules))
 
 
 def needed_creations(request: TrafficRequest, route: Route,
@@ -142,13 +144,13 @@ def needed_creations(request: TrafficRequest, route: Route,
                  or creation.name in route.targets)
 
 
-def _divided(request: TrafficRequest, observed: Observed, plain: t.Sequence[Json], service: str,
-             pair: rules.Pair) -> list[Json]:
+def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules: t.Sequence[Json],
+                     service: str, pair: rules.Pair) -> list[Json]:
     """Return the requested rules. Raises RolloutError for rules that cannot be split."""
     namespace, where = observed.route.namespace, observed.route.where
-    rules.refuse_rules(plain, service, namespace, where)
+    rules.refuse_rules(unsplit_rules, service, namespace, where)
     if request.mirror:
-        rules.refuse_mirrors(plain, service, namespace, where)
+        rules.refuse_mirrors(unsplit_rules, service, namespace, where)
         if not observed.stores_mirror:
             raise RolloutError(
                 f"the cluster cannot mirror {request.mirror} of the requests, but only all",
@@ -156,10 +158,10 @@ def _divided(request: TrafficRequest, observed: Observed, plain: t.Sequence[Json
                 "of the filter RequestMirror, which Gateway API has since v1.3",
                 next_command="update the CustomResourceDefinitions of Gateway API, or give "
                              "mirror=100%")
-    divided = rules.split(plain, service, namespace, pair, request.share, request.match,
-                          request.mirror)
-    rules.refuse_limits(divided, where)
-    return divided
+    requested_rules = rules.split(unsplit_rules, service, namespace, pair, request.share,
+                                  request.match, request.mirror)
+    rules.refuse_limits(requested_rules, where)
+    return requested_rules
 
 
 class Change(t.NamedTuple):
@@ -169,9 +171,8 @@ class Change(t.NamedTuple):
     service: str
     pair: rules.Pair
     #: The rules without a split.
-    plain: list[Json]
-    #: The requested rules.
-    divided: list[Json]
+    unsplit_rules: list[Json]
+    requested_rules: list[Json]
 
 
 def _weigh(request: TrafficRequest, observed: Observed, record: Record,
@@ -179,7 +180,8 @@ def _weigh(request: TrafficRequest, observed: Observed, record: Record,
     """Return the next step until the rules are the requested ones, once the Services are ready."""
     route, names = observed.route, {change.service, *change.pair.names}
     target = dataclasses.replace(
-        record, weights=rules.weights_of(change.plain, change.service, route.namespace),
+        record,
+        weights=rules.weights_of(change.unsplit_rules, change.service, route.namespace),
         match=request.match)
     # | splitting | the rules do not name each Service | name each Service with weight 0 |
     naming = _naming_each_service(route, change)
@@ -195,8 +197,8 @@ def _weigh(request: TrafficRequest, observed: Observed, record: Record,
         if not observed.is_drained:
             return KNOWN
     # | splitting | the rules differ from the requested rules | write the rules and the record |
-    if change.divided != list(route.rules) or target != record:
-        return update_rules(route, target, change.divided, names)
+    if change.requested_rules != list(route.rules) or target != record:
+        return update_rules(route, target, change.requested_rules, names)
     # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
         return GATEWAYS
@@ -212,7 +214,7 @@ def _naming_each_service(route: Route, change: Change) -> list[Json]:
     """Return the rules that name each Service of the split; added backends have weight 0."""
     pair, namespace = change.pair, route.namespace
     if not rules.has_weight(route.rules, pair.names, namespace):
-        return rules.prepared(change.plain, change.service, namespace, pair)
+        return rules.prepared(change.unsplit_rules, change.service, namespace, pair)
     if set(pair.names) <= set(route.services):
         return list(route.rules)
     return rules.prepared(route.rules, change.service, namespace, pair)
@@ -220,7 +222,7 @@ def _naming_each_service(route: Route, change: Change) -> list[Json]:
 
 def _gives_first_requests(route: Route, change: Change) -> bool:
     """Return whether a Service of the split gets its first requests by the change."""
-    return any(rules.has_requests(change.divided, (name,), route.namespace)
+    return any(rules.has_requests(change.requested_rules, (name,), route.namespace)
                and not rules.has_requests(route.rules, (name,), route.namespace)
                for name in change.pair.names)
 
@@ -248,26 +250,27 @@ def service_of_split(request: TrafficRequest, observed: Observed, versions: Vers
     route = observed.route
     names = dict.fromkeys(observed.base if name in observed.split_names else name
                           for name in route.services)
-    matching = [observed.services[name] for name in names if name in observed.services
-                and all(map(observed.services[name].selects, versions.labels))]
-    selected = [service for service in matching
-                if request.service in ("", service.name) and "selector" in service.spec]
-    if len(selected) > 1:
+    services_of_pods = [observed.services[name] for name in names if name in observed.services
+                        and all(map(observed.services[name].selects, versions.labels))]
+    candidates = [service for service in services_of_pods
+                  if request.service in ("", service.name) and "selector" in service.spec]
+    if len(candidates) > 1:
         raise RolloutError(
             f"the route names several Services of the pods of {request.name}", where=route.where,
-            why=f"they are {', '.join(service.name for service in selected)}",
+            why=f"they are {', '.join(service.name for service in candidates)}",
             next_command="give one of them as service")
-    if not selected:
+    if not candidates:
         raise RolloutError(
             f"no rule of the route sends requests to a Service of the old and new pods of "
             f"{request.name}", where=route.where,
             why=f"its rules name {', '.join(map(str, names)) or 'no Service'}",
             next_command=f"{request.kubectl} get service -o wide")
-    if versions.key in selected[0].selector:
-        raise RolloutError(f"the Service {selected[0].name} selects one version only",
+    (service,) = candidates
+    if versions.key in service.selector:
+        raise RolloutError(f"the Service {service.name} selects one version only",
                            where=route.where, next_command=f"remove {versions.key} from its "
                            "selector")
-    return selected[0]
+    return service
 
 
 def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
@@ -321,9 +324,10 @@ def _restore_rules(observed: Observed) -> Decision:
         if base not in observed.ready and observed.ready & set(observed.named_services):
             return Wait(f"the Service {base} has a ready endpoint", is_condition=True)
         # | any | requests go to a split | send all requests to the Service, with the record |
-        whole = rules.restored(route.rules, base, route.namespace, observed.split_names,
-                               route.record, retained=observed.services)
-        return update_rules(route, record, whole, names)
+        rules_with_weight_0 = rules.restored(
+            route.rules, base, route.namespace, observed.split_names, route.record,
+            retained=observed.services)
+        return update_rules(route, record, rules_with_weight_0, names)
     # | any | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
         return GATEWAYS
@@ -331,11 +335,12 @@ def _restore_rules(observed: Observed) -> Decision:
     if not observed.is_drained:
         return DRAIN
     # | any | the rules name a Service of a split | restore the rules |
-    plain = rules.restored(route.rules, base, route.namespace, observed.split_names, route.record)
-    write = patch_route(route, record, plain)
+    restored_rules = rules.restored(route.rules, base, route.namespace, observed.split_names,
+                                    route.record)
+    write = patch_route(route, record, restored_rules)
     return Step(Action.RESTORE, route.name, write,
                 before=rules.describe(route.rules, names, route.namespace),
-                after=rules.describe(plain, names, route.namespace))
+                after=rules.describe(restored_rules, names, route.namespace))
 
 
 def _remove_split(observed: Observed) -> Decision | None:

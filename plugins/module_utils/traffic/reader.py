@@ -67,7 +67,7 @@ class ClusterReader:
         return Related(tuple(items))
 
     def features(self, observed: Observed) -> frozenset[str]:
-        reported = []
+        features_of_classes = []
         for item in self._gateways(observed).values():
             name = text(mapping(item, "spec"), "gatewayClassName")
             try:
@@ -76,8 +76,8 @@ class ClusterReader:
             except Refused:
                 gateway_class = None
             features = objects(mapping(gateway_class, "status"), "supportedFeatures")
-            reported.append(frozenset(text(feature, "name") for feature in features))
-        return frozenset.intersection(*reported) if reported else frozenset()
+            features_of_classes.append(frozenset(text(feature, "name") for feature in features))
+        return frozenset.intersection(*features_of_classes) if features_of_classes else frozenset()
 
     def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
         gateways = self._gateways(observed)

@@ -129,8 +129,8 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
             result.append(_matching_rule(rule, {**backend, "name": pair.new, "weight": 1}, match))
         weights = {service: 0, pair.old: share.total - share.new,
                    **({pair.new: share.new} if pair.new else {})}
-        divided = _with_weights(rule, backend, weights)
-        result.append(_mirroring(divided, backend, pair.new, mirror) if mirror else divided)
+        split_rule = _with_weights(rule, backend, weights)
+        result.append(_mirroring(split_rule, backend, pair.new, mirror) if mirror else split_rule)
     return result
 
 
@@ -215,20 +215,23 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
     candidate: Json | None = None
     for rule in (_without_mirrors(rule, names, namespace) for rule in rules):
         backends = objects(rule, "backendRefs")
-        of_split = [backend for backend in backends if service_of(backend, namespace) in names]
-        if not of_split:
+        split_backends = [backend for backend in backends
+                          if service_of(backend, namespace) in names]
+        if not split_backends:
             result.append(rule)
             candidate = None
             continue
-        involved = [backend for backend in backends
+        replaced = [backend for backend in backends
                     if service_of(backend, namespace) in (service, *names)]
-        merged = {**involved[0], "name": service, "weight": 1}
-        unused = [{**backend, "weight": 0} for backend in of_split
-                  if service_of(backend, namespace) in retained]
-        whole = {**rule, "backendRefs": [*_merge(backends, involved, merged), *unused]}
-        if candidate is not None and record and _is_match_of(candidate, whole, record.match):
+        restored_backend = {**replaced[0], "name": service, "weight": 1}
+        retained_backends = [{**backend, "weight": 0} for backend in split_backends
+                             if service_of(backend, namespace) in retained]
+        restored_rule = {**rule, "backendRefs": [
+            *_with_replacement(backends, replaced, restored_backend), *retained_backends]}
+        if candidate is not None and record and _is_match_of(candidate, restored_rule,
+                                                             record.match):
             result.pop()
-        result.append(whole)
+        result.append(restored_rule)
         candidate = rule if len(backends) == 1 else None
     weights = iter(_stored_weights(result, service, namespace, record))
     return [{**rule, "backendRefs": [
@@ -266,10 +269,11 @@ def _with_weights(rule: Json, backend: Json, weights: t.Mapping[str, int]) -> Js
         {**backend, "name": name, "weight": weight} for name, weight in weights.items()]}
 
 
-def _merge(backends: t.Sequence[Json], involved: t.Sequence[Json], merged: Json) -> list[Json]:
-    """Return the backends with the one backend `merged` in place of all `involved` backends."""
-    return [merged if backend is involved[0] else backend for backend in backends
-            if backend is involved[0] or not any(backend is removed for removed in involved)]
+def _with_replacement(backends: t.Sequence[Json], replaced: t.Sequence[Json],
+                      replacement: Json) -> list[Json]:
+    """Return the backends with one replacement in place of all replaced backends."""
+    return [replacement if backend is replaced[0] else backend for backend in backends
+            if backend is replaced[0] or not any(backend is removed for removed in replaced)]
 
 
 def _mirroring(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
@@ -308,12 +312,12 @@ def _mirror_backend(item: Json) -> Json:
 def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Json:
     """Return the rule without the filters that mirror requests to Services of a split."""
     filters = objects(rule, "filters")
-    remaining = [item for item in filters
-                 if service_of(_mirror_backend(item), namespace) not in names]
-    if len(remaining) == len(filters):
+    remaining_filters = [item for item in filters
+                         if service_of(_mirror_backend(item), namespace) not in names]
+    if len(remaining_filters) == len(filters):
         return rule
     return {**{key: value for key, value in rule.items() if key != "filters"},
-            **({"filters": remaining} if remaining else {})}
+            **({"filters": remaining_filters} if remaining_filters else {})}
 
 
 def _stored_weights(rules: Rules, service: str, namespace: str,

@@ -126,18 +126,19 @@ class RealObjects:
         if mirror is None or mirror.new == mirror.total:
             return True
         if self._stores_mirror is None:
-            stored = self._dry_run(rules.with_mirror(Route.from_api(route).rules, mirror))
-            self._stores_mirror = rules.has_share(stored, mirror)
+            stored_rules = self._dry_run(rules.with_mirror(Route.from_api(route).rules, mirror))
+            self._stores_mirror = rules.has_share(stored_rules, mirror)
         return self._stores_mirror
 
-    def _dry_run(self, changed: t.Sequence[Json]) -> tuple[Json, ...]:
+    def _dry_run(self, changed_rules: t.Sequence[Json]) -> tuple[Json, ...]:
         """Return the rules that the API server would store. Raises RolloutError."""
         request = self.request
         path = (f"{self._gateway.collection(f'{request.route_kind.lower()}s')}/"
                 f"{quoted(request.route)}?dryRun=All")
         try:
-            response = self._gateway.http.send("PATCH", path, [put("/spec/rules", list(changed))],
-                                               JSON_PATCH, is_write=False)
+            response = self._gateway.http.send(
+                "PATCH", path, [put("/spec/rules", list(changed_rules))], JSON_PATCH,
+                is_write=False)
         except Refused as refused:
             where = f"{request.route_kind} {request.namespace}/{request.route}"
             raise refused.as_error(where, "a mirror in the rules is refused") from refused
@@ -329,12 +330,12 @@ class SplitRun:
             self._wait, self._wait_start = wait, now
             self.print_line(f"{observed.route.name}: {wait.line}")
         self.cluster.settle()
-        waited = now - self._wait_start
+        waited_seconds = now - self._wait_start
         ends_by_time = wait in (DRAIN, KNOWN)
-        if ends_by_time and waited >= (DRAIN_SECONDS if observed.route.parents else 0):
+        if ends_by_time and waited_seconds >= (DRAIN_SECONDS if observed.route.parents else 0):
             self.is_drained = True
             return
-        if not ends_by_time and waited > self.request.timeout:
+        if not ends_by_time and waited_seconds > self.request.timeout:
             causes = self._causes(observed)
             raise RolloutError(f"timed out after {self.request.timeout:g} s, waiting until "
                                f"{wait.until}", where=observed.route.where,

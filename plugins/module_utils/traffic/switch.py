@@ -131,9 +131,10 @@ def _restore(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | the Service has a record | remove the record |
     if (is_split := _is_split(request, observed, service)) or (
             TRAFFIC_SELECTOR in service.annotations):
-        changed = base if is_split else dict(service.selector)
-        return Step(Action.RESTORE, service.name, _patch(observed, service, None, changed),
-                    before=dict(service.selector), after=changed)
+        restored_selector = base if is_split else dict(service.selector)
+        write = _patch(observed, service, None, restored_selector)
+        return Step(Action.RESTORE, service.name, write,
+                    before=dict(service.selector), after=restored_selector)
     # | any | the EndpointSlices do not have the pods of the selector | wait, at most `timeout` |
     # | any | the annotation of the controller names the Service | remove it |
     if controller and observed.is_named_by_controller:
@@ -162,8 +163,8 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
             next_command=("to let the Service select all pods:", request.restore_command))
     # | restored, or all requests for the new pods | the Service selects the new pods | done |
     if goal is Goal.SWITCHED and versions and selected == versions.new:
-        done = f"all requests of {service.name} go to the new pods of {request.name}"
-        return _after_endpoints(observed, service, Done(done))
+        message = f"all requests of {service.name} go to the new pods of {request.name}"
+        return _after_endpoints(observed, service, Done(message))
     if goal is Goal.OLD_ONLY and selected and versions:
         selector = {**service.selector, versions.key: versions.old}
         if _ready_uids(observed, selector):
@@ -171,8 +172,8 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
             if selector != service.selector:
                 return _select(request, observed, service, selector)
             # | no requests for the new pods | the Service selects the old pods | done |
-            done = f"no requests of {service.name} go to the new pods of {request.name}"
-            return _after_endpoints(observed, service, Done(done))
+            message = f"no requests of {service.name} go to the new pods of {request.name}"
+            return _after_endpoints(observed, service, Done(message))
     # | any | else | as restored |
     return _restore(request, observed)
 

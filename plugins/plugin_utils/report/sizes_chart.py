@@ -84,9 +84,9 @@ class _Chart:
         bands += [("soak", self.x(soak.begin), self.x(soak.end)) for soak in self.rollout.soaks]
         for is_taking_over, spans in itertools.groupby(
                 self.spans(), key=lambda span: span[0].is_taking_over):
-            (_first, begin, end), *later = spans
+            (_first, begin, end), *later_spans = spans
             if is_taking_over:
-                bands.append(("handover", begin, later[-1][2] if later else end))
+                bands.append(("handover", begin, later_spans[-1][2] if later_spans else end))
         for kind, begin, end in bands:
             self.picture.append(drawsvg.Rectangle(begin, TOP, round(end - begin, 1),
                                                   self.bottom - TOP, class_=kind))

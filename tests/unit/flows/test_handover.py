@@ -52,7 +52,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.template im
 
 LABEL_KEY = object_meta.DEPLOYMENT_LABEL
 PRIMARY_UID, SUCCESSOR_UID = "uid of foo", f"uid of {SUCCESSOR}"
-PRIORITY = "/spec/template/spec/priorityClassName"
+PRIORITY_PATH = "/spec/template/spec/priorityClassName"
+#: The takeover annotation of an update from v1 to v2.
 TAKEOVER = {"next": SUCCESSOR, "uid": SUCCESSOR_UID, "label": LABEL_KEY, "replicas": 3,
             "from": {"web": "myimage:v1"},
             "request": UPDATE.fingerprint, "priorityClassName": None,
@@ -596,11 +597,11 @@ def test_conditions_to_open_foo(primary, listed_pods, expected):
 
 @pytest.mark.parametrize("original", [None, "high"])
 def test_open_restores_the_priority_class(original):
-    change = ({"op": "add", "path": PRIORITY, "value": original} if original
-              else {"op": "remove", "path": PRIORITY})
+    change = ({"op": "add", "path": PRIORITY_PATH, "value": original} if original
+              else {"op": "remove", "path": PRIORITY_PATH})
 
     assert handover.opening_operations(original) == (
-        {"op": "test", "path": PRIORITY, "value": CLOSED}, change)
+        {"op": "test", "path": PRIORITY_PATH, "value": CLOSED}, change)
 
 
 @WORLDS
@@ -709,7 +710,7 @@ def test_another_image_on_foo_is_replaced_with_a_warning(world, loses_annotation
             and annotations(restored) == annotations(world.renamed()))
     assert "another client applied another template to foo" in step.warning
     assert "myimage:v9. The template is restored to myimage:v2" in step.warning
-    assert patch_tests(step)[PRIORITY] == CLOSED
+    assert patch_tests(step)[PRIORITY_PATH] == CLOSED
 
 
 @WORLDS

@@ -75,7 +75,7 @@ def strategy(surge: int, unavailable: int) -> Json:
 
 @pytest.fixture(autouse=True)
 def no_garbage_collection():
-    """Disable the garbage collector, which takes a third of the time without any cycle."""
+    """Disable the garbage collector: it takes a third of the time, and there are no cycles."""
     gc.disable()
     yield
     gc.enable()
@@ -88,10 +88,13 @@ class Memory:
     """
 
     def __init__(self) -> None:
+        #: The number of each metadata or spec, by its text and by the id of its object.
         self.numbers: dict[str, int] = {}
         self.parts: dict[int, tuple[Json, int]] = {}
+        #: The interned items, by their content and by the ids of their original parts.
         self.items: dict[tuple, Json] = {}
         self.interned: dict[tuple, tuple] = {}
+        #: The results of patches and syncs, by their inputs.
         self.patched: dict[tuple[int, int], tuple[Json, Patch]] = {}
         self.synced: dict[tuple, t.Any] = {}
         self.controllers: dict[int, Controller] = {}
@@ -162,7 +165,7 @@ class Cluster(ClusterModel):
         self.remember()
 
     @property
-    def living_pods(self) -> list[Pod]:
+    def surviving_pods(self) -> list[Pod]:
         return [pod for pod in self.pods if pod.owner != DEAD]
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
@@ -229,7 +232,8 @@ class Cluster(ClusterModel):
         choices = [move for move in super().moves() if move.name != DEAD
                    or move.verb == "deliver-owner"]
         if self.deaths and self.is_handing_over():
-            choices += [Move("die", uid) for uid in sorted({pod.owner for pod in self.living_pods})]
+            owners = {pod.owner for pod in self.surviving_pods}
+            choices += [Move("die", uid) for uid in sorted(owners)]
         if self.deletions and self.is_handing_over():
             choices += [Move("orphan", name) for name, controller in self.controllers().items()
                         if name != "foo" and handover.is_closed(controller)
@@ -250,10 +254,10 @@ class Cluster(ClusterModel):
             self.pods = [pod._replace(owner="") if pod.owner == uid else pod for pod in self.pods]
         elif move.verb == "replace":
             self.replacements -= 1
-            now = self.items["foo"]
+            replaced = self.items["foo"]
             metadata = {**self.manifest["metadata"],
-                        "generation": now["metadata"]["generation"] + 1}
-            self._store("foo", {**now, "metadata": metadata, "spec": self.manifest["spec"]})
+                        "generation": replaced["metadata"]["generation"] + 1}
+            self._store("foo", {**replaced, "metadata": metadata, "spec": self.manifest["spec"]})
         elif move == Move("deliver-owner", DEAD):
             self.pods.remove(next(pod for pod in self.pods if pod.owner == DEAD))
         else:
@@ -340,7 +344,7 @@ class Explorer:
         sizes = ", ".join(f"{name} {item['spec']['replicas']}"
                           for name, item in cluster.items.items())
         pods = collections.Counter((pod.owner, "ready" if pod.ready else "not ready")
-                                   for pod in cluster.living_pods)
+                                   for pod in cluster.surviving_pods)
         lines[:0] = [f"state: {sizes}; pods of each uid: {dict(pods)}, {len(cluster.terminating)} "
                      "terminating"[:MAX_LINE]]
         return "\n".join(reversed(lines))
@@ -411,8 +415,8 @@ class Explorer:
             observation = dataclasses.replace(find(controllers, request), desired=desired)
             self.cached[(key_of(request), *ids)] = observation, handover.needs_pods(observation)
         observation, needs_pods = self.cached[(key_of(request), *ids)]
-        key = key_of(request), len(cluster.terminating), *ids, *(cluster.living_pods if needs_pods
-                                                                 else ())
+        pods = cluster.surviving_pods if needs_pods else ()
+        key = key_of(request), len(cluster.terminating), *ids, *pods
         if key not in self.decisions:
             terminating = observed.Terminating(len(cluster.terminating))
             observation = dataclasses.replace(observation, terminating=terminating)
@@ -432,18 +436,18 @@ class Explorer:
         assert "foo" in cluster.items or self.requests[0].next_name in cluster.items
         # 2. floor and ceiling
         died = self.deaths - cluster.deaths
-        ready = sum(pod.ready for pod in cluster.living_pods)
+        ready = sum(pod.ready for pod in cluster.surviving_pods)
         assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}"
         # The controller manager may mistake the death of a pod for the reparenting of another pod.
         ceiling = died + (self.size if cluster.is_handing_over() else self.ceiling)
         # After a replacement, foo may create old pods; the number of new pods is still limited.
         if cluster.replacements < self.replacements:
             assert sum(dict(pod.labels) != self.labels
-                       for pod in cluster.living_pods) <= self.size + died, cluster.pods
+                       for pod in cluster.surviving_pods) <= self.size + died, cluster.pods
         else:
-            assert len(cluster.living_pods) <= ceiling, (
+            assert len(cluster.surviving_pods) <= ceiling, (
                 f"{len(cluster.pods)} pods, ceiling {ceiling}")
-            pods = len(cluster.living_pods) + len(cluster.terminating)
+            pods = len(cluster.surviving_pods) + len(cluster.terminating)
             assert pods <= self.ceiling + died, (
                 f"{pods} pods with terminating ones, ceiling {self.ceiling}")
         # each pod always has a controller
@@ -451,7 +455,8 @@ class Explorer:
             cluster.pods)
         # 3. with keep_old alone, all old pods stay ready
         if all(request.keeps_old for request in self.requests):
-            old = sum(pod.ready and dict(pod.labels) == self.labels for pod in cluster.living_pods)
+            old = sum(pod.ready and dict(pod.labels) == self.labels
+                      for pod in cluster.surviving_pods)
             assert old == self.size, f"{old} old pods ready with keep_old"
         # the model changes the first matching pod, so all pods must be equal
         is_undisturbed = (not died and cluster.deletions == self.deletions
@@ -459,8 +464,8 @@ class Explorer:
         assert (not is_undisturbed
                 or len({pod[:3] for pod in cluster.pods if pod.owner != pod.cached_owner}) <= 1)
         assert (not is_undisturbed
-                or len({pod.owner for pod in cluster.living_pods})
-                == len({pod[:2] for pod in cluster.living_pods}))
+                or len({pod.owner for pod in cluster.surviving_pods})
+                == len({pod[:2] for pod in cluster.surviving_pods}))
 
     def check_old_pods_are_kept(self, cluster: Cluster, after: Cluster) -> None:
         """Check that a step with keep_old scales foo down only if foo exceeds the full size."""

@@ -33,6 +33,7 @@ class World(Cluster):
 
     def __init__(self, *items):
         super().__init__(*items)
+        #: The number of the write at which the client dies, and whether it dies after the write.
         self.dies_at, self.dies_after_write = None, False
         self.can_list, self.allowed_rules = True, None
         #: The message if revisions cannot be written.

@@ -337,7 +337,9 @@ REMOVE_ANNOTATIONS = ("if not, remove the annotations that name it:\nkubectl -n 
                       f"{object_meta.TAKEOVER}-")
 UNCERTAIN = ("its size at the start of the update is uncertain: an annotation of {} records {}, "
              "and the controllers now request {} pods")
-SCALE = ("if 300 is right:\nkubectl -n default scale rc {0} --replicas={1}\nif not:\nkubectl -n "
+#: The next_command: scale controller 0 to size 1 if the recorded size 3 is right; or remove the
+#: annotations of controller 2.
+SCALE = ("if {3} is right:\nkubectl -n default scale rc {0} --replicas={1}\nif not:\nkubectl -n "
          "default annotate rc {2} "
          f"{object_meta.ORIGINAL}- {object_meta.DESIRED}-\nthen run the same task again")
 CLOSED_TEMPLATE = (f"the priority class {CLOSED} closes its template, so failed pods "
@@ -546,19 +548,19 @@ REFUSALS = {
          f"{COMMAND} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_ANNOTATIONS}"),
     "foo's size is only in its annotation":
         (UPDATE, [old(2, desired=300, image="myimage:v2")], UNCERTAIN.format("foo", 300, 2), "",
-         SCALE.format("foo", 300, "foo")),
+         SCALE.format("foo", 300, "foo", 300)),
     "rollback, foo's size is only in its annotation":
         (ROLLBACK, [old(2, desired=300)], UNCERTAIN.format("foo", 300, 2), "",
-         SCALE.format("foo", 300, "foo")),
+         SCALE.format("foo", 300, "foo", 300)),
     "first step with a larger size in the annotation of foo":
         (V3, [rc(replicas=2, annotations={object_meta.ORIGINAL: "300"})],
-         UNCERTAIN.format("foo", 300, 2), "", SCALE.format("foo", 300, "foo")),
+         UNCERTAIN.format("foo", 300, 2), "", SCALE.format("foo", 300, "foo", 300)),
     "foo deleted, and the size on the successor is too large":
         (UPDATE, [new(1)], UNCERTAIN.format(SUCCESSOR, 3, 1), "",
-         SCALE.format(SUCCESSOR, 3, SUCCESSOR).replace("300 is", "3 is")),
+         SCALE.format(SUCCESSOR, 3, SUCCESSOR, 3)),
     "different sizes on both, none plausible":
         (UPDATE, [old(2, desired=300), new(1, desired=40)], UNCERTAIN.format("foo", 300, 3), "",
-         SCALE.format("foo", 299, "foo")),
+         SCALE.format("foo", 299, "foo", 300)),
     "an interrupted kubectl rolling-update with an invalid size":
         (UPDATE,
          [rc(annotations={**KUBECTL_ANNOTATIONS, object_meta.KUBECTL_ORIGINAL: "$(touch pwned)"}),
@@ -1013,7 +1015,7 @@ def test_first_scale_step_is_as_large_as_allowed(surge, unavailable, expected):
 
 # Preconditions of the steps
 
-PRIORITY = "/spec/template/spec/priorityClassName"
+PRIORITY_PATH = "/spec/template/spec/priorityClassName"
 MISSING_ANNOTATIONS = st.fixed_dictionaries({}, optional={
     key: st.none() for key in object_meta.UPDATE_ANNOTATIONS[:4]})
 SIZE = st.integers(0, 4)
@@ -1054,7 +1056,7 @@ def conflicting_changes(step):
     if written & {"/spec/replicas", "/spec/selector", "/spec/template"}:
         yield lambda item: {**item,
                             "spec": {**item["spec"], "replicas": item["spec"]["replicas"] + 1}}
-    if any(operation["path"] == PRIORITY and operation.get("value") != CLOSED
+    if any(operation["path"] == PRIORITY_PATH and operation.get("value") != CLOSED
            for operation in step.write.operations if operation["op"] != "test"):
         yield lambda item: {**item,
                             "spec": {**item["spec"],

@@ -1057,16 +1057,16 @@ def test_pods_are_listed_after_a_change_and_otherwise_at_intervals():
 
     The interval is 2 s, and 30 s once two lists are equal.
     """
-    model, flow, memory, listed = cluster(), choose(CANARY), Memory(now=NOW, has_begun=True), []
+    model, flow, memory, list_times = cluster(), choose(CANARY), Memory(now=NOW, has_begun=True), []
     run_task(CANARY, model)
     all_pods = model.all_pods
-    model.all_pods = lambda primary: listed.append(memory.seconds) or all_pods(primary)
+    model.all_pods = lambda primary: list_times.append(memory.seconds) or all_pods(primary)
 
     def number_of_lists_at(seconds):
         memory.seconds = seconds
         memory.observed = flow.observe(CANARY, model, memory)
         assert isinstance(flow.plan(CANARY, memory.observed), Done)
-        return len(listed)
+        return len(list_times)
 
     times = (0.0, 0.2, 1.8, 2.0, 2.2, 20.0, 31.8, 32.0, 61.0)
     assert [number_of_lists_at(seconds) for seconds in times] == [1, 1, 1, 2, 2, 2, 2, 3, 3]

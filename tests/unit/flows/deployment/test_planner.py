@@ -401,12 +401,12 @@ def test_recreate_has_no_pause():
 
 def test_requested_strategy_holds_only_during_the_update():
     model = cluster(4)
-    fast = request_for(image="myimage:v2", max_surge="100%", max_unavailable="50%",
+    fast_update = request_for(image="myimage:v2", max_surge="100%", max_unavailable="50%",
                        min_ready_seconds=5)
-    run_task(fast, model, until="update")
+    run_task(fast_update, model, until="update")
     assert primary(model).settings["strategy"]["rollingUpdate"] == {
         "maxSurge": "100%", "maxUnavailable": "50%"}
-    run_task(fast, model)
+    run_task(fast_update, model)
     assert (primary(model).settings["strategy"] == STRATEGY
             and primary(model).settings["minReadySeconds"] == 5)
 
@@ -483,6 +483,7 @@ def name_of_set(model, version):
                 if replica_set.images["web"] == f"myimage:{version}")
 
 
+# Settings that a forged record could restore
 RECREATE = {"type": "Recreate"}
 RECKLESS = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}
 SLOW = {"minReadySeconds": 600000, "progressDeadlineSeconds": 700000}
@@ -785,10 +786,10 @@ def test_keep_old_after_a_pause_keeps_the_remaining_old_pods():
 
 
 @pytest.mark.parametrize("pause, old", [("2", 1), ("100%", 0)])
-@pytest.mark.parametrize("first", [KEEP_ALL, KEEP_ONE], ids=["all", "one"])
-def test_pause_after_keep_old_removes_old_pods(first, pause, old):
+@pytest.mark.parametrize("first_request", [KEEP_ALL, KEEP_ONE], ids=["all", "one"])
+def test_pause_after_keep_old_removes_old_pods(first_request, pause, old):
     model = cluster()
-    run_task(first, model)
+    run_task(first_request, model)
     run_task(request_for(image="myimage:v2", pause_at=pause), model)
     new = max(3 - old, sizes(model)["v2"])
     assert sizes(model) == {"v1": 3 - new, "v2": new} and primary(model).settings["paused"]
@@ -909,9 +910,10 @@ def test_budget_without_disruptions_and_no_surge_is_refused(request_):
 def test_pause_of_a_rollback_to_a_revision():
     model = cluster(4)
     run_task(UPDATE, model)
-    first = request_for(state="rolled_back", to_revision=1, pause_at="1")
-    run_task(first, model)
-    assert sizes(model) == {"v1": 1, "v2": 3} and "already paused" in decide(first, model).message
+    paused_rollback = request_for(state="rolled_back", to_revision=1, pause_at="1")
+    run_task(paused_rollback, model)
+    assert sizes(model) == {"v1": 1, "v2": 3}
+    assert "already paused" in decide(paused_rollback, model).message
     run_task(to_revision(1), model)
     assert sizes(model) == {"v1": 4, "v2": 0}
 

@@ -237,7 +237,7 @@ def test_error_of_a_task_without_kind_has_the_kind_that_is_being_migrated(steps)
 
 
 @pytest.mark.parametrize("steps", range(len(ALL)))
-def test_check_mode_with_a_stale_status(steps):
+def test_check_mode_plans_all_steps_despite_a_stale_status(steps):
     world = World()
     world.run_steps(steps)
     make_status_stale(world.cluster._items)
@@ -273,7 +273,7 @@ def test_rollback_from_each_step(steps, was_paused):
 
 
 @pytest.mark.parametrize("steps", REVERSIBLE_STEPS)
-def test_check_mode_of_a_rollback_with_a_stale_status(steps):
+def test_check_mode_plans_a_rollback_despite_a_stale_status(steps):
     settled, stale = World(), World()
     for world in (settled, stale):
         world.run_steps(steps)

@@ -47,32 +47,32 @@ def test_fields_of_the_deployment():
     item["spec"]["minReadySeconds"] = 700
     world = World(item)
     world.run_steps()
-    item = world.find("Deployment")
-    assert (item["metadata"]["labels"] == {"app": "foo"}
-            and item["metadata"]["annotations"] == {"note": "x"})
-    assert (item["spec"]["selector"] == {"matchLabels": {"app": "foo"}}
-            and item["spec"]["replicas"] == 2)
-    assert item["spec"]["template"]["metadata"]["labels"] == {"app": "foo"}
-    assert (item["spec"]["progressDeadlineSeconds"] > item["spec"]["minReadySeconds"] == 700
-            and "paused" not in item["spec"])
+    deployment = world.find("Deployment")
+    assert (deployment["metadata"]["labels"] == {"app": "foo"}
+            and deployment["metadata"]["annotations"] == {"note": "x"})
+    spec = deployment["spec"]
+    assert spec["selector"] == {"matchLabels": {"app": "foo"}} and spec["replicas"] == 2
+    assert spec["template"]["metadata"]["labels"] == {"app": "foo"}
+    assert (spec["progressDeadlineSeconds"] > spec["minReadySeconds"] == 700
+            and "paused" not in spec)
 
 
-def test_selector_of_the_deployment_label_only():
+def test_selector_with_only_the_deployment_label_is_kept():
     item = rc(replicas=2, label="abc")
     item["spec"]["selector"] = {object_meta.DEPLOYMENT_LABEL: "abc"}
     world = World(item)
     world.run_steps()
-    item = world.find("Deployment")
-    assert item["spec"]["selector"] == {"matchLabels": {object_meta.DEPLOYMENT_LABEL: "abc"}}
-    assert item["spec"]["template"]["metadata"]["labels"][object_meta.DEPLOYMENT_LABEL] == "abc"
+    spec = world.find("Deployment")["spec"]
+    assert spec["selector"] == {"matchLabels": {object_meta.DEPLOYMENT_LABEL: "abc"}}
+    assert spec["template"]["metadata"]["labels"][object_meta.DEPLOYMENT_LABEL] == "abc"
 
 
 @pytest.mark.parametrize("steps", range(len(ALL_STEPS)))
-def test_check_mode_with_a_stale_status(steps):
+def test_check_mode_plans_all_steps_despite_a_stale_status(steps):
     world = World()
-    done = world.run_steps(steps)
+    first_steps = world.run_steps(steps)
     make_status_stale(world.cluster._items)
-    assert run_past_waits(world, 100) == ALL_STEPS[steps:], done
+    assert run_past_waits(world, 100) == ALL_STEPS[steps:], first_steps
 
 
 def test_templates_are_closed_during_the_handover():
@@ -93,10 +93,10 @@ def test_each_pod_is_reparented_and_labeled():
     assert world.replica_set["spec"]["selector"]["matchLabels"].items() >= write.labels.items()
 
 
-@pytest.mark.parametrize("side", ["ReplicationController", "ReplicaSet"])
-def test_handover_waits_for_both_statuses(side):
+@pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
+def test_handover_waits_for_both_statuses(kind):
     world = world_after("annotate ReplicationController")
-    world.replace(world.replica_set if side == "ReplicaSet" else world.find(side),
+    world.replace(world.replica_set if kind == "ReplicaSet" else world.find(kind),
                   observedGeneration=-1)
     assert world.decide() == Wait(
         f"the controller manager observes {world.replica_set['metadata']['name']} and foo",
@@ -119,7 +119,7 @@ def test_late_pod_is_reparented():
             for pod in world.cluster.live_pods({})} == {world.replica_set["metadata"]["uid"]}
 
 
-def test_size_changed_during_the_migration():
+def test_size_changed_during_the_migration_is_set_on_the_replica_set():
     world = world_after("create ReplicaSet")
     item = world.find("ReplicationController")
     world.replace({**item, "spec": {**item["spec"], "replicas": 5}})
@@ -141,16 +141,15 @@ def test_controller_deleted_before_the_creation_of_the_replica_set():
     assert world.run_steps() == ["create ReplicaSet", "hand over Pod", *ALL_STEPS[5:]]
 
 
-@pytest.mark.parametrize("status, owners, expected", [
-    ({"replicas": 1}, ["ReplicaSet", "ReplicaSet"], Wait),
-    ({"replicas": 1}, ["ReplicaSet"], Step),
-    ({"replicas": 2, "observedGeneration": -1}, ["ReplicaSet", "ReplicaSet"], Wait),
-    ({"replicas": 2, "availableReplicas": 0}, ["ReplicaSet", "ReplicaSet"], Step),
+@pytest.mark.parametrize("status, pods, expected", [
+    ({"replicas": 1}, 2, Wait),
+    ({"replicas": 1}, 1, Step),
+    ({"replicas": 2, "observedGeneration": -1}, 2, Wait),
+    ({"replicas": 2, "availableReplicas": 0}, 2, Step),
 ], ids=["incomplete status", "deleted pod", "status not observed", "no pod available"])
-def test_replica_set_is_opened_only_when_its_status_counts_all_pods(status, owners, expected):
+def test_replica_set_is_opened_only_when_its_status_counts_all_pods(status, pods, expected):
     world = world_after("delete ReplicationController")
-    uid = world.replica_set["metadata"]["uid"]
-    world.pods(*(owner and uid for owner in owners))
+    world.pods(*[world.replica_set["metadata"]["uid"]] * pods)
     world.replace(world.replica_set, **status)
     assert isinstance(world.decide(), expected)
 
@@ -281,8 +280,8 @@ def test_a_deleted_replica_set_is_recreated_from_the_stored_controller(steps, re
     world.cluster._items["ReplicaSet", world.replica_set["metadata"]["name"]] = None
     world.run_steps()
     assert world.decide() == Done("foo is already a Deployment")
-    item = world.find("Deployment")["spec"]
-    assert item["template"] == rc()["spec"]["template"] and item["replicas"] == replicas
+    spec = world.find("Deployment")["spec"]
+    assert spec["template"] == rc()["spec"]["template"] and spec["replicas"] == replicas
 
 
 def test_closed_controller_without_stored_state_is_refused():
@@ -297,7 +296,7 @@ def test_closed_controller_without_stored_state_is_refused():
 
 
 @pytest.mark.parametrize("steps", [7, 8])
-def test_a_deployment_deleted_in_the_migration_is_named(steps):
+def test_deployment_deleted_during_the_migration_is_reported_with_its_finalizers(steps):
     world = World()
     world.run_steps(steps)
     item = world.find("Deployment")
@@ -310,7 +309,7 @@ def test_a_deployment_deleted_in_the_migration_is_named(steps):
 
 
 @pytest.mark.parametrize("steps", [1, 4])
-def test_a_controller_deleted_with_finalizers(steps):
+def test_migration_waits_for_a_controller_deleted_with_finalizers(steps):
     world = World()
     world.run_steps(steps)
     item = world.find("ReplicationController")

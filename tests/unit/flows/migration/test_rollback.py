@@ -49,7 +49,7 @@ def test_migration_reversed_at_each_step_of_its_rollback_ends_as_a_deployment(st
 
 
 @pytest.mark.parametrize("steps", REVERSIBLE_STEPS)
-def test_check_mode_of_a_rollback_with_a_stale_status(steps):
+def test_check_mode_plans_a_rollback_despite_a_stale_status(steps):
     settled, stale = World(), World()
     for world in (settled, stale):
         world.run_steps(steps)

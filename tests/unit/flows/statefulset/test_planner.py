@@ -579,10 +579,10 @@ def refusal_of(request, model):
 
 
 @pytest.mark.parametrize("strategy", ["RollingUpdate", "OnDelete"])
-@pytest.mark.parametrize("first", INTERRUPTIONS)
-def test_update_in_progress_without_pods(first, strategy):
+@pytest.mark.parametrize("first_interruption", INTERRUPTIONS)
+def test_update_in_progress_without_pods(first_interruption, strategy):
     """Never refuse both an update, because one is in progress, and a rollback, because none is."""
-    for interruptions in itertools.product([first], INTERRUPTIONS, INTERRUPTIONS):
+    for interruptions in itertools.product([first_interruption], INTERRUPTIONS, INTERRUPTIONS):
         model = cluster(2, STRATEGIES[strategy])
         model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
         with contextlib.suppress(RolloutError):  # some sequences are impossible
@@ -619,6 +619,7 @@ ALL_UNAVAILABLE = {"type": "RollingUpdate",
                    "rollingUpdate": {"partition": 0, "maxUnavailable": "100%"}}
 DEPLOYMENT_STRATEGY = {"type": "RollingUpdate",
                        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+#: Changed fields of a record; the test replaces PRESENT by the name of the current revision.
 FORGED_FIELDS = {
     "larger maxUnavailable": {"original": {"updateStrategy": ALL_UNAVAILABLE},
                               "paced": {"updateStrategy": STRATEGY}},

@@ -178,12 +178,12 @@ def alternating_cluster(period, first_seconds, first_reason, second_reason):
     return cluster
 
 
-@pytest.mark.parametrize("cluster", [
+@pytest.mark.parametrize("make_cluster", [
     lambda: alternating_cluster(4, 2, "ErrImagePull", second_reason="ImagePullBackOff"),
     lambda: alternating_cluster(4, 1, "ContainerCreating", second_reason="RunContainerError"),
 ], ids=["alternating reasons", "container that runs briefly"])
-def test_fatal_cause_with_short_gaps_ends_the_task(cluster):
-    assert update_error(cluster()).what == "the new pods cannot become available"
+def test_fatal_cause_with_short_gaps_ends_the_task(make_cluster):
+    assert update_error(make_cluster()).what == "the new pods cannot become available"
 
 
 def test_temporary_cause_does_not_end_the_task():
@@ -215,7 +215,7 @@ def test_pods_are_not_read_before_the_controller_manager_syncs():
                           (LARGE_CONTROLLER, 100, 1)],
                          ids=["until a pod fails to start", "limited time",
                               "small controller"])
-def test_starting_pods_of_a_large_controller_are_not_read(replicas, starting_seconds, first_read):
+def test_starting_pods_of_a_large_controller_are_read_later(replicas, starting_seconds, first_read):
     observed = Controller.from_api(rc(replicas=replicas))
     clock, reads = FakeClock(), []
 
@@ -283,7 +283,7 @@ def test_flapping_readiness_does_not_extend_the_deadline():
 
 
 def test_repeatedly_reverted_step_is_an_error():
-    """Another autoscaler keeps resetting the size of foo."""
+    """An autoscaler keeps resetting the size of foo."""
     cluster = Cluster(old(3), new(1))
     cluster.on_wait = lambda: (cluster.cluster.settle(), cluster.patch("foo", "/spec/replicas", 3),
                                cluster.cluster.settle())
@@ -312,7 +312,10 @@ def test_repeatedly_rejected_writes_are_an_error():
 
 
 class RejectingCluster(Cluster):
-    """Cluster whose nodes reject new pods: one more at each observation, up to `maximum`."""
+    """Cluster whose nodes have rejected five pods, and reject one more at each observation.
+
+    maximum: of rejected pods.
+    """
 
     def __init__(self, *items, maximum=1000, reason="SysctlForbidden"):
         super().__init__(*items)
@@ -373,18 +376,19 @@ def seconds_left(gateway, available, *observations):
     return seconds
 
 
-@pytest.mark.parametrize("available, tolerated",
+@pytest.mark.parametrize("available, max_rejected",
                          [(2, MAX_REJECTED_PODS - 1), (1, 2 * MAX_REJECTED_PODS - 1),
                           (3, MAX_REJECTED_PODS - 1)])
-def test_limit_of_rejected_pods(available, tolerated):
+def test_limit_of_rejected_pods(available, max_rejected):
     """The limit applies per missing pod, or once if no pod is missing."""
-    seconds_left(RejectingNodes(), available, (0, 1, 0), (0, 1 + tolerated, 0))
+    seconds_left(RejectingNodes(), available, (0, 1, 0), (0, 1 + max_rejected, 0))
 
     with pytest.raises(RolloutFailed, match="the new pods cannot become available"):
-        seconds_left(RejectingNodes(), available, (0, 1, 0), (0, 1 + tolerated + 1, 0))
+        seconds_left(RejectingNodes(), available, (0, 1, 0), (0, 1 + max_rejected + 1, 0))
 
 
 def test_rejected_pods_are_counted_since_the_last_progress():
+    """None of the observations ends the wait."""
     seconds_left(RejectingNodes(), 2, (0, 1, 0), (1, 1 + MAX_REJECTED_PODS, 0),
                  (1, 2 * MAX_REJECTED_PODS, 0),
                  (1, 2 * MAX_REJECTED_PODS, 0))
@@ -404,12 +408,13 @@ def test_limit_of_rejected_pods_grows_with_missing_pods():
 
     update_error(cluster, failure_grace=100, max_surge=Size(3))
 
-    # The nodes have rejected six pods before the first observation, and three pods are missing.
+    # At the first observation, the nodes have rejected six pods; three pods are missing.
     assert 6 + 3 * MAX_REJECTED_PODS <= cluster.rejected <= 6 + 3 * MAX_REJECTED_PODS + 3
 
 
 @pytest.mark.parametrize("kinds", [["refused-by-node", "crash"], ["crash", "refused-by-node"]])
 def test_failure_with_an_endless_cause_is_endless(kinds):
+    """A controller replaces pods that nodes reject without end."""
     causes = [Cause(kind, "reason", "message", "wait", is_fatal=True) for kind in kinds]
 
     assert failure(UPDATE, IdleGateway(), "what", "how far", causes).is_endless

@@ -268,13 +268,13 @@ def answer(mode, cluster, **changes):
 @pytest.mark.parametrize("names",
                          [["one", "wrong", "two"], ["wrong", "one", "two"],
                           ["one", "two", "wrong"]])
-@pytest.mark.parametrize("wrong", ["nobody", "controlled"])
+@pytest.mark.parametrize("problem", ["absent", "controlled"])
 @pytest.mark.parametrize("mode", MODES)
-def test_invalid_name_is_reported_before_the_first_write(mode, wrong, names):
+def test_invalid_name_is_reported_before_the_first_write(mode, problem, names):
     items = controllers("one", "two", "wrong")
     items[2]["metadata"]["ownerReferences"] = [{"kind": "DeploymentConfig", "name": "x", "uid": "x",
                                                 "controller": True}]
-    cluster = Cluster(*(items if wrong == "controlled" else items[:2]))
+    cluster = Cluster(*(items if problem == "controlled" else items[:2]))
     cluster.refused = {"one", "two"}
 
     result = answer(mode, cluster, names=names)
@@ -283,9 +283,9 @@ def test_invalid_name_is_reported_before_the_first_write(mode, wrong, names):
         (name, name == "wrong", name != "wrong") for name in names]
     assert {entry["msg"] for entry in result["results"]
             if entry["skipped"]} == {"not started, because 1 of the others failed (wrong)"}
-    reason = {"nobody": "there is no such ReplicationController",
+    reason = {"absent": "there is no such ReplicationController",
               "controlled": "it is controlled by DeploymentConfig/x, which would undo every step"}[
-                  wrong]
+                  problem]
     assert (result["failure"]["what"] == "1 of 3 controllers failed (wrong)"
             and result["failure"]["why"] == reason)
     assert result["msg"].count(reason) == 1 and not result["changed"]

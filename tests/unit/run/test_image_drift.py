@@ -98,14 +98,14 @@ class SlowDriftingCluster(DriftingCluster):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.available = []
+        self.sizes_at_waits = []
 
     def start_in_background(self, work):
         if getattr(work, "func", None) != self.all_pods:
             return None
 
         def response():
-            self.available.append(self.controllers()[SUCCESSOR].available)
+            self.sizes_at_waits.append(self.controllers()[SUCCESSOR].available)
             return work()
 
         return Response(response)
@@ -116,7 +116,7 @@ def test_only_the_last_list_delays_the_update_on_a_slow_connection():
 
     cluster.run(request())
 
-    assert (cluster.listed_sizes, cluster.available) == ([2, 5, 10], [10, 10, 10])
+    assert (cluster.listed_sizes, cluster.sizes_at_waits) == ([2, 5, 10], [10, 10, 10])
 
 
 def test_image_drift_fail_stops_the_update_at_the_end_on_a_slow_connection():

@@ -125,13 +125,14 @@ class Client:
                  kind=Kind.REPLICATION_CONTROLLER,
                  process=None, renew_interval=lease.RENEW_INTERVAL, **options):
         self.server, self.other_clients, self.lines = server, other_clients, []
+        #: The seconds of all sleeps, and the monotonic time of the task.
         self.slept, self.clock = 0.0, 0.0
-        self.reason = ""
+        self.reason_to_stop = ""
         request = Request("foo", "shop", kind=kind, images={"": "myimage:v2"},
                           lock_timeout=lock_timeout, **options)
         process = process or Process.of_new_task(str(kind))._replace(machine=machine)
-        self.lease = Lease(server, request, lambda: self.clock, self.sleep, lambda: self.reason,
-                           self.lines.append, renew_interval, process)
+        self.lease = Lease(server, request, lambda: self.clock, self.sleep,
+                           lambda: self.reason_to_stop, self.lines.append, renew_interval, process)
 
     def sleep(self, seconds):
         assert self.slept < 120, "this wait has no end"
@@ -423,7 +424,7 @@ def test_zombie_process_has_ended():
 
 @pytest.mark.parametrize("state, expected", [("R", "19"), ("S", "19"), ("Z", ""), ("X", "")])
 def test_start_time_of_a_process(monkeypatch, state, expected):
-    """The start time is field 22 of the file; a zombie or a dead process has none."""
+    """The start time is field 22 of /proc/PID/stat; a zombie or a dead process has none."""
     fields = " ".join([state, *map(str, range(1, 50))])
     monkeypatch.setattr(Path, "read_text", lambda *_args: f"7 (a b) c) {fields}\n")
 
@@ -432,7 +433,7 @@ def test_start_time_of_a_process(monkeypatch, state, expected):
 
 def test_signal_ends_the_wait(server):
     Client(server).lease.acquire()
-    second = Client(server, other_clients=lambda: setattr(second, "reason", "SIGTERM"))
+    second = Client(server, other_clients=lambda: setattr(second, "reason_to_stop", "SIGTERM"))
 
     with pytest.raises(RolloutError, match=r"stopped \(SIGTERM\) before anything was changed"):
         second.lease.acquire()
@@ -841,6 +842,7 @@ class Scheduler:
         self.current, self.overlaps = None, []
 
     def add(self, work):
+        # The thread runs after `go` until `back`.
         turn = types.SimpleNamespace(go=threading.Semaphore(0), back=threading.Semaphore(0),
                                      wakes=0.0, is_over=False)
 

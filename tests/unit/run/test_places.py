@@ -118,7 +118,7 @@ class TwoNamespaces:
                 for image in [item["spec"]["template"]["spec"]["containers"][0]["image"]]}
 
 
-def where(entries):
+def namespaces_and_names(entries):
     return [(entry["namespace"], entry["name"]) for entry in entries]
 
 
@@ -127,7 +127,8 @@ def test_controllers_of_one_name_are_updated_in_each_namespace():
 
     result = two_namespaces.run(fleet.run, two_namespaces.lines.append)
 
-    assert where(result["results"]) == [("b", "foo"), ("b", "bar"), ("a", "foo"), ("a", "bar")]
+    assert namespaces_and_names(result["results"]) == [
+        ("b", "foo"), ("b", "bar"), ("a", "foo"), ("a", "bar")]
     assert result["msg"] == "4 of 4 controllers are as requested (4 changed)"
     assert two_namespaces.images() == {"myimage:v2"}
     assert any(line.startswith("b | foo: ") for line in two_namespaces.lines)
@@ -155,8 +156,9 @@ def test_check_mode_reports_each_namespace_and_writes_nothing():
     two_namespaces = TwoNamespaces()
 
     planned = two_namespaces.run(fleet.simulate)
+    result = two_namespaces.run()
 
-    assert where(planned["results"]) == where(two_namespaces.run()["results"])
+    assert namespaces_and_names(planned["results"]) == namespaces_and_names(result["results"])
     assert planned["changed"]
 
 

@@ -27,6 +27,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
+#: Seconds of each soak.
 SOAK = 60
 SOAK_AT_PAUSE = dataclasses.replace(UPDATE, soak=SOAK, pause_at=Size(1))
 SOAK_AT_END = dataclasses.replace(UPDATE, soak=SOAK)
@@ -69,6 +70,7 @@ class ObservedCluster(Cluster):
         self.calls.append(("relist_pods", ""))
 
     def pod(self, controller, number):
+        """Return a pod of a controller; an empty uid in `overrides` means that there is no pod."""
         name = f"{controller.name}-{number}"
         since = rfc3339(self.created.setdefault(name, self.clock.now))
         fields = {"restarts": 0, "ready": "True", "uid": f"uid of {name}", "since": since,
@@ -117,8 +119,8 @@ class ObservedCluster(Cluster):
         with pytest.raises(Killed):
             self.run(request)
 
-    def lines_with(self, word):
-        return [line for _now, line in self.lines if line.startswith(word)]
+    def lines_with_prefix(self, prefix):
+        return [line for _now, line in self.lines if line.startswith(prefix)]
 
     @property
     def soak_writes(self):
@@ -132,15 +134,16 @@ class ObservedCluster(Cluster):
 def test_soak_lasts_for_its_seconds_with_few_writes(request_, phase, soak_writes):
     cluster = ObservedCluster(rc())
 
-    seconds, result = cluster.timed_run(request_)
+    duration, result = cluster.timed_run(request_)
 
-    assert SOAK <= seconds < SOAK + 5 and result["rollout"]["phase"] == phase
+    assert SOAK <= duration < SOAK + 5 and result["rollout"]["phase"] == phase
     # The write of the pause includes the outcome of the soak.
     assert cluster.soak_writes == soak_writes
-    assert 5 <= len(cluster.lines_with("watching: ")) <= 10
-    assert len(cluster.lines_with("watched: ")) == 1
+    assert 5 <= len(cluster.lines_with_prefix("watching: ")) <= 10
+    assert len(cluster.lines_with_prefix("watched: ")) == 1
     size = 1 if request_ is SOAK_AT_PAUSE else 3
-    assert cluster.lines_with("watching: ")[0] == f"watching: {SUCCESSOR} {size} new, 6 of 60 s"
+    first_line = cluster.lines_with_prefix("watching: ")[0]
+    assert first_line == f"watching: {SUCCESSOR} {size} new, 6 of 60 s"
     assert f"annotate foo: watching {size} new pod{'s' if size > 1 else ''} for 60 s" in [
         line for _now, line in cluster.lines]
     annotations = cluster.cluster.items["foo"]["metadata"]["annotations"]
@@ -151,7 +154,7 @@ def test_soak_lasts_for_its_seconds_with_few_writes(request_, phase, soak_writes
                          [(SOAK_AT_PAUSE, False), (SOAK_AT_END, False), (SOAK_AT_END, True)],
                          ids=["pause", "end", "failure"])
 def test_sizes_include_start_and_end_of_the_soak(request_, has_failed):
-    """The report shows both times."""
+    """A report shows when the soak began and ended."""
     cluster, request = ObservedCluster(rc()), dataclasses.replace(request_, return_sizes=True)
     cluster.clock.timestamp_millis = lambda: rfc3339(cluster.clock.now)
     if has_failed:
@@ -176,9 +179,9 @@ def test_passed_soak_is_not_repeated():
     writes = len(cluster.writes)
     cluster.pod_change(restarts=1, since=rfc3339(cluster.clock.now))()
 
-    seconds, result = cluster.timed_run(SOAK_AT_PAUSE)
+    duration, result = cluster.timed_run(SOAK_AT_PAUSE)
 
-    assert ((seconds, result["changed"], len(cluster.writes)) == (0, False, writes)
+    assert ((duration, result["changed"], len(cluster.writes)) == (0, False, writes)
             and "already paused" in result["msg"])
 
 
@@ -190,9 +193,9 @@ def test_longer_or_later_pause_is_soaked(second_request, minimum):
     cluster = ObservedCluster(rc())
     cluster.run(SOAK_AT_PAUSE)
 
-    seconds, result = cluster.timed_run(second_request)
+    duration, result = cluster.timed_run(second_request)
 
-    assert minimum <= seconds < minimum + 5 and result["rollout"]["phase"] == "paused"
+    assert minimum <= duration < minimum + 5 and result["rollout"]["phase"] == "paused"
     assert not cluster.timed_run(second_request)[1]["changed"]
 
 
@@ -202,9 +205,9 @@ def test_existing_pause_is_soaked_on_request():
     assert object_meta.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"]
     cluster.clock.sleep(1000)
 
-    seconds, result = cluster.timed_run(SOAK_AT_PAUSE)
+    duration, result = cluster.timed_run(SOAK_AT_PAUSE)
 
-    assert (SOAK <= seconds < SOAK + 2
+    assert (SOAK <= duration < SOAK + 2
             and [step["action"] for step in result["steps"]] == ["annotate", "annotate"])
     assert not cluster.timed_run(SOAK_AT_PAUSE)[1]["changed"]
 
@@ -219,27 +222,29 @@ def test_pod_created_after_the_soak_is_soaked():
 
 @pytest.mark.parametrize("request_", [SOAK_AT_PAUSE, SOAK_AT_END],
                          ids=["at a pause", "before the end"])
-@pytest.mark.parametrize("is_observed_at_once", [True, False])
-def test_eviction_by_a_client_restarts_the_soak(request_, is_observed_at_once):
+@pytest.mark.parametrize("is_observed_before_deletion", [True, False])
+def test_eviction_by_a_client_restarts_the_soak(request_, is_observed_before_deletion):
     """The condition DisruptionTarget precedes the deletion, or is in the last state only."""
     cluster = ObservedCluster(rc())
-    evicted = f"{SUCCESSOR}-0"
+    evicted_pod = f"{SUCCESSOR}-0"
 
     def evict():
         pod = cluster.pod(Controller.from_api(cluster.cluster.items[SUCCESSOR]), 0)
         pod["status"]["conditions"].append({
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"})
         terminating = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}}
-        cluster.earlier_states += [pod, terminating] if is_observed_at_once else [terminating]
+        states = [pod, terminating] if is_observed_before_deletion else [terminating]
+        cluster.earlier_states += states
         cluster.pod_change(uid="another")()
-        cluster.created[evicted] = cluster.clock.now
+        cluster.created[evicted_pod] = cluster.clock.now
 
     cluster.schedule(30, evict)
-    seconds, result = cluster.timed_run(request_)
+    duration, result = cluster.timed_run(request_)
 
-    assert SOAK + 29 <= seconds < SOAK + 35 and result["rollout"]["phase"] != "progressing"
-    assert cluster.lines_with("watching: another client evicted ") == [
-        f"watching: another client evicted {evicted} (a drain, for example): the soak starts again"]
+    assert SOAK + 29 <= duration < SOAK + 35 and result["rollout"]["phase"] != "progressing"
+    assert cluster.lines_with_prefix("watching: another client evicted ") == [
+        f"watching: another client evicted {evicted_pod} (a drain, for example): the soak starts "
+        "again"]
 
 
 def test_restart_before_an_eviction_is_an_incident():
@@ -272,11 +277,11 @@ def test_healthy_time_before_a_kill_counts(request_, downtime):
     cluster.run_and_kill(20, request_)
     cluster.clock.sleep(downtime + 0.1)
 
-    seconds, result = cluster.timed_run(request_)
+    duration, result = cluster.timed_run(request_)
 
     rest = max(0, SOAK - 20 - downtime)
-    assert rest - 2 <= seconds <= rest + 3 and result["rollout"]["phase"] != "progressing"
-    assert "before this task, according to the status" in cluster.lines_with("watched: ")[0]
+    assert rest - 2 <= duration <= rest + 3 and result["rollout"]["phase"] != "progressing"
+    assert "before this task, according to the status" in cluster.lines_with_prefix("watched: ")[0]
 
 
 @pytest.mark.sample(2)
@@ -295,9 +300,9 @@ def test_soak_restarts_after_an_unobserved_event(event):
     event(cluster, rfc3339(cluster.clock.now))()
     cluster.clock.sleep(10)
 
-    seconds, result = cluster.timed_run()
+    duration, result = cluster.timed_run()
 
-    assert SOAK - 10 <= seconds <= SOAK - 10 + 3 and result["rollout"]["phase"] == "complete"
+    assert SOAK - 10 <= duration <= SOAK - 10 + 3 and result["rollout"]["phase"] == "complete"
 
 
 def test_failed_soak_restarts():
@@ -309,9 +314,9 @@ def test_failed_soak_restarts():
     cluster.schedule(30, restart)
     assert "29 of 60 s had passed" in cluster.error(SOAK_AT_END).why
 
-    seconds, result = cluster.timed_run()
+    duration, result = cluster.timed_run()
 
-    assert SOAK <= seconds <= SOAK + 3 and result["rollout"]["phase"] == "complete"
+    assert SOAK <= duration <= SOAK + 3 and result["rollout"]["phase"] == "complete"
 
 
 # Failures during the soak
@@ -440,8 +445,8 @@ def test_warning_about_a_deleted_primary():
                "watched: the soak ended after 2")
     assert ([line for line in result["warnings"] if line.startswith(warning)]
             and result["rollout"]["phase"] == "complete")
-    assert len(cluster.lines_with(f"warning: {warning}")) == 1
-    assert not cluster.lines_with("watched: ")
+    assert len(cluster.lines_with_prefix(f"warning: {warning}")) == 1
+    assert not cluster.lines_with_prefix("watched: ")
 
 
 def test_no_warning_about_an_existing_primary():
@@ -458,18 +463,18 @@ def test_timeout_ends_the_soak():
 def test_progress_deadline_does_not_end_a_soak():
     cluster = ObservedCluster(rc())
 
-    seconds, result = cluster.timed_run(dataclasses.replace(SOAK_AT_END, progress_deadline=10))
+    duration, result = cluster.timed_run(dataclasses.replace(SOAK_AT_END, progress_deadline=10))
 
-    assert seconds >= SOAK and result["rollout"]["phase"] == "complete"
+    assert duration >= SOAK and result["rollout"]["phase"] == "complete"
 
 
 def test_rollback_is_not_soaked():
     cluster = ObservedCluster(rc())
     cluster.run(SOAK_AT_PAUSE)
 
-    seconds, result = cluster.timed_run(dataclasses.replace(ROLLBACK, soak=SOAK))
+    duration, result = cluster.timed_run(dataclasses.replace(ROLLBACK, soak=SOAK))
 
-    assert (seconds < 5 and result["changed"]
+    assert (duration < 5 and result["changed"]
             and object_meta.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"])
 
 
@@ -500,9 +505,9 @@ def test_forged_passed_soak_is_checked_against_the_pods():
     cluster.run_and_kill(20, SOAK_AT_PAUSE)
     write_annotation(cluster, json.dumps(best_forgery(cluster)))
 
-    seconds, _result = cluster.timed_run(SOAK_AT_PAUSE)
+    duration, _result = cluster.timed_run(SOAK_AT_PAUSE)
 
-    assert SOAK - 25 <= seconds <= SOAK - 15
+    assert SOAK - 25 <= duration <= SOAK - 15
 
 
 def test_forged_passed_soak_of_a_pause_is_checked():
@@ -511,9 +516,9 @@ def test_forged_passed_soak_of_a_pause_is_checked():
     write_annotation(cluster, json.dumps(best_forgery(cluster)))
     cluster.patch("foo", "/metadata/annotations/baton.kubernetes~1paused", "1")
 
-    seconds, _result = cluster.timed_run(SOAK_AT_PAUSE)
+    duration, _result = cluster.timed_run(SOAK_AT_PAUSE)
 
-    assert SOAK - 25 <= seconds <= SOAK - 15
+    assert SOAK - 25 <= duration <= SOAK - 15
 
 
 @settings(max_examples=20)
@@ -525,11 +530,11 @@ def test_forged_annotation_never_skips_a_soak(text, is_paused):
     write_annotation(cluster, text)
 
     try:
-        seconds, _result = cluster.timed_run(request)
+        duration, _result = cluster.timed_run(request)
     except RolloutError:
         return
 
-    assert 10 - 3 <= seconds <= 10 + 5
+    assert 10 - 3 <= duration <= 10 + 5
 
 
 def test_soak_of_another_template_is_ignored():

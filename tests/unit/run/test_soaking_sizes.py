@@ -52,7 +52,7 @@ def pods(*names):
     return [pod(name) for name in names]
 
 
-def terminating(name):
+def terminating_pod(name):
     return pod(name, deletionTimestamp="2026-01-01T00:10:00Z")
 
 
@@ -149,7 +149,7 @@ def test_scaling_by_another_client_is_no_failure(soak_, observations):
 
 def test_pods_may_terminate_before_the_smaller_size_is_observed(soak_):
     soak_.observe(4, pods("a", "b", "x", "y"))
-    soak_.observe(4, [*pods("a", "b", "y"), terminating("x")])
+    soak_.observe(4, [*pods("a", "b", "y"), terminating_pod("x")])
     soak_.observe(3, pods("a", "b", "y"), seconds=1)
 
     assert soak_.lookups == ["foo"]
@@ -200,7 +200,7 @@ def test_start_of_a_later_pod_is_no_failure(soak_):
 
 def test_warnings_about_terminating_pods_are_ignored(soak_):
     soak_.observe(3, pods("a", "b", "x"))
-    soak_.observe(2, [*pods("a", "b"), terminating("x")], [warning("x")])
+    soak_.observe(2, [*pods("a", "b"), terminating_pod("x")], [warning("x")])
 
 
 def test_pods_are_listed_at_the_end_of_the_soak(soak_):

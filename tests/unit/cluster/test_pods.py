@@ -43,7 +43,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driv
 
 # Reasons for a wait
 
-UNREADY_PODS = "/api/v1/namespaces/default/pods?labelSelector=app%3Dfoo&limit=500"
+PODS_OF_FOO_PATH = "/api/v1/namespaces/default/pods?labelSelector=app%3Dfoo&limit=500"
 
 
 def pod_of_primary(name, ready=False, restarts=0):
@@ -74,7 +74,7 @@ def test_unready_pods_are_listed_once_and_watched(gateway, api):
     assert names(gateway.troubled_pods(PRIMARY)) == ["a", "restarted"]
     may_report.set()
     eventually(lambda: names(gateway.troubled_pods(PRIMARY)) == ["b"])
-    assert api.sent == [("GET", UNREADY_PODS)]
+    assert api.sent == [("GET", PODS_OF_FOO_PATH)]
     assert (api.watched[0]["labelSelector"] == "app=foo"
             and api.watched[0]["resourceVersion"] == "11")
 
@@ -516,22 +516,22 @@ def test_patch_of_a_pod_is_retried_on_an_overloaded_server(gateway, api):
 def test_refusal_ends_all_connections_of_a_handover(gateway, api):
     """Each worker finishes its current pod, without another check of may_continue()."""
     workers, checks = 3, []
-    names = [f"pod-{number}" for number in range(workers * handovers.PODS_PER_CONNECTION)]
+    pod_names = [f"pod-{number}" for number in range(workers * handovers.PODS_PER_CONNECTION)]
 
     def slow(handler, query):
         time.sleep(0.5)
         POD(handler, query)
 
-    api.answers += [status(403), *[slow] * len(names)]
+    api.answers += [status(403), *[slow] * len(pod_names)]
 
     with pytest.raises(RolloutError, match="not allowed to change the controller of pod"):
-        gateway.hand_over(reparent_to_bar(*names), lambda: not checks.append(1))
+        gateway.hand_over(reparent_to_bar(*pod_names), lambda: not checks.append(1))
 
     assert len(api.sent) <= 2 * workers
 
 
 def test_handover_uses_several_connections(gateway, api):
-    names = [f"pod-{number}" for number in range(3 * handovers.PODS_PER_CONNECTION)]
+    pod_names = [f"pod-{number}" for number in range(3 * handovers.PODS_PER_CONNECTION)]
     clients = set()
 
     def slow(handler, query):
@@ -539,25 +539,25 @@ def test_handover_uses_several_connections(gateway, api):
         time.sleep(0.01)
         POD(handler, query)
 
-    api.answers += [slow] * len(names)
+    api.answers += [slow] * len(pod_names)
 
-    assert gateway.hand_over(reparent_to_bar(*names), never_stop) == len(names)
-    assert sorted(patched_pods(api)) == sorted(names)
+    assert gateway.hand_over(reparent_to_bar(*pod_names), never_stop) == len(pod_names)
+    assert sorted(patched_pods(api)) == sorted(pod_names)
     assert len(clients) >= 3
 
 
 def test_handover_on_a_slow_network_has_one_connection_per_pod(gateway, api, monkeypatch):
     monkeypatch.setattr(http.Http, "is_slow", True)
-    names = [f"pod-{number}" for number in range(handovers.MAX_CONNECTIONS_ON_HIGH_LATENCY)]
-    together = threading.Barrier(len(names), timeout=10)
+    pod_names = [f"pod-{number}" for number in range(handovers.MAX_CONNECTIONS_ON_HIGH_LATENCY)]
+    together = threading.Barrier(len(pod_names), timeout=10)
 
     def wait_for_all(handler, query):
         together.wait()
         POD(handler, query)
 
-    api.answers += [wait_for_all] * len(names)
+    api.answers += [wait_for_all] * len(pod_names)
 
-    assert gateway.hand_over(reparent_to_bar(*names), never_stop) == len(names)
+    assert gateway.hand_over(reparent_to_bar(*pod_names), never_stop) == len(pod_names)
 
 
 def test_handover_ends_early_if_it_may_not_continue(gateway, api, monkeypatch):

@@ -765,9 +765,10 @@ def test_lease_written_by_another_client_is_reported(server):
     assert client.lease.is_lost
 
 
+#: Fields of an ended process, whose pid another process has now, and of a running process.
+ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
 #: Holders of a Lease, and when the task of the test acquires the Lease: at once, later (after
 #: LEASE_DURATION) or never (an error, because the holder is alive).
-ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
 HOLDERS = {
     "no holder": (None, "at once"),
     "ended process on this machine": (dict(machine="here", **ENDED), "at once"),
@@ -838,35 +839,36 @@ class Scheduler:
     """
 
     def __init__(self, rng):
-        self.rng, self.now, self.threads = rng, 0.0, []
+        self.rng, self.now, self.workers = rng, 0.0, []
         self.current, self.overlaps = None, []
 
     def add(self, work):
-        # The thread runs after `go` until `back`.
-        turn = types.SimpleNamespace(go=threading.Semaphore(0), back=threading.Semaphore(0),
-                                     wakes=0.0, is_over=False)
+        # The thread of a worker runs from a release of `go` to a release of `back`.
+        worker = types.SimpleNamespace(go=threading.Semaphore(0), back=threading.Semaphore(0),
+                                       wakes=0.0, is_over=False)
 
         def run():
-            turn.go.acquire()
+            worker.go.acquire()
             with contextlib.suppress(Killed):
                 work()
-            turn.is_over = True
-            turn.back.release()
+            worker.is_over = True
+            worker.back.release()
 
-        turn.thread = threading.Thread(target=run)
-        self.threads.append(turn)
-        turn.thread.start()
+        worker.thread = threading.Thread(target=run)
+        self.workers.append(worker)
+        worker.thread.start()
 
     def wait(self, seconds):
-        turn = self.current
-        turn.wakes = self.now + seconds
-        turn.back.release()
-        turn.go.acquire()
+        worker = self.current
+        worker.wakes = self.now + seconds
+        worker.back.release()
+        worker.go.acquire()
 
     def run(self):
-        while waiting := [turn for turn in self.threads if not turn.is_over]:
-            self.now = max(self.now, min(turn.wakes for turn in waiting))
-            self.current = self.rng.choice([turn for turn in waiting if turn.wakes <= self.now])
+        while workers := [worker for worker in self.workers if not worker.is_over]:
+            self.now = max(self.now, min(worker.wakes for worker in workers))
+            self.current = self.rng.choice(
+                [worker for worker in workers if worker.wakes <= self.now])
             self.current.go.release()
             assert self.current.back.acquire(timeout=10)
 
@@ -883,21 +885,22 @@ class RandomTask:
         self.kind = rng.choice((Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT))
         client = self.client_class(server, kind=self.kind)
         self.lease, self.renewals, self.error, self.is_holding = client.lease, 0, None, False
-        gateway = types.SimpleNamespace(lease=self.request(server.lease),
-                                        put_lease=self.request(server.put_lease),
-                                        delete_lease=self.request(server.delete_lease),
+        gateway = types.SimpleNamespace(lease=self.with_delays(server.lease),
+                                        put_lease=self.with_delays(server.put_lease),
+                                        delete_lease=self.with_delays(server.delete_lease),
                                         server_time=lambda: scheduler.now,
                                         start_in_background=lambda work: None)
-        for member in self.lease._leases:
-            member._task = member._task._replace(gateway=gateway, elapsed=lambda: scheduler.now,
-                                                 sleep=scheduler.wait)
-            member._gateway, member._elapsed = gateway, member._task.elapsed
-            member._request = dataclasses.replace(member._request,
-                                                  lock_timeout=rng.choice((0, 0, 60)))
+        for single_lease in self.lease._leases:
+            single_lease._task = single_lease._task._replace(
+                gateway=gateway, elapsed=lambda: scheduler.now, sleep=scheduler.wait)
+            single_lease._gateway, single_lease._elapsed = gateway, single_lease._task.elapsed
+            single_lease._request = dataclasses.replace(single_lease._request,
+                                                        lock_timeout=rng.choice((0, 0, 60)))
         self.steps, self.requests, self.dies_at = rng.randrange(1, 8), 0, rng.choice(
             (None, rng.randrange(1, 15)))
 
-    def request(self, send):
+    def with_delays(self, send):
+        """Return the function with random delays, or with a kill after the request."""
         def send_with_delays(item):
             self.requests += 1
             self.scheduler.wait(self.scheduler.rng.choice((0, 0, 0.1, 2)))
@@ -932,8 +935,8 @@ class RandomTask:
     def may_work(self):
         """Return whether the task may write without a renewal of the Lease."""
         return (self.is_holding
-                and all(self.scheduler.now - member._renewed_at < lease.RENEW_DEADLINE
-                        for member in self.lease._leases))
+                and all(self.scheduler.now - single_lease._renewed_at < lease.RENEW_DEADLINE
+                        for single_lease in self.lease._leases))
 
 
 @pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 500, 50)],
@@ -941,7 +944,7 @@ class RandomTask:
 def test_random_interleavings_never_let_two_tasks_work(seeds):
     """Tasks of both versions and two kinds may be suspended for long, or die, at any request."""
     #: Number of seeds by the number of tasks that held the Lease.
-    seeds_by_workers = collections.Counter()
+    seeds_by_holders = collections.Counter()
     for seed in seeds:
         scheduler, server = Scheduler(random.Random(seed)), Server()
         tasks = [RandomTask(scheduler, server) for _task in range(4)]
@@ -951,8 +954,8 @@ def test_random_interleavings_never_let_two_tasks_work(seeds):
 
         assert scheduler.overlaps == [], f"seed {seed}"
         assert all(task.renewals or task.error or task.dies_at for task in tasks)
-        seeds_by_workers[sum(bool(task.renewals) for task in tasks)] += 1
-    assert seeds_by_workers[1] and seeds_by_workers[2] and seeds_by_workers[3]
+        seeds_by_holders[sum(bool(task.renewals) for task in tasks)] += 1
+    assert seeds_by_holders[1] and seeds_by_holders[2] and seeds_by_holders[3]
 
 
 def test_unchanged_task_deletes_leases_of_a_dead_process(server):

@@ -123,7 +123,7 @@ def test_are_starting_reads_the_table_of_pods(gateway, api, answers, expected):
     api.answers += answers
 
     assert gateway.are_starting(PRIMARY) is expected
-    assert gateway.are_starting(PRIMARY) is expected, "the second call uses the cache"
+    assert gateway.are_starting(PRIMARY) is expected, "the second call must use the cache"
     assert len(api.sent) == len(answers)
     assert all("labelSelector=app%3Dfoo&includeObject=None&limit=500" in path
                for _method, path in api.sent)
@@ -136,7 +136,7 @@ def test_are_starting_is_false_for_watched_pods(gateway, api):
     assert not gateway.are_starting(PRIMARY) and len(api.sent) == 1
 
 
-def test_expired_watch_of_pods_is_listed_again(gateway, api):
+def test_pods_are_listed_again_after_an_expired_watch(gateway, api):
     api.answers += [pods(pod_of_primary("a")), pods(pod_of_primary("b"))]
     api.watches.append(stream({"type": "ERROR", "object": {"code": 410}}))
 
@@ -146,7 +146,8 @@ def test_expired_watch_of_pods_is_listed_again(gateway, api):
 
 
 def test_watched_pods_are_all_pods_and_the_last_state_of_deleted_pods(gateway, api):
-    """A pod without a grace period has no deletionTimestamp."""
+    """The gateway adds a deletionTimestamp, which a deletion without a grace period does not set.
+    """
     api.answers += [pods(pod_of_primary("a", ready=True), **{"continue": "more"}),
                     pods(pod_of_primary("b"), pod("stranger", "another", uid="u"))]
     api.watches.append(stream(

@@ -748,8 +748,8 @@ class BuggyCluster(ClusterWithAutoscaler):
         original = getattr(self, verb)
 
         def raise_bug(*arguments):
-            is_written = verb == "write" and arguments[0].kind == AUTOSCALER
-            if (self.scaler["spec"].get("behavior") and not is_written
+            is_autoscaler_write = verb == "write" and arguments[0].kind == AUTOSCALER
+            if (self.scaler["spec"].get("behavior") and not is_autoscaler_write
                     and (is_lasting or not self.bugs)):
                 self.bugs += 1
                 raise KeyError("an unexpected key")
@@ -758,6 +758,7 @@ class BuggyCluster(ClusterWithAutoscaler):
         setattr(self, verb, raise_bug)
 
     def write(self, write):
+        # changes of a size are not denied here
         return (ClusterWithAutoscaler if write.kind == AUTOSCALER else Cluster).write(self, write)
 
     def put_lease(self, lease):

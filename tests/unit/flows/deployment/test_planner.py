@@ -402,7 +402,7 @@ def test_recreate_has_no_pause():
 def test_requested_strategy_holds_only_during_the_update():
     model = cluster(4)
     fast_update = request_for(image="myimage:v2", max_surge="100%", max_unavailable="50%",
-                       min_ready_seconds=5)
+                              min_ready_seconds=5)
     run_task(fast_update, model, until="update")
     assert primary(model).settings["strategy"]["rollingUpdate"] == {
         "maxSurge": "100%", "maxUnavailable": "50%"}

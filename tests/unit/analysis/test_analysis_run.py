@@ -24,6 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import SimulatedClock
 
+#: Metrics: name, query, query of the samples, thresholds, min_samples, on_empty.
 ERRORS = Metric("errors", "errors($pods)", "", {"max": 1}, 0, OnEmpty.INCONCLUSIVE)
 LATENCY = Metric("latency", "latency($pods)", "count($pods)", {"max_ratio_to_old": 2}, 10,
                  OnEmpty.INCONCLUSIVE)
@@ -41,13 +42,18 @@ def subject(new=("n1", "n2"), old=("o1",), rollback=ROLLBACK_COMMAND, in_progres
                    in_progress)
 
 
-PAUSED = (subject(),)
+IN_PROGRESS = subject()
 
 
 class Run:
-    """Run of an analysis, with the recorded queries and progress lines."""
+    """Run of an analysis, with the recorded queries and progress lines.
 
-    def __init__(self, answers, *metrics, subjects=PAUSED, stop=lambda: "", **options):
+    answers: the value for each query without its argument, or for each pattern of a log. A list has
+    a value per request, and the last one repeats; a dict has the values of new pods (True) and of
+    old pods (False).
+    """
+
+    def __init__(self, answers, *metrics, subjects=(IN_PROGRESS,), stop=lambda: "", **options):
         self.requests, self.lines, self.clock = [], [], SimulatedClock()
         self._answers, self._subjects, self._stop = answers, list(subjects), stop
         self._analysis = Analysis(**{
@@ -64,7 +70,7 @@ class Run:
         return value if isinstance(value, Reading) else Reading(value)
 
     def read(self, error_lines, pods):
-        """Return the prepared value for the pattern, and 40 lines."""
+        """Return the prepared value for the pattern, and 40 as the number of lines."""
         self.requests.append((self.clock.monotonic(), tuple(pods)))
         value = self._answers[error_lines.pattern]
         value = value[pods[0].startswith("n")] if isinstance(value, dict) else value
@@ -140,7 +146,7 @@ def test_inconclusive_analysis_is_an_error():
         "again", "or:", ROLLBACK_COMMAND]
 
 
-def test_on_inconclusive_pass_takes_all_measurements():
+def test_analysis_with_on_inconclusive_pass_takes_all_measurements():
     run = Run({"errors": NO_ANSWER, "memory": 1}, ERRORS, MEMORY, count=3, passes_inconclusive=True)
 
     result = run.result()
@@ -202,8 +208,8 @@ def test_query_has_a_sample_of_many_pods():
 
 
 def test_failure_by_logs_names_the_pod():
-    with_note = Reading(6.0, note="6 of 40 lines, 5 of them in pod n2")
-    run = Run({"ERROR": {True: with_note, False: 0.5}}, LINES)
+    reading = Reading(6.0, note="6 of 40 lines, 5 of them in pod n2")
+    run = Run({"ERROR": {True: reading, False: 0.5}}, LINES)
 
     error = run.error()
 
@@ -219,13 +225,13 @@ def test_failure_by_logs_names_the_pod():
 
 def test_unreadable_logs_and_few_lines_are_inconclusive():
     new_pods_only = Run({"ERROR": NO_ANSWER}, LINES, subjects=[subject(old=())])
-    few = dataclasses.replace(LINES, min_samples=41)
+    needs_41_lines = dataclasses.replace(LINES, min_samples=41)
 
     assert new_pods_only.error().next_command.splitlines()[0] == (
         "check that the new pods get requests, that they write logs, and run the same task again")
     assert len(new_pods_only.requests) == 1
-    assert Run({"ERROR": 0.0},
-               few).error().what.endswith("40 samples of the new pods, fewer than 41 (min_samples)")
+    assert Run({"ERROR": 0.0}, needs_41_lines).error().what.endswith(
+        "40 samples of the new pods, fewer than 41 (min_samples)")
     assert Run({"ERROR": 0.0}, LINES).result()["outcome"] == "passed"
 
 
@@ -242,7 +248,7 @@ def test_logs_of_a_sample_of_many_pods_are_read():
         "only 500 of the 1200 new pods are measured, an evenly spaced sample"]
 
 
-def test_warnings_of_prometheus_are_reported_once():
+def test_first_ten_different_warnings_of_prometheus_are_reported():
     run = Run({"errors": [Reading(0.5, warnings=(f"{number // 3}",)) for number in range(60)]},
               ERRORS, count=20)
 
@@ -284,7 +290,7 @@ def test_error_quotes_the_failure_of_a_metric_without_a_pass(passes_inconclusive
     assert error.why == "errors, measurement 1 of 3: 2 is more than 1 (max)"
 
 
-def test_error_quotes_failures_within_the_limit_of_other_metrics():
+def test_error_of_an_inconclusive_metric_also_quotes_tolerated_failures_of_others():
     error = Run({"errors": 2.0, "latency": NO_ANSWER, "count": 10}, ERRORS, LATENCY, count=3,
                 failure_limit=1).error()
 
@@ -293,10 +299,10 @@ def test_error_quotes_failures_within_the_limit_of_other_metrics():
 
 
 def test_analysis_ends_with_the_update():
-    """After a rollback, the old template belongs to all pods."""
+    """After a rollback, all pods have the old template and count as new."""
     ended = subject(new=["o1", "o2"], old=(), rollback=None, in_progress=False)
     run = Run({"errors": [2.0, 0.0, 0.5]}, ERRORS, count=3, failure_limit=1,
-              subjects=[PAUSED[0], PAUSED[0], ended])
+              subjects=[IN_PROGRESS, IN_PROGRESS, ended])
 
     assert run.error().what == "the update ended during the analysis" and len(run.requests) == 2
     assert Run({"errors": 0.5}, ERRORS, count=3, subjects=[ended]).result()["outcome"] == "passed"

@@ -19,19 +19,21 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
 
 NOW = seconds("2026-11-23T08:10:00Z")
-MINUTE, LINE = ErrorLines("ERROR", Per.MINUTE, ()), ErrorLines("ERROR", Per.LINE, ())
+PER_MINUTE = ErrorLines("ERROR", Per.MINUTE, ())
+PER_LINE = ErrorLines("ERROR", Per.LINE, ())
 
 
 def at(time):
     return f"2026-11-23T{time}Z"
 
 
-def running(name="web", since="08:00:00", before=None):
-    """Return the status of a container; before: start and end of the previous run."""
-    last = ({"terminated": dict(zip(("startedAt", "finishedAt"), map(at, before), strict=True))}
-            if before else {})
+def running(name="web", since="08:00:00", previous_run=None):
+    """Return the status of a container. previous_run: its start and end."""
+    last = ({"terminated": dict(zip(("startedAt", "finishedAt"), map(at, previous_run),
+                                    strict=True))}
+            if previous_run else {})
     return {"name": name, "state": {"running": {"startedAt": at(since)}}, "lastState": last,
-            "restartCount": 1 if before else 0}
+            "restartCount": 1 if previous_run else 0}
 
 
 def pod(*statuses, init=(), **status):
@@ -60,9 +62,10 @@ LOGS = {
                         []),
     "no status": ({"metadata": {"name": "foo"},
                    "spec": {"containers": [{"name": "web"}]}}, []),
-    "restarted": (pod(running(since="08:09:40", before=("08:00:00", "08:09:30"))),
+    "restarted": (pod(running(since="08:09:40", previous_run=("08:00:00", "08:09:30"))),
                   [("web", False, 20), ("web", True, 40)]),
-    "restarted long ago": (pod(running(since="08:05:00", before=("08:00:00", "08:04:59"))),
+    "restarted long ago": (pod(running(since="08:05:00",
+                                       previous_run=("08:00:00", "08:04:59"))),
                            [("web", False, 60)]),
     "terminated": (pod(TERMINATED), [("web", False, 30)]),
     "waiting for a restart": (pod(CRASHING), [("web", False, 20)]),
@@ -97,7 +100,7 @@ def with_timestamps(*lines):
                     for second, line in lines)
 
 
-def test_lines_without_escapes_and_cut_to_the_limit():
+def test_escapes_are_removed_and_long_lines_cut():
     data = with_timestamps((0, b"\x1b[1;31mERROR\x1b[0m no\xff table"), (1, b""), (2, b" \t"),
                            (3, b"x" * 2**20)) + b"no time\n"
 
@@ -127,41 +130,48 @@ def test_timestamps_of_all_precisions():
         assert parse_lines(LOG, data, len(data)).seconds == 20
 
 
-def counted(errors, total=100, pod_="a", container="web", time=60.0, is_truncated=False):
-    return LogLines(Log(pod_, container, False, time), ("x",) * total, time, is_truncated), errors
+def counted_log(errors, total=100, pod_="a", container="web", seconds_=60.0, is_truncated=False):
+    """Return the lines of a log, and the number of error lines."""
+    log = Log(pod_, container, False, seconds_)
+    return LogLines(log, ("x",) * total, seconds_, is_truncated), errors
+
+
+def value_of(error_lines, *counted_logs):
+    return log_readings(error_lines, counted_logs)[0].value
 
 
 def test_error_lines_per_minute_and_pod():
-    two_pods = [counted(6), counted(0, pod_="b")]
+    two_pods = [counted_log(6), counted_log(0, pod_="b")]
 
-    rate, line_count = log_readings(MINUTE, two_pods)
+    rate, line_count = log_readings(PER_MINUTE, two_pods)
     assert (rate.value, rate.note, line_count.value) == (
         3, "6 of 200 lines, 6 of them in pod a", 200)
-    assert log_readings(MINUTE, [counted(3, time=30), counted(0, pod_="b")])[0].value == 2, (
-        "a pod counts for the seconds since its start")
-    assert log_readings(MINUTE, [counted(6), counted(4, container="proxy")])[0].value == 10, (
-        "containers of a pod are added")
-    assert log_readings(MINUTE, [counted(6, time=30), counted(0, time=30)])[0].value == 6, (
-        "both logs of a restarted container are added")
-    assert log_readings(MINUTE, [counted(1, time=0)])[0].value == 60
+    assert value_of(PER_MINUTE, counted_log(3, seconds_=30), counted_log(0, pod_="b")) == 2, (
+        "a pod must count for the seconds since its start")
+    assert value_of(PER_MINUTE, counted_log(6), counted_log(4, container="proxy")) == 10, (
+        "containers of a pod must be added")
+    assert value_of(PER_MINUTE, counted_log(6, seconds_=30), counted_log(0, seconds_=30)) == 6, (
+        "both logs of a restarted container must be added")
+    assert value_of(PER_MINUTE, counted_log(1, seconds_=0)) == 60
 
 
 def test_error_lines_per_line():
-    assert log_readings(LINE, [counted(6), counted(0, pod_="b", time=1)])[0].value == 0.03
+    assert value_of(PER_LINE, counted_log(6), counted_log(0, pod_="b", seconds_=1)) == 0.03
 
 
 def test_logs_without_errors_differ_from_empty_logs():
-    rate, line_count = log_readings(MINUTE, [counted(0, 0)])
+    rate, line_count = log_readings(PER_MINUTE, [counted_log(0, 0)])
     assert (rate.value, rate.why, rate.is_answer, line_count.value) == (
         None, "no lines in the logs", True, 0)
 
-    rate, line_count = log_readings(MINUTE, [counted(0, 1)])
+    rate, line_count = log_readings(PER_MINUTE, [counted_log(0, 1)])
     assert (rate.value, rate.note, line_count.value) == (0, "", 1)
-    assert log_readings(LINE, [])[0].value is None
+    assert value_of(PER_LINE) is None
 
 
 def test_cut_log_gives_a_warning():
-    (warning,) = log_readings(MINUTE,
-                              [counted(1), counted(1, pod_="b", is_truncated=True)])[0].warnings
+    logs = [counted_log(1), counted_log(1, pod_="b", is_truncated=True)]
+
+    (warning,) = log_readings(PER_MINUTE, logs)[0].warnings
 
     assert "the log of pod b is too long" in warning

@@ -176,7 +176,7 @@ def test_matching_process_gets_no_signals_of_the_terminal(logs, api, monkeypatch
     api.answers += [pod(), log("a line")]
 
     assert logs.read(ERROR_LINES, ["foo-a"])[0].value == 1, (
-        "the process shares the process group of the task")
+        "the process must not share the process group of the task")
 
 
 def test_error_if_no_process_can_start(logs, api, monkeypatch):

@@ -93,17 +93,18 @@ def test_request_of_a_query(server):
             and headers["User-Agent"].startswith("baton.kubernetes/"))
 
 
-@pytest.mark.parametrize("url, options, pair", [
+@pytest.mark.parametrize("url, options, credentials", [
     ("http://me:p%40ss@", {}, "me:p@ss"),
     ("http://", {"username": "me", "password": "päss"}, "me:päss"),
     ("http://a:b@", {"username": "me", "password": "x"}, "me:x"), ("http://", {}, None)])
-def test_basic_authentication(server, url, options, pair):
+def test_basic_authentication(server, url, options, credentials):
     server.answers.append(vector("1"))
 
     client(url + server.url.partition("://")[2], **options).query(QUERY)
 
     header = server.requests[0][1]["Authorization"]
-    assert header == (pair and f"Basic {base64.b64encode(pair.encode()).decode()}")
+    assert header == (credentials
+                      and f"Basic {base64.b64encode(credentials.encode()).decode()}")
 
 
 @pytest.mark.parametrize("seconds, timeout",
@@ -148,7 +149,7 @@ def test_warnings_are_part_of_the_reading(server):
 HTML = answer(b"<html><title>Log in</title></html>")
 HISTOGRAM = {"metric": {}, "histogram": [1, {}]}
 NOT_PROMETHEUS = "{url} does not respond like Prometheus"
-#: Responses that no retry changes.
+#: Responses that no retry changes, and what and why of the error (None: any reason).
 PERMANENT_FAILURES = {
     "login page": (HTML, NOT_PROMETHEUS, "status 200: <html><title>Log in</title></html>"),
     "redirect": (answer(b"", 302, Location="http://127.0.0.1:1/"), NOT_PROMETHEUS,

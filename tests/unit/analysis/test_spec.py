@@ -105,43 +105,44 @@ def test_default_pattern_of_error_lines(line, is_match):
     assert bool(re.search(metric.lines.pattern, line)) is is_match
 
 
-ANY = {"min": 1}
+#: Options of a valid success rate, and of valid error lines.
+RATE = {"min": 1}
 LINES = {"type": "error_lines", "max": 1}
 
 
 @pytest.mark.parametrize("metrics, options, message", [
     ([], {}, "between 1 and 20 entries, not 0"),
-    ([{**ANY, "name": str(n)} for n in range(21)], {}, "entries, not 21"),
-    ([ANY, ANY], {}, "two metrics have the name success_rate"),
+    ([{**RATE, "name": str(n)} for n in range(21)], {}, "entries, not 21"),
+    ([RATE, RATE], {}, "two metrics have the name success_rate"),
     ([{}], {}, "success_rate has no threshold: give one of min, max"),
-    ([{**ANY, "name": "a\x1b"}], {}, "is not a valid metric name"),
-    ([{**ANY, "name": "a" * 101}], {}, "is not a valid metric name"),
+    ([{**RATE, "name": "a\x1b"}], {}, "is not a valid metric name"),
+    ([{**RATE, "name": "a" * 101}], {}, "is not a valid metric name"),
     ([{"max": math.inf}], {}, "max is not a finite number"),
     ([{"min": math.nan}], {}, "min is not a finite number"),
     ([{"max_increase": -1}], {}, "max_increase must not be negative, but is -1"),
-    ([{**ANY, "min_samples": -1}], {}, "min_samples must be a number of at least 0"),
-    ([{**ANY, "min_samples": math.nan}], {}, "min_samples must"),
-    ([{**ANY, "type": "query"}], {}, "query is required with type=query"),
-    ([{**ANY, "type": "latency", "query": "x"}], {}, "query is required with type=query"),
-    ([{**ANY, "query": "x"}], {}, "neither $pods nor $new_pods"),
-    ([{**ANY, "query": "$old_pods"}], {}, "neither $pods nor $new_pods"),
-    ([{**ANY, "query": "$pods" + "x" * 10_000}], {}, "more than 10000 characters"),
-    ([{**ANY, "query": "$pods $podz"}], {}, "has the unknown placeholder $podz"),
+    ([{**RATE, "min_samples": -1}], {}, "min_samples must be a number of at least 0"),
+    ([{**RATE, "min_samples": math.nan}], {}, "min_samples must"),
+    ([{**RATE, "type": "query"}], {}, "query is required with type=query"),
+    ([{**RATE, "type": "latency", "query": "x"}], {}, "query is required with type=query"),
+    ([{**RATE, "query": "x"}], {}, "neither $pods nor $new_pods"),
+    ([{**RATE, "query": "$old_pods"}], {}, "neither $pods nor $new_pods"),
+    ([{**RATE, "query": "$pods" + "x" * 10_000}], {}, "more than 10000 characters"),
+    ([{**RATE, "query": "$pods $podz"}], {}, "has the unknown placeholder $podz"),
     ([{"query": "$new_pods", "max_increase": 1}], {},
      "does not contain $pods, which stands for the new pods and then"),
-    ([{**ANY, "query": "$pods", "min_samples": 1}], {}, "min_samples requires samples_query"),
-    ([{**ANY, "query": "$pods", "min_samples": 1, "samples_query": "x"}], {},
+    ([{**RATE, "query": "$pods", "min_samples": 1}], {}, "min_samples requires samples_query"),
+    ([{**RATE, "query": "$pods", "min_samples": 1, "samples_query": "x"}], {},
      "samples_query does not contain $pods"),
-    ([{**ANY, "requests_metric": 'a"'}], {},
+    ([{**RATE, "requests_metric": 'a"'}], {},
      "requests_metric 'a\"' is not a valid metric name"),
-    ([{**ANY, "duration_metric": "a b"}], {},
+    ([{**RATE, "duration_metric": "a b"}], {},
      "duration_metric 'a b' is not a valid metric name"),
-    ([{**ANY, "status_label": "a:b"}], {}, "status_label 'a:b' is not a valid label name"),
-    ([{**ANY, "pod_label": ""}], {}, "pod_label '' is not a valid label name"),
-    ([{**ANY, "namespace_label": "}"}], {}, "namespace_label '}' is not a valid label name"),
-    ([{**ANY, "labels": {"a}": "b"}}], {}, "labels 'a}' is not a valid label name"),
-    ([{**ANY, "labels": {"a": None}}], {}, "labels 'a' has no value"),
-    ([{**ANY, "labels": {"a": ["b"]}}], {}, "labels 'a' has no value"),
+    ([{**RATE, "status_label": "a:b"}], {}, "status_label 'a:b' is not a valid label name"),
+    ([{**RATE, "pod_label": ""}], {}, "pod_label '' is not a valid label name"),
+    ([{**RATE, "namespace_label": "}"}], {}, "namespace_label '}' is not a valid label name"),
+    ([{**RATE, "labels": {"a}": "b"}}], {}, "labels 'a}' is not a valid label name"),
+    ([{**RATE, "labels": {"a": None}}], {}, "labels 'a' has no value"),
+    ([{**RATE, "labels": {"a": ["b"]}}], {}, "labels 'a' has no value"),
     ([{**LINES, "pattern": "("}], {}, "the pattern is not a Python regular expression"),
     ([{**LINES, "pattern": "x*"}], {}, "the pattern matches every line"),
     ([{**LINES, "pattern": ""}], {}, "matches every line"),
@@ -150,22 +151,22 @@ LINES = {"type": "error_lines", "max": 1}
     ([{**LINES, "containers": [f"c{number}" for number in range(11)]}], {},
      "containers must be a list of at most 10"),
     ([{**LINES, "query": "$pods"}], {}, "query is required with type=query"),
-    ([{**ANY, "type": "latency", "quantile": 99}], {},
+    ([{**RATE, "type": "latency", "quantile": 99}], {},
      "quantile must be between 0 and 1, not 99"),
-    ([ANY], {"window": "5"}, "window '5' is not a duration of Prometheus"),
-    ([ANY], {"window": "1m]"}, "is not a duration"),
+    ([RATE], {"window": "5"}, "window '5' is not a duration of Prometheus"),
+    ([RATE], {"window": "1m]"}, "is not a duration"),
     ([LINES], {"window": "9" * 400 + "ms"}, "is not a duration"),
     ([LINES], {"window": "9" * 5000 + "y"}, "is not a duration"),
-    ([ANY], {"window": "\uff15m"}, "is not a duration"),
+    ([RATE], {"window": "\uff15m"}, "is not a duration"),
     ([LINES], {"window": "293y"}, "is not a duration"),
-    ([ANY], {"window": "0s"}, "is not a duration"),
-    ([ANY], {"count": 0}, "count must be at least 1"),
-    ([ANY], {"count": 2001}, "at most 2000 for all metrics together, not 2001 for 1"),
-    ([ANY], {"interval": "nan"}, "interval 'nan' is neither"),
-    ([ANY], {"initial_delay": -1}, "initial_delay '-1' is neither"),
-    ([ANY], {"failure_limit": 1},
+    ([RATE], {"window": "0s"}, "is not a duration"),
+    ([RATE], {"count": 0}, "count must be at least 1"),
+    ([RATE], {"count": 2001}, "at most 2000 for all metrics together, not 2001 for 1"),
+    ([RATE], {"interval": "nan"}, "interval 'nan' is neither"),
+    ([RATE], {"initial_delay": -1}, "initial_delay '-1' is neither"),
+    ([RATE], {"failure_limit": 1},
      "failure_limit (1) must be less than count (1): no metric could ever fail"),
-    ([ANY], {"inconclusive_limit": -1}, "inconclusive_limit must be a number"),
+    ([RATE], {"inconclusive_limit": -1}, "inconclusive_limit must be a number"),
 ])
 def test_invalid_options_are_refused(metrics, options, message):
     with pytest.raises(RolloutError) as error:
@@ -175,7 +176,7 @@ def test_invalid_options_are_refused(metrics, options, message):
 
 
 def test_empty_namespace_label_is_left_out():
-    (metric,) = parse({**ANY, "namespace_label": ""}).metrics
+    (metric,) = parse({**RATE, "namespace_label": ""}).metrics
 
     assert "namespace" not in metric.query
 

@@ -56,14 +56,20 @@ def container(restarts=0, ready=False, last=None, **state):
             "lastState": {"terminated": last} if last else {}}
 
 
-def pod(*containers, init=None, name="foo-1", spec=None, metadata=None, **status):
-    """Return a pod of foo on the node real-1."""
-    setup = {"initContainerStatuses": [{**init, "name": "setup"}]} if init else {}
+def pod(*containers, init=None, name="foo-1", container_spec=None, metadata=None, **status):
+    """Return a pod of foo on the node real-1.
+
+    containers: the statuses of the containers. init: the status of the init container setup.
+    container_spec: fields of the spec of container web. status: fields of the pod's status.
+    """
+    init_statuses = {"initContainerStatuses": [{**init, "name": "setup"}]} if init else {}
     return {"metadata": {"name": name, "namespace": "shop", "uid": f"uid of {name}",
                          **(metadata or {})},
-            "spec": {"nodeName": "real-1", "containers": [{"name": "web", **(spec or {})}]},
+            "spec": {"nodeName": "real-1",
+                     "containers": [{"name": "web", **(container_spec or {})}]},
             "status": {"phase": "Pending", "conditions": conditions(),
-                       "containerStatuses": list(containers), **setup, **status}}
+                       "containerStatuses": list(containers), **init_statuses,
+                       **status}}
 
 
 def waiting_container(reason, message="", restarts=0, last=None):
@@ -96,7 +102,7 @@ def event(reason, message, count=1, about="foo-1", field="spec.containers{web}",
 def unschedulable(message, reason="Unschedulable"):
     condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     item = pod(conditions=[condition], containerStatuses=None,
-               spec={"resources": {"requests": {"cpu": "2", "memory": "8Gi"}}})
+               container_spec={"resources": {"requests": {"cpu": "2", "memory": "8Gi"}}})
     item["spec"] |= {"nodeSelector": {"disk": "fast"},
                      "schedulingGates": [{"name": "example.com/approval"}],
                      "volumes": [{"name": "tmp"},
@@ -121,8 +127,8 @@ class Case:
     #: Expected sentence for the last observation.
     sentence: str
     suggestion: str
-    #: Observations: (pod, the pod's Events), or the message of the ReplicaFailure condition.
-    samples: t.Sequence[t.Any]
+    #: Each is (pod, the pod's Events), or the message of the ReplicaFailure condition.
+    observations: t.Sequence[t.Any]
     #: A letter per observation: F for a fatal cause, which waiting does not fix, else N.
     fatal: str
     #: Log for the last observation: the container, and whether to read the previous run.
@@ -141,7 +147,7 @@ UNREACHABLE_REGISTRY = ('failed to pull and unpack image "localhost/none:v9": fa
 UNREACHABLE_CAUSE = UNREACHABLE_REGISTRY.partition(": ")[2]
 PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {UNREACHABLE_REGISTRY}'),
                event("Failed", "Error: ErrImagePull"), event("Failed", "Error: ImagePullBackOff")]
-NO_REGISTRY = ("check the registry name in the image, then DNS, proxy and certificates on node "
+CHECK_REGISTRY = ("check the registry name in the image, then DNS, proxy and certificates on node "
                "real-1: it cannot reach the registry")
 NOT_FOUND = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference '
              '"shop/web:v9": shop/web:v9: not found')
@@ -152,10 +158,11 @@ DENIED = ('failed to pull and unpack image "shop/web:v9": failed to resolve refe
 NEVER = 'Container image "localhost/none:v9" is not present with pull policy of Never'
 BAD_NAME = ('Failed to apply default image tag "Bad//Name": couldn\'t parse image name '
             '"Bad//Name": invalid reference format')
-RUNC = ('failed to create containerd task: failed to create shim task: OCI runtime create failed: '
-        'runc create failed: unable to '
-        'start container process: exec: "/nope": stat /nope: no such file or directory: unknown')
-MOUNT = 'MountVolume.SetUp failed for volume "v" : secret "nope" not found'
+RUNC_ERROR = (
+    'failed to create containerd task: failed to create shim task: OCI runtime create failed: '
+    'runc create failed: unable to start container process: exec: "/nope": stat /nope: no such '
+    'file or directory: unknown')
+MOUNT_ERROR = 'MountVolume.SetUp failed for volume "v" : secret "nope" not found'
 QUOTA = "small, requested: pods=1, used: pods=4, limited: pods=4"
 LIVENESS = "Liveness probe failed: HTTP probe failed with statuscode: 503"
 STARTUP = "Startup probe failed: dial tcp 10.124.1.7:8080: connect: connection refused"
@@ -172,7 +179,7 @@ LOGS = "kubectl -n shop logs foo-1 -c web"
 
 CASES = {
     "registry unreachable": Case(
-        "image", f"{WEB}ImagePullBackOff: {UNREACHABLE_CAUSE}", NO_REGISTRY,
+        "image", f"{WEB}ImagePullBackOff: {UNREACHABLE_CAUSE}", CHECK_REGISTRY,
         [(CREATING, PULL_EVENTS[:2]),
          (pod(waiting_container("ErrImagePull", UNREACHABLE_REGISTRY)), PULL_EVENTS),
          (pod(waiting_container("ErrImagePull")), PULL_EVENTS),
@@ -234,7 +241,7 @@ CASES = {
         "raise resources.limits.memory of container web (now 16Mi), or find out what uses that "
         "much",
         [(pod(terminated_container(137, "OOMKilled"),
-              spec={"resources": {"limits": {"memory": "16Mi"}}}), []),
+              container_spec={"resources": {"limits": {"memory": "16Mi"}}}), []),
          *(({**item,
              "spec": {"containers": [{"name": "web",
                                       "resources": {"limits": {"memory": "16Mi"}}}]}}, [])
@@ -242,9 +249,9 @@ CASES = {
     "command not found": Case(
         "command", f'{WEB}StartError: exec: "/nope": stat /nope: no such file or directory',
         "compare command and args in the template with what is in the image",
-        [(CREATING, [event("Failed", f"Error: {RUNC}")]),
-         (pod(waiting_container("RunContainerError", RUNC)), []),
-         *((item, []) for item in crash_loop(128, "StartError", message=RUNC))], "NFFFF"),
+        [(CREATING, [event("Failed", f"Error: {RUNC_ERROR}")]),
+         (pod(waiting_container("RunContainerError", RUNC_ERROR)), []),
+         *((item, []) for item in crash_loop(128, "StartError", message=RUNC_ERROR))], "NFFFF"),
     "init container in a crash loop": Case(
         "init-crash",
         "pod foo-1, init container setup: CrashLoopBackOff: exit code 1, restarted once",
@@ -277,9 +284,10 @@ CASES = {
                                 "couldn't find key password in Secret shop/db")),
           [])], "F"),
     "missing Secret of a volume": Case(
-        "configuration", f"pod foo-1: FailedMount: {MOUNT}",
+        "configuration", f"pod foo-1: FailedMount: {MOUNT_ERROR}",
         "create the secret nope, or correct its name in the template:\nkubectl -n shop get secret",
-        [(MOUNTING, [event("FailedMount", MOUNT, count, field="")]) for count in (1, 5)], "FF"),
+        [(MOUNTING, [event("FailedMount", MOUNT_ERROR, count, field="")]) for count in (1, 5)],
+        "FF"),
     "volume attached to another node": Case(
         "volume",
         'pod foo-1: FailedAttachVolume: Multi-Attach error for volume "pvc-1" Volume is already '
@@ -313,13 +321,13 @@ CASES = {
     "readiness probe fails": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
         f"see how the container responds to its readinessProbe ({PROBE_TEXT}):\n{LOGS}",
-        [(pod(container(running={}), spec={"readinessProbe": PROBE}),
+        [(pod(container(running={}), container_spec={"readinessProbe": PROBE}),
           [event("Unhealthy", READINESS, count)])
          for count in (2, 25)], "NN", ("web", False)),
     "readiness probe fails with several messages": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
         f"see how the container responds to its readinessProbe ({PROBE_TEXT}):\n{LOGS}",
-        [(pod(container(running={}), spec={"readinessProbe": PROBE}), [
+        [(pod(container(running={}), container_spec={"readinessProbe": PROBE}), [
             event("Unhealthy", "Readiness probe errored and resulted in unknown state: timeout"),
             event("Unhealthy", f"(combined from similar events): {READINESS}")])],
         "N", ("web", False)),
@@ -329,8 +337,10 @@ CASES = {
         "slowly, "
         "give it a startupProbe:\n"
         f"{LOGS} --previous",
-        [(pod(container(running={}), spec=LIVENESS_SPEC), [event("Unhealthy", LIVENESS, 2)]),
-         *((pod(container(restarts, running={}, last={"exitCode": code}), spec=LIVENESS_SPEC),
+        [(pod(container(running={}), container_spec=LIVENESS_SPEC),
+          [event("Unhealthy", LIVENESS, 2)]),
+         *((pod(container(restarts, running={}, last={"exitCode": code}),
+                container_spec=LIVENESS_SPEC),
             [event("Unhealthy", LIVENESS, 3 * restarts)])
            for restarts, code in ((1, 0), (2, 137))),
          ({**crash_loop(0, "Completed")[0],
@@ -700,33 +710,36 @@ ROWS = [row
         for row in getattr(failure_reasons, name)]
 
 
-def diagnose_sample(sample, **options):
-    return (diagnose(failure=sample) if isinstance(sample, str)
-            else diagnose(sample[0], events=sample[1], **options))
+def causes_of(observation, **options):
+    return (diagnose(failure=observation) if isinstance(observation, str)
+            else diagnose(observation[0], events=observation[1], **options))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_cause_of_each_observation(case):
-    first_causes = [diagnose_sample(sample, waits_for_termination=case.waits_for_termination)[0]
-                    for sample in case.samples]
+    first_causes = [
+        causes_of(observation, waits_for_termination=case.waits_for_termination)[0]
+        for observation in case.observations]
 
-    assert [cause.kind for cause in first_causes] == [case.kind] * len(case.samples)
+    assert [cause.kind for cause in first_causes] == [case.kind] * len(case.observations)
     assert "".join("F" if cause.is_fatal else "N" for cause in first_causes) == case.fatal
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_sentence_suggestion_and_log(case):
-    (cause,) = diagnose_sample(case.samples[-1], waits_for_termination=case.waits_for_termination)
+    (cause,) = causes_of(case.observations[-1], waits_for_termination=case.waits_for_termination)
 
     assert cause.sentence == case.sentence
     assert cause.suggestion == case.suggestion
     assert (cause.container, cause.is_restarted) == case.log
-    assert cause.pod == ("" if isinstance(case.samples[-1], str) else "foo-1")
+    assert cause.pod == ("" if isinstance(case.observations[-1], str) else "foo-1")
 
 
-@pytest.mark.parametrize("sample, kind, suggestion", OTHER_MESSAGES.values(), ids=OTHER_MESSAGES)
-def test_suggestion_for_another_message(sample, kind, suggestion):
-    (cause,) = diagnose_sample(sample if isinstance(sample, str) else (sample, []))
+@pytest.mark.parametrize("pod_or_message, kind, suggestion", OTHER_MESSAGES.values(),
+                         ids=OTHER_MESSAGES)
+def test_suggestion_for_another_message(pod_or_message, kind, suggestion):
+    (cause,) = causes_of(pod_or_message if isinstance(pod_or_message, str)
+                         else (pod_or_message, []))
 
     assert (cause.kind, cause.suggestion) == (kind, suggestion)
 
@@ -741,9 +754,10 @@ def test_suggestion_starts_with_a_verb_or_a_command(row):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.pattern}")
 def test_each_row_has_an_example(row):
+    # the texts between the placeholders
     parts = row.suggestion.format_map(collections.defaultdict(lambda: "\0")).split("\0")
     examples = [(case.kind.removeprefix("init-"), case.suggestion) for case in CASES.values()]
-    examples += [(kind, suggestion) for _sample, kind, suggestion in OTHER_MESSAGES.values()]
+    examples += [(kind, suggestion) for _observation, kind, suggestion in OTHER_MESSAGES.values()]
 
     assert any(kind == row.kind and re.fullmatch(".*".join(map(re.escape, parts)), suggestion)
                for kind, suggestion in examples)
@@ -760,21 +774,21 @@ def test_commands_have_the_connection_of_the_task():
 FORGED_NAME = "$(touch pwned)`id`; id {{ lookup('pipe', 'id') }}"
 
 
-@pytest.mark.parametrize("sample", [
+@pytest.mark.parametrize("observation", [
     f'pods "x" is forbidden: error looking up service account a: serviceaccount "{FORGED_NAME}" '
     'not '
     'found',
     f"pods is forbidden: exceeded quota: {FORGED_NAME}, requested: pods=1",
     f"ValidatingAdmissionPolicy '{FORGED_NAME.replace(chr(39), '')}' denied",
-    (pod(terminated_container(137), spec={"name": FORGED_NAME}, name=FORGED_NAME), []),
+    (pod(terminated_container(137), container_spec={"name": FORGED_NAME}, name=FORGED_NAME), []),
     (pod(crash_loop(1)[0]["status"]["containerStatuses"][0] | {"name": FORGED_NAME},
          name=FORGED_NAME), []),
     (unschedulable(f'0/4 nodes are available: persistentvolumeclaim "{FORGED_NAME}" not found. not '
                    f'found'), []),
 ], ids=["service account", "quota", "policy", "pod", "container", "claim"])
-def test_commands_contain_only_valid_names(sample):
+def test_commands_contain_only_valid_names(observation):
     """Any client can forge the text of a pod and of a pod's messages."""
-    (cause,) = diagnose_sample(sample)
+    (cause,) = causes_of(observation)
 
     commands = [line for line in cause.suggestion.splitlines() if line.startswith("kubectl ")]
     assert commands and all(re.fullmatch(r"[A-Za-z0-9 ./-]+", command) for command in commands)
@@ -867,7 +881,7 @@ def test_is_linear_rejects_slow_patterns(pattern):
     (pod(container(running={})), [event("Unhealthy", LIVENESS), event("Unhealthy", STARTUP)]),
     (pod(container(running={})),
      [event("Failed", f'Failed to pull image "localhost/none:v9": {UNREACHABLE_REGISTRY}')]),
-    (pod(container(running={})), [event("FailedMount", MOUNT, 3, field="")]),
+    (pod(container(running={})), [event("FailedMount", MOUNT_ERROR, 3, field="")]),
     (pod(container(ready=True, running={}), conditions=conditions("True")),
      [event("Unhealthy", READINESS, 9)]),
     (pod(container(7, ready=True, running={}, last={"exitCode": 3}), conditions=conditions("True")),
@@ -876,7 +890,8 @@ def test_is_linear_rejects_slow_patterns(pattern):
          metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30,
                    "finalizers": ["example.com/hold"]}), [event("Unhealthy", READINESS, 9)]),
     (CREATING,
-     [event("FailedMount", MOUNT, about="bar-1"), event("Failed", f"Error: {RUNC}", about="")]),
+     [event("FailedMount", MOUNT_ERROR, about="bar-1"),
+      event("Failed", f"Error: {RUNC_ERROR}", about="")]),
     (pod(container(running={})),
      [event("Unhealthy", READINESS, 9, field="spec.containers{sidecar}")]),
 ], ids=["new", "no conditions", "null lists", "creating", "late cache of the kubelet",
@@ -1000,7 +1015,7 @@ def test_closed_template_is_not_a_failure():
     ({"httpGet": {"port": "http"}}, "(GET :http)"),
 ])
 def test_suggestion_describes_the_probe(probe, text):
-    (cause,) = diagnose(pod(container(running={}), spec={"readinessProbe": probe}),
+    (cause,) = diagnose(pod(container(running={}), container_spec={"readinessProbe": probe}),
                         events=[event("Unhealthy", READINESS, 2)])
 
     assert text in cause.suggestion
@@ -1030,8 +1045,8 @@ def paths_in(item: t.Any, path: tuple = ()) -> list[tuple]:
 def test_malformed_objects_never_raise(data):
     """Fields may be missing or have any type; the result is always a list of causes."""
     case = data.draw(st.sampled_from([case for case in CASES.values()
-                                      if not isinstance(case.samples[0], str)]))
-    case_objects = [copy.deepcopy(part) for part in data.draw(st.sampled_from(case.samples))]
+                                      if not isinstance(case.observations[0], str)]))
+    case_objects = [copy.deepcopy(part) for part in data.draw(st.sampled_from(case.observations))]
     for _time in range(data.draw(st.integers(1, 4))):
         *path, last = data.draw(st.sampled_from([(0, "spec"),
                                                  *(path for path in paths_in(case_objects)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn about GitOps tools that would revert the update to a manifest."""
+"""Warn about GitOps tools that would reset an updated controller to its manifest."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
 Json = dict[str, t.Any]
-SHOP = dataclasses.replace(UPDATE, namespace="shop")
+REQUEST = dataclasses.replace(UPDATE, namespace="shop")
 ARGO_ANNOTATION = {gitops.ARGO_TRACKING: "web:/ReplicationController:shop/foo"}
 KUSTOMIZATION_LABELS = dict(zip(gitops.FLUX_KUSTOMIZATION, ("apps", "flux-system"), strict=True))
 HELM_RELEASE_LABELS = dict(zip(gitops.FLUX_RELEASE, ("web", "prod"), strict=True))
-#: Helm's metadata on an object: the label here, the annotations in HELM_ANNOTATIONS.
+#: Helm's label and annotations on an object of a release.
 HELM_LABEL = {gitops.MANAGED_BY: "Helm"}
-EXCLUDED = f"{gitops.FLUX_RECONCILE}=disabled"
-SUSPENDED = """--type=merge -p '{"spec": {"suspend": true}}'"""
+HELM_ANNOTATIONS = dict(zip(gitops.HELM_RELEASE, ("web", "shop"), strict=True))
+#: Arguments of kubectl annotate and kubectl patch.
+EXCLUDE = f"{gitops.FLUX_RECONCILE}=disabled"
+SUSPEND = """--type=merge -p '{"spec": {"suspend": true}}'"""
 #: Words of the commands other than names.
 FIXED_WORDS = {"APPLICATION", "NAMESPACE", "NAME", "RELEASE", "-n", "--sync-policy", "--type=merge",
                "-p",
-               '{"spec": {"suspend": true}}', EXCLUDED}
-HELM_ANNOTATIONS = dict(zip(gitops.HELM_RELEASE, ("web", "shop"), strict=True))
+               '{"spec": {"suspend": true}}', EXCLUDE}
 
 
-def warnings_of(request: Request = SHOP, labels: Json | None = None,
+def warnings_of(request: Request = REQUEST, labels: Json | None = None,
                 annotations: Json | None = None,
                 *managers: str) -> list[str]:
     item = rc(labels={"app": "foo", **(labels or {})}, annotations=annotations,
@@ -64,19 +65,19 @@ def warnings_of(request: Request = SHOP, labels: Json | None = None,
     ({}, {}, ("argocd-application-controller",), "Argo CD",
      "argocd app set APPLICATION --sync-policy none"),
     (KUSTOMIZATION_LABELS, {}, ("kustomize-controller",), "Flux (Kustomization flux-system/apps)",
-     f"kubectl -n shop annotate replicationcontroller foo {EXCLUDED}"),
+     f"kubectl -n shop annotate replicationcontroller foo {EXCLUDE}"),
     ({}, {}, ("kustomize-controller",), "Flux",
-     f"kubectl -n shop annotate replicationcontroller foo {EXCLUDED}"),
+     f"kubectl -n shop annotate replicationcontroller foo {EXCLUDE}"),
     ({**HELM_LABEL, **HELM_RELEASE_LABELS}, HELM_ANNOTATIONS, ("helm-controller",),
      "Flux (HelmRelease prod/web)",
-     f"kubectl -n prod patch helmreleases.helm.toolkit.fluxcd.io web {SUSPENDED}"),
+     f"kubectl -n prod patch helmreleases.helm.toolkit.fluxcd.io web {SUSPEND}"),
     (HELM_LABEL, HELM_ANNOTATIONS, ("helm",), "Helm (release web)", "helm -n shop get values web"),
 ], ids=["tracking annotation", "tracking annotation of a team", "Argo CD's label",
         "instance label, managed by Argo CD", "managed by Argo CD", "Kustomization",
         "managed by Flux", "HelmRelease", "Helm"])
 def test_warning_names_the_tool_and_the_command_to_suspend_it(
         labels, annotations, managers, tool, command):
-    (sentence,) = warnings_of(SHOP, labels, annotations, *managers)
+    (sentence,) = warnings_of(REQUEST, labels, annotations, *managers)
 
     assert (sentence.startswith(f"{tool} manages foo: at ") and "to its manifest" in sentence
             and command in sentence)
@@ -94,53 +95,53 @@ def test_warning_names_the_tool_and_the_command_to_suspend_it(
         "copied annotation",
         "annotations alone"])
 def test_no_warning_without_proof_of_a_tool(labels, annotations, managers):
-    assert warnings_of(SHOP, labels, annotations, *managers) == []
+    assert warnings_of(REQUEST, labels, annotations, *managers) == []
 
 
-MIGRATED = {"module": Module.MIGRATION, "state": State.MIGRATED}
+MIGRATION = {"module": Module.MIGRATION, "state": State.MIGRATED}
 
 
 @pytest.mark.parametrize("changes, labels, annotations, is_warned", [
     ({}, {gitops.ARGO_LABEL: "web"}, {}, True), ({}, {}, ARGO_ANNOTATION, False),
     ({"next_name": "bar"}, {gitops.ARGO_LABEL: "web"}, {}, True),
     ({"kind": Kind.DEPLOYMENT}, {gitops.ARGO_LABEL: "web"}, {}, False),
-    (MIGRATED, {gitops.ARGO_LABEL: "web"}, {}, False),
+    (MIGRATION, {gitops.ARGO_LABEL: "web"}, {}, False),
 ], ids=["label", "annotation", "next_name", "Deployment", "migration"])
 def test_warning_about_pruning_of_the_successor(
         changes, labels, annotations, is_warned):
-    (sentence,) = warnings_of(dataclasses.replace(SHOP, **changes), labels, annotations)
+    (sentence,) = warnings_of(dataclasses.replace(REQUEST, **changes), labels, annotations)
 
     assert ("With automatic pruning, Argo CD deletes the successor" in sentence) == is_warned
 
 
-@pytest.mark.parametrize("changes", [{"next_name": "bar"}, MIGRATED],
+@pytest.mark.parametrize("changes", [{"next_name": "bar"}, MIGRATION],
                          ids=["next_name", "migration"])
 def test_kustomization_is_suspended_if_the_update_deletes_the_controller(changes):
-    """An annotation would be deleted, too; Flux creates the controller again."""
-    (sentence,) = warnings_of(dataclasses.replace(SHOP, **changes), KUSTOMIZATION_LABELS,
+    """Flux would create the controller again, without the annotation that excludes it."""
+    (sentence,) = warnings_of(dataclasses.replace(REQUEST, **changes), KUSTOMIZATION_LABELS,
                               {gitops.FLUX_RECONCILE: "disabled"})
 
     assert ("suspend it before the update: kubectl -n flux-system patch "
-            f"kustomizations.kustomize.toolkit.fluxcd.io apps {SUSPENDED}") in sentence
+            f"kustomizations.kustomize.toolkit.fluxcd.io apps {SUSPEND}") in sentence
 
 
 @pytest.mark.parametrize("value, is_warned", [("disabled", False), ("Disabled", False),
                                               ("enabled", True), ("", True)])
-def test_no_warning_of_a_controller_that_its_kustomization_excludes(value, is_warned):
-    assert bool(warnings_of(SHOP, KUSTOMIZATION_LABELS,
+def test_no_warning_about_a_controller_that_is_excluded_from_flux(value, is_warned):
+    assert bool(warnings_of(REQUEST, KUSTOMIZATION_LABELS,
                             {gitops.FLUX_RECONCILE: value})) == is_warned
 
 
-SUSPENDING = dataclasses.replace(SHOP, suspends_gitops=True)
+SUSPENDING = dataclasses.replace(REQUEST, suspends_gitops=True)
 
 
 @pytest.mark.parametrize("request_, labels, annotations, is_suspended", [
-    (SHOP, KUSTOMIZATION_LABELS, {}, False),
+    (REQUEST, KUSTOMIZATION_LABELS, {}, False),
     (SUSPENDING, KUSTOMIZATION_LABELS, {}, True),
     (SUSPENDING, KUSTOMIZATION_LABELS, {gitops.FLUX_RECONCILE: "enabled"}, False),
-    (SHOP, KUSTOMIZATION_LABELS, {gitops.FLUX_RECONCILE: "disabled",
+    (REQUEST, KUSTOMIZATION_LABELS, {gitops.FLUX_RECONCILE: "disabled",
                                   SUSPENDED_GITOPS: gitops.FLUX_RECONCILE}, True),
-], ids=["no option", "option", "annotation of the user", "resumed"])
+], ids=["no option", "option", "annotation of the user", "suspended by an earlier task"])
 def test_warning_says_that_the_manifest_must_change_before_a_suspension_ends(
         request_, labels, annotations, is_suspended):
     (sentence,) = warnings_of(request_, labels, annotations)
@@ -149,16 +150,16 @@ def test_warning_says_that_the_manifest_must_change_before_a_suspension_ends(
             "reconciliation after that, it resets foo" in sentence) == is_suspended
     assert sentence.endswith("Make the same change in git before the update ends") == is_suspended
     assert (f"or set suspend_gitops=true, or exclude foo from it before the update: kubectl -n "
-            f"shop annotate replicationcontroller foo {EXCLUDED}" in sentence) != is_suspended
+            f"shop annotate replicationcontroller foo {EXCLUDE}" in sentence) != is_suspended
 
 
 def test_option_suspends_only_the_drift_detection_of_a_helm_release():
     (before,), (sentence,) = (warnings_of(request, HELM_RELEASE_LABELS)
-                              for request in (SHOP, SUSPENDING))
+                              for request in (REQUEST, SUSPENDING))
 
     assert "(with drift detection, within minutes)" in before
     assert "at the release's next upgrade, or by drift detection after the update," in sentence
-    assert sentence.endswith(SUSPENDED)
+    assert sentence.endswith(SUSPEND)
 
 
 def test_option_does_not_suspend_argo_cd():
@@ -170,7 +171,7 @@ def test_option_does_not_suspend_argo_cd():
 
 def test_two_tools_give_two_warnings():
     assert [warning.split()[0]
-            for warning in warnings_of(SHOP, HELM_LABEL,
+            for warning in warnings_of(REQUEST, HELM_LABEL,
                                        {**HELM_ANNOTATIONS, **ARGO_ANNOTATION})] == [
         "Argo", "Helm"]
 
@@ -180,22 +181,22 @@ def test_two_tools_give_two_warnings():
     ({"kind": Kind.REPLICA_SET, "state": State.RESTARTED}, "template and size"),
     ({"kind": Kind.DEPLOYMENT}, "resets foo to its manifest, which replaces all pods"),
     ({"next_name": "foo-2"}, "creates foo again, in addition to foo-2, with as many pods"),
-    (MIGRATED,
+    (MIGRATION,
      "creates the ReplicationController foo again, in addition to the Deployment"),
 ])
 def test_warning_names_the_effect_on_the_update(changes, effect):
-    (sentence,) = warnings_of(dataclasses.replace(SHOP, **changes), annotations=ARGO_ANNOTATION)
+    (sentence,) = warnings_of(dataclasses.replace(REQUEST, **changes), annotations=ARGO_ANNOTATION)
 
     assert effect in sentence
 
 
 def test_no_warning_for_the_restart_of_a_deployment():
-    assert warnings_of(dataclasses.replace(SHOP, kind=Kind.DEPLOYMENT, state=State.RESTARTED),
+    assert warnings_of(dataclasses.replace(REQUEST, kind=Kind.DEPLOYMENT, state=State.RESTARTED),
                        annotations=ARGO_ANNOTATION) == []
 
 
 def test_commands_have_the_connection_of_the_task():
-    request = dataclasses.replace(SHOP,
+    request = dataclasses.replace(REQUEST,
                                   connection={"context": "lyon", "kubeconfig": "/my config",
                                               "host": None})
 
@@ -217,7 +218,7 @@ def test_invalid_names_are_in_no_warning(key):
     for value in dict.fromkeys((*KEYS[key], *HOSTILE)):
         labels = {**(HELM_LABEL if key in gitops.HELM_RELEASE else labels_of_all_tools),
                   **({key: value} if key in LABELS else {})}
-        for sentence in warnings_of(SHOP, labels,
+        for sentence in warnings_of(REQUEST, labels,
                                     {**HELM_ANNOTATIONS,
                                      **({key: value} if key not in LABELS else {})},
                                     "argocd-controller"):

@@ -17,9 +17,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.image_dri
 A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
 
 
-def pod(name, *ids, image="shop:v2", kind="", containers=("web",)):
+def pod(name, *ids, image="shop:v2", is_init=False, containers=("web",)):
     """Return a pod whose containers run these imageIDs; the status has them in reverse order."""
-    spec, status = ("initContainers", "initContainerStatuses") if kind == "init" else (
+    spec, status = ("initContainers", "initContainerStatuses") if is_init else (
         "containers", "containerStatuses")
     return {"metadata": {"name": name},
             "spec": {spec: [{"name": container, "image": image} for container in containers]},
@@ -41,7 +41,7 @@ def sentences(*pods):
     [pod("a", f"r/shop@{A}"), pod("b", ""), {"metadata": {"name": "c"}}],
     # The ID of a local image is not a digest of a registry
     [pod("a", f"r/shop@{A}"), pod("b", B)],
-    # Images by digest cannot move: a registry may list one for each architecture
+    # An image requested by digest cannot drift: the digests differ by architecture
     [pod("a", f"r/shop@{A}", image=f"shop@{C}"), pod("b", f"r/shop@{B}", image=f"shop@{C}")],
     # Another image in one pod, set by admission, is not a moved tag
     [pod("a", f"r/shop@{A}"), pod("b", f"r/shop@{B}", image="mirror/shop:v2")],
@@ -72,7 +72,7 @@ def test_each_container_is_compared_by_its_name():
 
 
 def test_init_containers_are_compared():
-    assert len(sentences(pod("a", f"r@{A}", kind="init"), pod("b", f"r@{B}", kind="init"))) == 1
+    assert len(sentences(pod("a", f"r@{A}", is_init=True), pod("b", f"r@{B}", is_init=True))) == 1
 
 
 def test_long_lists_are_cut():

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Diagnose old pods that the cluster does not replace until they are ready: of a StatefulSet."""
+"""Diagnose old pods of a StatefulSet that block an update, because they never become ready."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
 PAGE = Path(__file__).parents[3] / "docs/reference/permissions.md"
-ROLE = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"),
+ROLE_RULES = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"),
                                 re.DOTALL)[1])["rules"]
-CONTROLLERS, *_OTHERS, LEASES = ROLE
-PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "patch"]}
+CONTROLLERS_RULE, *_OTHER_RULES, LEASES_RULE = ROLE_RULES
+PODS_RULE = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "patch"]}
 UPDATE = Request("foo", namespace="shop")
 WITHOUT_LOCK = dataclasses.replace(UPDATE, lock=False)
 
@@ -42,34 +42,34 @@ def error_of(rules, request=UPDATE):
 
 
 @pytest.mark.parametrize("rules",
-                         [ROLE, [CONTROLLERS, PODS, LEASES],
+                         [ROLE_RULES, [CONTROLLERS_RULE, PODS_RULE, LEASES_RULE],
                           [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]],
                          ids=["documented Role", "minimum", "everything"])
 def test_sufficient_rules(rules):
     refuse_missing(rules, UPDATE)
 
 
-def test_only_the_lock_requires_leases():
-    refuse_missing([CONTROLLERS, PODS], WITHOUT_LOCK)
+def test_only_the_lock_requires_permissions_on_leases():
+    refuse_missing([CONTROLLERS_RULE, PODS_RULE], WITHOUT_LOCK)
 
-    error = error_of([CONTROLLERS, PODS])
+    error = error_of([CONTROLLERS_RULE, PODS_RULE])
 
     assert error.why == "not allowed: get, create, update, delete on leases (coordination.k8s.io)"
     assert "lock=false" in error.next_command
 
 
-@pytest.mark.parametrize("verb", CONTROLLERS["verbs"])
+@pytest.mark.parametrize("verb", CONTROLLERS_RULE["verbs"])
 def test_each_missing_verb_is_named(verb):
-    rule = {**CONTROLLERS, "verbs": [name for name in CONTROLLERS["verbs"] if name != verb]}
+    other_verbs = [other for other in CONTROLLERS_RULE["verbs"] if other != verb]
 
-    error = error_of([rule, PODS, LEASES])
+    error = error_of([{**CONTROLLERS_RULE, "verbs": other_verbs}, PODS_RULE, LEASES_RULE])
 
     assert (error.where, error.why) == ("namespace shop",
                                         f"not allowed: {verb} on replicationcontrollers")
     assert "lock" not in error.next_command
 
 
-APPS_RULE = {**CONTROLLERS, "apiGroups": ["apps"],
+APPS_RULE = {**CONTROLLERS_RULE, "apiGroups": ["apps"],
              "resources": ["replicasets", "deployments", "controllerrevisions"]}
 
 
@@ -83,35 +83,36 @@ APPS_RULE = {**CONTROLLERS, "apiGroups": ["apps"],
     (dataclasses.replace(WITHOUT_LOCK, state=State.ROLLED_BACK), False),
 ], ids=["update", "restart", "ReplicaSet", "migration", "next_name",
         "Deployment", "rollback"])
-def test_only_a_handover_requires_pods(request_, needs_pods):
-    rules = [CONTROLLERS, APPS_RULE]
-    refuse_missing([*rules, PODS], request_)
+def test_only_a_handover_requires_permissions_on_pods(request_, needs_pods):
+    rules = [CONTROLLERS_RULE, APPS_RULE]
+    refuse_missing([*rules, PODS_RULE], request_)
 
     if needs_pods:
         assert error_of(rules, request_).why == "not allowed: list, patch on pods"
-        assert error_of([*rules, {**PODS, "verbs": ["get", "list"]}],
+        assert error_of([*rules, {**PODS_RULE, "verbs": ["get", "list"]}],
                         request_).why == "not allowed: patch on pods"
     else:
         refuse_missing(rules, request_)
 
 
 def test_all_missing_permissions_are_named_at_once():
-    assert error_of([CONTROLLERS]).why == (
+    assert error_of([CONTROLLERS_RULE]).why == (
         "not allowed: list, patch on pods; get, create, update, delete on leases "
         "(coordination.k8s.io)")
 
 
 def test_rules_of_other_groups_and_resources_are_ignored():
-    rules = [{**CONTROLLERS, "apiGroups": ["apps"]},
-             {**CONTROLLERS, "resources": ["replicationcontrollers/scale"]}, PODS, LEASES]
+    rules = [{**CONTROLLERS_RULE, "apiGroups": ["apps"]},
+             {**CONTROLLERS_RULE, "resources": ["replicationcontrollers/scale"]},
+             PODS_RULE, LEASES_RULE]
 
     assert error_of(rules).why == (
         "not allowed: get, list, watch, create, patch, delete on replicationcontrollers")
 
 
 def test_rules_are_combined():
-    refuse_missing([{**CONTROLLERS, "verbs": [verb]} for verb in CONTROLLERS["verbs"]]
-                   + [PODS, LEASES], UPDATE)
+    refuse_missing([{**CONTROLLERS_RULE, "verbs": [verb]} for verb in CONTROLLERS_RULE["verbs"]]
+                   + [PODS_RULE, LEASES_RULE], UPDATE)
 
 
 @pytest.mark.parametrize("resources, is_granted", [

@@ -18,7 +18,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.request imp
 
 Json = dict[str, t.Any]
 
-FOO = Request(name="foo", namespace="shop")
+REQUEST = Request(name="foo", namespace="shop")
 SINCE = "2026-11-21T10:00:00Z"
 LATER = "2026-11-21T10:05:00Z"
 
@@ -50,7 +50,7 @@ def vitals(*pods: Json) -> dict[str, pod_health.Vitals]:
 
 def causes_of(before: Json, now: Json | None, allowed_deletions: int = 0) -> list[tuple[str, str]]:
     return [(cause.kind, cause.sentence)
-            for cause in pod_health.causes(FOO, vitals(before), by_uid(now) if now else {},
+            for cause in pod_health.causes(REQUEST, vitals(before), by_uid(now) if now else {},
                                            allowed_deletions)]
 
 
@@ -125,14 +125,14 @@ def test_scale_down_is_not_reported_as_a_failure():
     pods = [pod(f"foo-{number}") for number in range(3)]
     remaining = by_uid(pods[0])
 
-    assert pod_health.causes(FOO, vitals(*pods), remaining, allowed_deletions=2) == []
-    (cause,) = pod_health.causes(FOO, vitals(*pods), remaining, allowed_deletions=1)
+    assert pod_health.causes(REQUEST, vitals(*pods), remaining, allowed_deletions=2) == []
+    (cause,) = pod_health.causes(REQUEST, vitals(*pods), remaining, allowed_deletions=1)
     assert (cause.kind, cause.pods) == ("gone", 2)
 
 
 def test_each_cause_is_fatal_and_has_a_suggestion():
     causes = [cause for now, _kind, _sentence in CASES.values()
-              for cause in pod_health.causes(FOO, vitals(pod(init=[SIDECAR])),
+              for cause in pod_health.causes(REQUEST, vitals(pod(init=[SIDECAR])),
                                              by_uid(now) if now else {})]
 
     assert len(causes) == len(CASES)
@@ -173,7 +173,7 @@ NEW, OLD = by_uid(pod("new-1"), pod("new-2")), by_uid(
         "invalid counts"])
 def test_warnings_about_new_pods_are_compared_with_old_pods(
         events, before, is_excess):
-    assert bool(pod_health.excess_warnings(FOO, NEW, OLD, events, before)) is is_excess
+    assert bool(pod_health.excess_warnings(REQUEST, NEW, OLD, events, before)) is is_excess
 
 
 def test_warnings_from_before_the_update_are_ignored():
@@ -182,9 +182,10 @@ def test_warnings_from_before_the_update_are_ignored():
     uids = by_uid(pod("new-1"), pod("old-1"))
     assert pod_health.reasons(all_events, uids) == {"Unhealthy", "BackOff"}
 
-    (cause,) = pod_health.excess_warnings(FOO, NEW, {}, events, {}, ignored_reasons={"Unhealthy"})
+    (cause,) = pod_health.excess_warnings(REQUEST, NEW, {}, events, {},
+                                          ignored_reasons={"Unhealthy"})
     assert cause.reason == "BackOff" and cause.message.startswith("1 warning during")
-    assert pod_health.excess_warnings(FOO, NEW, {}, events, {},
+    assert pod_health.excess_warnings(REQUEST, NEW, {}, events, {},
                                       ignored_reasons={"Unhealthy", "BackOff"}) == []
 
 
@@ -192,7 +193,7 @@ def test_only_changed_and_missing_pods_are_checked():
     now = by_uid(pod("foo-1", restarts=1), pod("foo-2", restarts=1))
     first_vitals = vitals(pod("foo-1"), pod("foo-2"), pod("foo-3"))
 
-    causes = pod_health.causes(FOO, first_vitals, now, changed={"uid of foo-2"})
+    causes = pod_health.causes(REQUEST, first_vitals, now, changed={"uid of foo-2"})
     assert [(cause.kind, cause.pod) for cause in causes] == [("crash", "foo-2"), ("gone", "foo-3")]
 
 
@@ -202,7 +203,7 @@ def test_only_changed_and_missing_pods_are_checked():
 def test_pod_with_the_most_warnings_is_named(old, comparison):
     events = [warning("new-1"), warning("new-2", 2, "b"), warning("old-4", 1, "c")]
 
-    (cause,) = pod_health.excess_warnings(FOO, NEW, old, events, {})
+    (cause,) = pod_health.excess_warnings(REQUEST, NEW, old, events, {})
 
     assert cause.sentence == (
         f"pod new-2: Unhealthy: 2 warnings during the soak, {comparison}; the last one: Readiness "
@@ -277,8 +278,8 @@ def test_malformed_objects_never_raise(data):
         inner[last] = data.draw(ANY_VALUE)
     changed, event = values
 
-    causes = pod_health.causes(FOO, vitals(pod()), {"uid of foo-1": changed})
-    causes += pod_health.excess_warnings(FOO, {"uid of foo-1": changed}, {}, [event], {})
+    causes = pod_health.causes(REQUEST, vitals(pod()), {"uid of foo-1": changed})
+    causes += pod_health.excess_warnings(REQUEST, {"uid of foo-1": changed}, {}, [event], {})
 
     assert all(isinstance(cause.sentence, str) for cause in causes)
     assert (isinstance(pod_health.healthy_since(changed), (float, type(None)))

@@ -31,11 +31,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.request imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 Json = dict[str, t.Any]
-SHOP = dataclasses.replace(UPDATE, namespace="shop")
-PAUSE = {"preStop": {"sleep": {"seconds": 3}}}
+REQUEST = dataclasses.replace(UPDATE, namespace="shop")
+PRE_STOP_PAUSE = {"preStop": {"sleep": {"seconds": 3}}}
 
 
-def warnings_of(request: Request = SHOP, item: Json | None = None, desired: Json | None = None,
+def warnings_of(request: Request = REQUEST, item: Json | None = None, desired: Json | None = None,
                 **related: t.Any) -> list[str]:
     """Return the warnings for an update of three pods with a surge of 1."""
     primary = Controller.from_api(item or rc())
@@ -49,7 +49,7 @@ def single(sentences: list[str]) -> str:
     return sentence
 
 
-def labeled(**labels: str) -> Json:
+def labeled_template(**labels: str) -> Json:
     return {**template("myimage:v2"), "metadata": {"labels": labels}}
 
 
@@ -63,16 +63,17 @@ def service(selector: Json | None = None, ports: t.Any = ({"port": 80, "targetPo
 def safe_container(name: str = "web", port: int = 8080, **changes: t.Any) -> Json:
     """Return a container that loses no requests; fields with None are left out."""
     fields = {"name": name, "ports": [{"name": f"{name}-http", "containerPort": port}],
-              "readinessProbe": {"tcpSocket": {"port": port}}, "lifecycle": PAUSE, **changes}
+              "readinessProbe": {"tcpSocket": {"port": port}}, "lifecycle": PRE_STOP_PAUSE,
+              **changes}
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def pods(*containers: Json, **spec: t.Any) -> Json:
+def template_with(*containers: Json, **spec: t.Any) -> Json:
     return {"metadata": {"labels": {"app": "foo"}},
             "spec": {"containers": list(containers), **spec}}
 
 
-def requesting(requests: Json | None = None, limits: Json | None = None, **more: t.Any) -> Json:
+def container(requests: Json | None = None, limits: Json | None = None, **more: t.Any) -> Json:
     return {"name": "web", "resources": {"requests": requests or {}, "limits": limits or {}},
             **more}
 
@@ -86,22 +87,23 @@ def test_no_warnings_for_a_safe_update():
                              autoscalers=[hpa()],
                              quotas=[quota({"pods": "4"}, {"pods": "3"})], nodes=[node()])
 
-    assert warnings_of(desired=pods(safe_container()), **vars(related)) == []
+    assert warnings_of(desired=template_with(safe_container()), **vars(related)) == []
 
 
 # Services
 
 
 def test_service_would_lose_its_pods():
-    assert warnings_of(desired=labeled(app="shop"), services=[service()]) == [
+    assert warnings_of(desired=labeled_template(app="shop"), services=[service()]) == [
         'Service web selects app=foo, which the new pods do not have: it would send its requests '
         'to fewer and fewer old pods, '
         'and in the end to none. Keep in metadata.labels of the template: app: "foo"',
-        *warnings_of(desired=pods(*template()["spec"]["containers"]), services=[service()])]
+        *warnings_of(desired=template_with(*template()["spec"]["containers"]),
+                     services=[service()])]
 
 
 def test_service_would_select_the_new_pods():
-    sentence = warnings_of(desired=labeled(app="foo", tier="front"),
+    sentence = warnings_of(desired=labeled_template(app="foo", tier="front"),
                            services=[service({"app": "foo", "tier": "front"})])[0]
 
     assert sentence == (
@@ -115,7 +117,7 @@ def test_service_would_select_the_new_pods():
     ({DEPLOYMENT_LABEL: "abc"}, "app=foo"),
 ])
 def test_service_selects_on_the_deployment_label(selector, selector_after):
-    sentence = warnings_of(item=rc(label="abc"), desired=pods(safe_container()),
+    sentence = warnings_of(item=rc(label="abc"), desired=template_with(safe_container()),
                            services=[service(selector)])
 
     assert single(sentence) == (
@@ -134,7 +136,7 @@ def test_service_selects_on_the_deployment_label(selector, selector_after):
     {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}},
 ], ids=["other pods", "another controller's pods", "empty selector", "external", "no selector"])
 def test_unrelated_services_give_no_warning(service_):
-    assert warnings_of(item=rc(label="abc"), desired=labeled(app="shop"),
+    assert warnings_of(item=rc(label="abc"), desired=labeled_template(app="shop"),
                        services=[service_]) == []
 
 
@@ -142,7 +144,7 @@ def test_unrelated_services_give_no_warning(service_):
 
 
 def test_missing_readiness_probe():
-    assert single(warnings_of(desired=pods(safe_container(readinessProbe=None)),
+    assert single(warnings_of(desired=template_with(safe_container(readinessProbe=None)),
                               services=[service()])) == (
         "No readinessProbe on container web: Service web sends requests to a new pod before it "
         "listens (when measured, "
@@ -154,7 +156,7 @@ def test_missing_readiness_probe():
 @pytest.mark.parametrize("lifecycle",
                          [None, {}, {"postStart": {}}, {"preStop": {"sleep": {"seconds": 0}}}])
 def test_missing_pre_stop_pause(lifecycle):
-    assert single(warnings_of(desired=pods(safe_container(lifecycle=lifecycle)),
+    assert single(warnings_of(desired=template_with(safe_container(lifecycle=lifecycle)),
                               services=[service()])) == (
         "No preStop pause on container web: unless the server keeps running for 3 s after SIGTERM, "
         "it is gone before Service web "
@@ -181,7 +183,7 @@ def pre_stop(*command: str) -> Json:
 def test_pre_stop_pause_longer_than_the_grace_period(lifecycle, grace, pause):
     spec = {} if grace is None else {"terminationGracePeriodSeconds": grace}
 
-    assert single(warnings_of(desired=pods(safe_container(lifecycle=lifecycle), **spec),
+    assert single(warnings_of(desired=template_with(safe_container(lifecycle=lifecycle), **spec),
                               services=[service()])) == (
         f"terminationGracePeriodSeconds is {grace or 30}, and the preStop of container web alone "
         f"takes {pause} s: that leaves "
@@ -199,41 +201,44 @@ def test_pre_stop_pause_longer_than_the_grace_period(lifecycle, grace, pause):
     {"preStop": {"httpGet": {"path": "/drain", "port": 8080}}},
 ])
 def test_sufficient_pre_stop_pauses_and_drains(lifecycle):
-    assert warnings_of(desired=pods(safe_container(lifecycle=lifecycle)),
+    assert warnings_of(desired=template_with(safe_container(lifecycle=lifecycle)),
                        services=[service()]) == []
 
 
-@pytest.mark.parametrize("ready", [
+@pytest.mark.parametrize("fields", [
     {"startupProbe": {"tcpSocket": {"port": 8080}}},
     {"readinessGates": [{"conditionType": "example.com/load-balancer"}]},
 ])
-def test_startup_probe_or_readiness_gate_is_enough(ready):
-    spec = {key: value for key, value in ready.items() if key == "readinessGates"}
-    probe = {key: value for key, value in ready.items() if key == "startupProbe"}
+def test_startup_probe_or_readiness_gate_is_enough(fields):
+    spec = {key: value for key, value in fields.items() if key == "readinessGates"}
+    probe = {key: value for key, value in fields.items() if key == "startupProbe"}
 
-    assert warnings_of(desired=pods(safe_container(readinessProbe=None, **probe), **spec),
+    assert warnings_of(desired=template_with(safe_container(readinessProbe=None, **probe), **spec),
                        services=[service()]) == []
 
 
 NO_PROBE = {"readinessProbe": None}
+TWO_CONTAINERS = template_with(safe_container(**NO_PROBE),
+                               safe_container("proxy", 9090, **NO_PROBE))
 
 
 @pytest.mark.parametrize("targets, new_template, containers", [
-    ([8080], pods(safe_container(**NO_PROBE), safe_container("proxy", 9090, **NO_PROBE)),
-     "container web"),
-    (["proxy-http"], pods(safe_container(**NO_PROBE), safe_container("proxy", 9090, **NO_PROBE)),
-     "container proxy"),
-    ([8080, 9090], pods(safe_container(**NO_PROBE), safe_container("proxy", 9090, **NO_PROBE)),
-     "containers web and proxy"),
-    ([7070], pods(safe_container(**NO_PROBE), safe_container("proxy", 9090, **NO_PROBE)), None),
-    ([7070], pods(safe_container(**NO_PROBE)), "container web"),
-    ([None], pods(safe_container("web", 80, **NO_PROBE), safe_container("proxy", 9090, **NO_PROBE)),
+    ([8080], TWO_CONTAINERS, "container web"),
+    (["proxy-http"], TWO_CONTAINERS, "container proxy"),
+    ([8080, 9090], TWO_CONTAINERS, "containers web and proxy"),
+    ([7070], TWO_CONTAINERS, None),
+    ([7070], template_with(safe_container(**NO_PROBE)), "container web"),
+    ([None],
+     template_with(safe_container("web", 80, **NO_PROBE),
+                   safe_container("proxy", 9090, **NO_PROBE)),
      "container web"),
     ([9090],
-     pods(safe_container(**NO_PROBE),
+     template_with(safe_container(**NO_PROBE),
           initContainers=[safe_container("proxy", 9090, restartPolicy="Always", **NO_PROBE)]),
      "container proxy"),
-    ([9090], pods(safe_container(), initContainers=[safe_container("setup", 9090, **NO_PROBE)]),
+    ([9090],
+     template_with(safe_container(),
+                   initContainers=[safe_container("setup", 9090, **NO_PROBE)]),
      None),
 ], ids=str)
 def test_warning_names_the_containers_behind_a_service(targets, new_template, containers):
@@ -261,7 +266,7 @@ def test_headless_service_counts():
 
 
 def test_several_services_give_one_warning():
-    assert len(warnings_of(desired=pods(safe_container(readinessProbe=None)),
+    assert len(warnings_of(desired=template_with(safe_container(readinessProbe=None)),
                            services=[service(), service()])) == 1
 
 
@@ -271,7 +276,8 @@ def test_controller_without_pods_gives_no_warning():
                "quotas": [quota({"pods": "0", "requests.cpu": "1"},
                                 {"pods": "0", "requests.cpu": "2"})]}
 
-    assert warnings_of(item=rc(replicas=0), desired=pods(requesting({"cpu": "2"})), **related) == []
+    assert warnings_of(item=rc(replicas=0), desired=template_with(container({"cpu": "2"})),
+                       **related) == []
 
 
 # Quotas
@@ -283,55 +289,55 @@ def quota(hard: Json, used: Json, **spec: t.Any) -> Json:
 
 
 @pytest.mark.parametrize("new_template, resource, hard, used, fits", [
-    (pods(requesting()), "pods", "4", "3", True),
-    (pods(requesting()), "pods", "3", "3", False),
-    (pods(requesting()), "count/pods", "3", "3", False),
-    (pods(requesting()), "replicationcontrollers", "1", "1", False),
-    (pods(requesting()), "count/replicationcontrollers", "1", "1", False),
-    (pods(requesting()), "count/replicationcontrollers", "2", "1", True),
-    (pods(requesting()), "requests.cpu", "3", "3", True),
-    (pods(requesting({"cpu": "500m"})), "requests.cpu", "2", "1500m", True),
-    (pods(requesting({"cpu": "501m"})), "requests.cpu", "2", "1500m", False),
-    (pods(requesting({"cpu": "501m"})), "cpu", "2", "1500m", False),
-    (pods(requesting({"cpu": "501m"})), "limits.cpu", "2", "1500m", True),
-    (pods(requesting(limits={"cpu": "501m"})), "limits.cpu", "2", "1500m", False),
+    (template_with(container()), "pods", "4", "3", True),
+    (template_with(container()), "pods", "3", "3", False),
+    (template_with(container()), "count/pods", "3", "3", False),
+    (template_with(container()), "replicationcontrollers", "1", "1", False),
+    (template_with(container()), "count/replicationcontrollers", "1", "1", False),
+    (template_with(container()), "count/replicationcontrollers", "2", "1", True),
+    (template_with(container()), "requests.cpu", "3", "3", True),
+    (template_with(container({"cpu": "500m"})), "requests.cpu", "2", "1500m", True),
+    (template_with(container({"cpu": "501m"})), "requests.cpu", "2", "1500m", False),
+    (template_with(container({"cpu": "501m"})), "cpu", "2", "1500m", False),
+    (template_with(container({"cpu": "501m"})), "limits.cpu", "2", "1500m", True),
+    (template_with(container(limits={"cpu": "501m"})), "limits.cpu", "2", "1500m", False),
     # A limit without a request is the request as well.
-    (pods(requesting(limits={"cpu": "501m"})), "requests.cpu", "2", "1500m", False),
-    (pods(requesting({"memory": "1Gi"})), "requests.memory", "4Gi", "3Gi", True),
-    (pods(requesting({"memory": "1025Mi"})), "memory", "4Gi", "3Gi", False),
-    (pods(requesting({"ephemeral-storage": "2Gi"})), "requests.ephemeral-storage", "4G", "3G",
+    (template_with(container(limits={"cpu": "501m"})), "requests.cpu", "2", "1500m", False),
+    (template_with(container({"memory": "1Gi"})), "requests.memory", "4Gi", "3Gi", True),
+    (template_with(container({"memory": "1025Mi"})), "memory", "4Gi", "3Gi", False),
+    (template_with(container({"ephemeral-storage": "2Gi"})), "requests.ephemeral-storage", "4G",
+     "3G", False),
+    (template_with(container({"example.com/gpu": "1"})), "requests.example.com/gpu", "3", "3",
      False),
-    (pods(requesting({"example.com/gpu": "1"})), "requests.example.com/gpu", "3", "3", False),
     # Containers add up; init containers run earlier, in sequence; sidecars run all the time.
-    (pods(requesting({"cpu": "300m"}), requesting({"cpu": "300m"})), "requests.cpu", "2", "1500m",
-     False),
-    (pods(requesting({"cpu": "300m"}), initContainers=[requesting({"cpu": "500m"})]),
+    (template_with(container({"cpu": "300m"}), container({"cpu": "300m"})), "requests.cpu", "2",
+     "1500m", False),
+    (template_with(container({"cpu": "300m"}), initContainers=[container({"cpu": "500m"})]),
      "requests.cpu", "2",
      "1500m", True),
-    (pods(requesting({"cpu": "300m"}), initContainers=[requesting({"cpu": "501m"})]),
+    (template_with(container({"cpu": "300m"}), initContainers=[container({"cpu": "501m"})]),
      "requests.cpu", "2",
      "1500m", False),
-    (pods(requesting({"cpu": "300m"}),
-          initContainers=[requesting({"cpu": "201m"}, restartPolicy="Always")]),
+    (template_with(container({"cpu": "300m"}),
+          initContainers=[container({"cpu": "201m"}, restartPolicy="Always")]),
      "requests.cpu", "2", "1500m", False),
-    (pods(requesting(),
-          initContainers=[requesting({"cpu": "201m"}, restartPolicy="Always"),
-                          requesting({"cpu": "300m"})]),
+    (template_with(container(),
+          initContainers=[container({"cpu": "201m"}, restartPolicy="Always"),
+                          container({"cpu": "300m"})]),
      "requests.cpu", "2", "1500m", False),
-    (pods(requesting(),
-          initContainers=[requesting({"cpu": "300m"}),
-                          requesting({"cpu": "201m"}, restartPolicy="Always")]),
+    (template_with(container(),
+          initContainers=[container({"cpu": "300m"}),
+                          container({"cpu": "201m"}, restartPolicy="Always")]),
      "requests.cpu", "2", "1500m", True),
-    (pods(requesting({"cpu": "500m"}), overhead={"cpu": "1m"}), "requests.cpu", "2", "1500m",
-     False),
-    (pods(requesting(), overhead={"cpu": "1"}), "limits.cpu", "2", "1500m", True),
-    (pods(requesting({"cpu": "100m"}), resources={"requests": {"cpu": "501m"}}), "requests.cpu",
-     "2",
+    (template_with(container({"cpu": "500m"}), overhead={"cpu": "1m"}), "requests.cpu", "2",
      "1500m", False),
-    (pods(requesting({"cpu": "100m"}), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2",
-     "1500m", True),
-    (pods(requesting(), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2", "1500m",
-     False),
+    (template_with(container(), overhead={"cpu": "1"}), "limits.cpu", "2", "1500m", True),
+    (template_with(container({"cpu": "100m"}), resources={"requests": {"cpu": "501m"}}),
+     "requests.cpu", "2", "1500m", False),
+    (template_with(container({"cpu": "100m"}), resources={"limits": {"cpu": "501m"}}),
+     "requests.cpu", "2", "1500m", True),
+    (template_with(container(), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2",
+     "1500m", False),
 ])
 def test_quota_against_the_requests_of_the_new_pods(new_template, resource, hard, used, fits):
     sentences = warnings_of(desired=new_template,
@@ -342,13 +348,12 @@ def test_quota_against_the_requests_of_the_new_pods(new_template, resource, hard
 
 
 def test_message_for_a_quota_that_is_too_small():
-    request = dataclasses.replace(SHOP, max_surge=Size(50, percent=True))
+    request = dataclasses.replace(REQUEST, max_surge=Size(50, percent=True))
     hard = {"pods": "4", "requests.memory": "4Gi", "limits.cpu": "9"}
     used = {"pods": "3", "requests.memory": "3Gi", "limits.cpu": "1"}
 
-    sentence = single(warnings_of(request,
-                                  desired=pods(requesting({"memory": "1Gi"}, {"cpu": "500m"})),
-                                  quotas=[quota(hard, used)]))
+    desired = template_with(container({"memory": "1Gi"}, {"cpu": "500m"}))
+    sentence = single(warnings_of(request, desired=desired, quotas=[quota(hard, used)]))
 
     assert sentence == (
         "ResourceQuota compute is too small for this update: pods (3 of 4 used, 2 more needed), "
@@ -361,7 +366,7 @@ def test_message_for_a_quota_that_is_too_small():
 @pytest.mark.parametrize("hard, is_refused", [("5", True), ("6", False)])
 def test_quota_without_room_for_all_new_pods_refuses_keep_old(hard, is_refused):
     """A pause at one of three new pods needs room for all three as well."""
-    request = dataclasses.replace(SHOP, pause_at=Size(1), keeps_old=True,
+    request = dataclasses.replace(REQUEST, pause_at=Size(1), keeps_old=True,
                                   max_surge=Size(100, percent=True))
     quotas = [quota({"pods": hard}, {"pods": "3"})]
 
@@ -378,19 +383,19 @@ def test_quota_without_room_for_all_new_pods_refuses_keep_old(hard, is_refused):
 
 
 def test_rollback_is_not_refused_for_a_quota():
-    request = dataclasses.replace(SHOP, state=State.ROLLED_BACK, keeps_old=True)
+    request = dataclasses.replace(REQUEST, state=State.ROLLED_BACK, keeps_old=True)
 
     assert len(warnings_of(request, quotas=[quota({"pods": "3"}, {"pods": "3"})])) == 1
 
 
 def test_surge_is_limited_to_the_number_of_pods():
-    request = dataclasses.replace(SHOP, max_surge=Size(10))
+    request = dataclasses.replace(REQUEST, max_surge=Size(10))
 
     assert warnings_of(request, quotas=[quota({"pods": "6"}, {"pods": "3"})]) == []
 
 
 def test_no_surge_needs_no_quota():
-    request = dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1))
+    request = dataclasses.replace(REQUEST, max_surge=Size(0), max_unavailable=Size(1))
 
     assert warnings_of(request, quotas=[quota({"pods": "3"}, {"pods": "3"})]) == []
 
@@ -407,24 +412,24 @@ def test_no_surge_needs_no_quota():
 ])
 def test_quota_with_changed_resource_requests(surge, requests, used, hard, more,
                                               suggests_no_surge):
-    request = dataclasses.replace(SHOP, max_surge=Size(surge), max_unavailable=Size(1))
+    request = dataclasses.replace(REQUEST, max_surge=Size(surge), max_unavailable=Size(1))
     item = rc()
-    item["spec"]["template"] = pods(requesting({"cpu": "1"}))
+    item["spec"]["template"] = template_with(container({"cpu": "1"}))
 
-    sentence = single(warnings_of(request, item=item, desired=pods(requesting({"cpu": requests})),
+    desired = template_with(container({"cpu": requests}))
+    sentence = single(warnings_of(request, item=item, desired=desired,
                                   quotas=[quota({"cpu": hard}, {"cpu": used})]))
 
     assert f"cpu ({used} of {hard} used, {more} more needed)" in sentence
     assert ("max_surge=0" in sentence) == suggests_no_surge
     large_enough = quota({"cpu": str(float(used) + float(more))}, {"cpu": used})
-    assert warnings_of(request, item=item, desired=pods(requesting({"cpu": requests})),
-                       quotas=[large_enough]) == []
+    assert warnings_of(request, item=item, desired=desired, quotas=[large_enough]) == []
 
 
 def test_missing_requests_of_old_pods_count_as_unchanged():
-    request = dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1))
+    request = dataclasses.replace(REQUEST, max_surge=Size(0), max_unavailable=Size(1))
 
-    assert warnings_of(request, desired=pods(requesting({"cpu": "1"})),
+    assert warnings_of(request, desired=template_with(container({"cpu": "1"})),
                        quotas=[quota({"cpu": "3"}, {"cpu": "3"})]) == []
 
 
@@ -460,11 +465,11 @@ def taint(effect: str = "NoSchedule") -> Json:
     return {"taints": [{"key": "dedicated", "value": "db", "effect": effect}]}
 
 
-def tolerating(**toleration: str) -> Json:
-    return pods(requesting({"cpu": "2"}), tolerations=[toleration])
+def template_with_toleration(**toleration: str) -> Json:
+    return template_with(container({"cpu": "2"}), tolerations=[toleration])
 
 
-TWO_CPUS = pods(requesting({"cpu": "2"}))
+TWO_CPUS = template_with(container({"cpu": "2"}))
 NO_NODE = "No node can run any of the new pods, even with nothing else on it: "
 
 
@@ -472,10 +477,10 @@ NO_NODE = "No node can run any of the new pods, even with nothing else on it: "
     ([node(cpu="1"), node(cpu="1900m"), node(unschedulable=True)], TWO_CPUS,
      "2 with less than 2 cpu, 1 cordoned. Lower resources.requests in the template, or "
      "add a larger node"),
-    ([node()], pods(requesting({"cpu": "9", "memory": "32Gi"})),
+    ([node()], template_with(container({"cpu": "9", "memory": "32Gi"})),
      "1 with less than 9 cpu, 32Gi memory. Lower resources.requests in the template, or "
      "add a larger node"),
-    ([node()], pods(requesting({"example.com/gpu": "1"})),
+    ([node()], template_with(container({"example.com/gpu": "1"})),
      "1 with less than 1 example.com/gpu. Lower resources.requests in the template, or "
      "add a larger node"),
     ([node("False"), node("Unknown")], TWO_CPUS, "2 not ready. See why: kubectl get nodes"),
@@ -485,18 +490,18 @@ NO_NODE = "No node can run any of the new pods, even with nothing else on it: "
      "1 with the taint dedicated=db:NoSchedule. Tolerate it in the template, or: kubectl taint "
      "nodes NODE dedicated=db:NoSchedule-"),
     ([node(**taint("NoExecute"))],
-     tolerating(key="dedicated", operator="Exists", effect="NoSchedule"),
+     template_with_toleration(key="dedicated", operator="Exists", effect="NoSchedule"),
      "1 with the taint dedicated=db:NoExecute. Tolerate it in the template, or: kubectl taint "
      "nodes NODE "
      "dedicated=db:NoExecute-"),
-    ([node(**taint())], tolerating(key="dedicated", value="web"),
+    ([node(**taint())], template_with_toleration(key="dedicated", value="web"),
      "1 with the taint dedicated=db:NoSchedule. Tolerate it in "
      "the template, or: kubectl taint nodes NODE dedicated=db:NoSchedule-"),
     ([node(**{"taints": [{"key": key, "effect": "NoSchedule"}]}) for key in "aabcde"], TWO_CPUS,
      "2 with the taint a:NoSchedule, 1 with the taint b:NoSchedule, 1 with the taint c:NoSchedule, "
      "1 with the taint "
      "d:NoSchedule. Tolerate it in the template, or: kubectl taint nodes NODE e:NoSchedule-"),
-    ([node(labels={"disk": "hdd"})], pods(requesting(), nodeSelector={"disk": "ssd"}),
+    ([node(labels={"disk": "hdd"})], template_with(container(), nodeSelector={"disk": "ssd"}),
      "1 without the label disk=ssd. Correct nodeSelector in the template, or: kubectl label nodes "
      "NODE disk=ssd"),
 ])
@@ -508,14 +513,14 @@ def test_no_node_fits_the_new_pods(nodes, new_template, why):
     ([], TWO_CPUS),
     ([node(cpu="1"), node(cpu="2")], TWO_CPUS),
     ([node(**taint("PreferNoSchedule"))], TWO_CPUS),
-    ([node(**taint())], tolerating(key="dedicated", value="db")),
+    ([node(**taint())], template_with_toleration(key="dedicated", value="db")),
     ([node(**taint())],
-     tolerating(key="dedicated", operator="Equal", value="db", effect="NoSchedule")),
-    ([node(**taint())], tolerating(operator="Exists")),
+     template_with_toleration(key="dedicated", operator="Equal", value="db", effect="NoSchedule")),
+    ([node(**taint())], template_with_toleration(operator="Exists")),
     ([node(unschedulable=True)],
-     tolerating(key="node.kubernetes.io/unschedulable", operator="Exists")),
-    ([node(labels={"disk": "ssd"})], pods(requesting(), nodeSelector={"disk": "ssd"})),
-    ([node("False")], pods(requesting(), nodeName="real-1")),
+     template_with_toleration(key="node.kubernetes.io/unschedulable", operator="Exists")),
+    ([node(labels={"disk": "ssd"})], template_with(container(), nodeSelector={"disk": "ssd"})),
+    ([node("False")], template_with(container(), nodeName="real-1")),
 ])
 def test_some_node_fits_the_new_pods(nodes, new_template):
     assert warnings_of(desired=new_template, nodes=nodes) == []
@@ -562,7 +567,7 @@ def test_budget_with_evictions_gives_no_warning(spec):
 
 
 def test_no_budget_warning_without_a_surge():
-    assert warnings_of(dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1)),
+    assert warnings_of(dataclasses.replace(REQUEST, max_surge=Size(0), max_unavailable=Size(1)),
                        budgets=[budget(minAvailable=3)]) == []
 
 
@@ -572,7 +577,7 @@ def test_budget_does_not_select_the_new_pods(tier, common_labels):
     item = rc(label="abc")
     item["spec"]["template"]["metadata"]["labels"] |= tier
 
-    assert single(warnings_of(item=item, desired=labeled(app="shop", **tier),
+    assert single(warnings_of(item=item, desired=labeled_template(app="shop", **tier),
                               budgets=[budget(minAvailable=1)])) == (
         "PodDisruptionBudget web (minAvailable: 1) does not select the new pods, and protects no "
         f"pod once the old ones are gone. Select labels of both ({common_labels}): kubectl -n shop "
@@ -616,7 +621,7 @@ def hpa(autoscaler="web", **target):
 
 ALL_PROBLEMS = {
     "item": rc(label="abc"),
-    "desired": pods(safe_container(resources={"requests": {"cpu": "2", "memory": "1Gi"},
+    "desired": template_with(safe_container(resources={"requests": {"cpu": "2", "memory": "1Gi"},
                                               "limits": {"cpu": "2"}}, readinessProbe=None,
                                    lifecycle={}),
                     initContainers=[safe_container("proxy", 9090, restartPolicy="Always",
@@ -669,11 +674,13 @@ def test_malformed_objects_never_raise(data):
         assert isinstance(desired_healthy(item, 3), int)
 
 
+# DaemonSets
+
+
 @pytest.mark.parametrize("kind, changes, is_warned", [
     ("DaemonSet", {"nodeSelector": {"disk": "ssd"}}, True), ("DaemonSet", {}, False),
     ("ReplicationController", {"nodeSelector": {"disk": "ssd"}}, False)])
-def test_daemon_set_would_leave_nodes(
-        kind, changes, is_warned):
+def test_daemon_set_would_leave_nodes(kind, changes, is_warned):
     nodes = [{**node(labels={"disk": disk}),
               "metadata": {"name": f"node-{number}", "labels": {"disk": disk}}}
              for number, disk in enumerate(("ssd", "hdd", "hdd"))]

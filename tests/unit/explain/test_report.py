@@ -42,7 +42,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar")
-ENDED = {"outcome": "updated", "from": {"web": "myimage:v1"}, "to": {"web": "myimage:v2"},
+ENDED_ROLLOUT = {"outcome": "updated", "from": {"web": "myimage:v1"}, "to": {"web": "myimage:v2"},
          "time": NOW}
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
@@ -63,11 +63,11 @@ def commands(request, *items):
     return choose(request).commands(request, observe(request, *items))
 
 
-def new_bar(replicas=0, goal=3, **changes):
+def successor_bar(replicas=0, goal=3, **changes):
     return new(replicas, goal, name="bar", **changes)
 
 
-def foo_of_bar(replicas=3, goal=0):
+def foo_with_successor_bar(replicas=3, goal=0):
     return old(replicas, goal,
                annotate={object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar"})
 
@@ -79,31 +79,32 @@ def in_handover():
     return [items["foo"], items[SUCCESSOR]]
 
 
-PRIMARY, V2_OF_3 = controller_entry("foo", 2, 1, "myimage:v1"), controller_entry(SUCCESSOR, 1, 1,
-                                                                                 "myimage:v2")
+PRIMARY_ENTRY = controller_entry("foo", 2, 1, "myimage:v1")
+SUCCESSOR_ENTRY = controller_entry(SUCCESSOR, 1, 1, "myimage:v2")
 IN_PROGRESS = [old(2, available=1), new(1)]
+#: Controllers, and the fields of the status in the order of the test's `keys`.
 STATUSES = {
     "no controller":
         ([], ("complete", None, None, None, None, None, None)),
     "no update":
-        ([rc(replicas=2, available=1)], ("complete", None, PRIMARY, None, 2, None, None)),
+        ([rc(replicas=2, available=1)], ("complete", None, PRIMARY_ENTRY, None, 2, None, None)),
     "update ended":
         ([rc(replicas=2, available=1, annotations={object_meta.LAST_ROLLOUT: record("updated")})],
-         ("complete", None, PRIMARY, None, 2, None, ENDED)),
+         ("complete", None, PRIMARY_ENTRY, None, 2, None, ENDED_ROLLOUT)),
     "foo annotated, no successor yet":
-        ([old(2, available=1)], ("progressing", "forward", PRIMARY, None, 3, None, None)),
+        ([old(2, available=1)], ("progressing", "forward", PRIMARY_ENTRY, None, 3, None, None)),
     "forward":
-        (IN_PROGRESS, ("progressing", "forward", PRIMARY, V2_OF_3, 3, NOW, None)),
+        (IN_PROGRESS, ("progressing", "forward", PRIMARY_ENTRY, SUCCESSOR_ENTRY, 3, NOW, None)),
     "rollback":
         ([old(2, 3, available=1, annotate={object_meta.LAST_ROLLOUT: record("rolling back")}),
           new(1, 0)],
-         ("progressing", "back", PRIMARY, V2_OF_3, 3, NOW, None)),
+         ("progressing", "back", PRIMARY_ENTRY, SUCCESSOR_ENTRY, 3, NOW, None)),
     "handover":
         (in_handover(),
          ("taking_over", "forward", controller_entry("foo", 3, 0, "myimage:v2"),
           controller_entry(SUCCESSOR, 3, 3, "myimage:v2"), 3, NOW, None)),
     "foo deleted, successor exists":
-        ([new(1)], ("progressing", "forward", None, V2_OF_3, 1, NOW, None)),
+        ([new(1)], ("progressing", "forward", None, SUCCESSOR_ENTRY, 1, NOW, None)),
 }
 
 
@@ -121,12 +122,13 @@ def test_ended_update_with_next_name_is_complete():
 
     assert (result["phase"], result["controller"], result["successor"], result["desired"]) == (
         "complete", None, None, 3)
-    assert result["last_rollout"] == ENDED
+    assert result["last_rollout"] == ENDED_ROLLOUT
 
 
 RESUME_COMMAND = f"{COMMAND} 'name=foo image=myimage:v2 container=web'"
 RUN_AGAIN = "run the task that began it"
 ROLLBACK_COMMAND = f"{COMMAND} 'name=foo state=rolled_back'"
+#: Controllers, and the commands to resume the update and to roll it back.
 COMMANDS = {
     "no update": ([rc()], None, None),
     "no controller": ([], None, None),
@@ -136,7 +138,7 @@ COMMANDS = {
     "rollback": ([old(2, 3), new(1, 0)], ROLLBACK_COMMAND, ROLLBACK_COMMAND),
     "handover, when a rollback is no longer possible": (in_handover(), RESUME_COMMAND, None),
     "foo deleted": ([new(3)], RESUME_COMMAND, None),
-    "next_name": ([foo_of_bar(), new_bar()], RUN_AGAIN,
+    "next_name": ([foo_with_successor_bar(), successor_bar()], RUN_AGAIN,
                   f"{COMMAND} 'name=foo next_name=bar state=rolled_back'"),
 }
 

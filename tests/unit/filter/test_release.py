@@ -19,7 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils import analyses
 FILTERS = release.FilterModule().filters()
 
 
-@pytest.mark.parametrize("value, comma, entries", [
+@pytest.mark.parametrize("value, splits_at_commas, entries", [
     ("", False, []), ([], True, []), (None, False, []),
     ("10%, 50%\n100%", True, ["10%", "50%", "100%"]),
     ("app=a,tier=b\n\n app=c ", False, ["app=a,tier=b", "app=c"]), (["10%", 3], True, ["10%", "3"]),
@@ -27,8 +27,8 @@ FILTERS = release.FilterModule().filters()
     (["a\nb"], False, ["a", "b"]), (3, True, ["3"]),
 ], ids=["empty text", "empty list", "None", "commas", "lines", "list", "commas in a list",
         "lines in a list", "number"])
-def test_list_as_text(value, comma, entries):
-    assert release.entries(value, comma) == entries
+def test_list_as_text(value, splits_at_commas, entries):
+    assert release.entries(value, splits_at_commas) == entries
 
 
 @pytest.mark.parametrize("path",

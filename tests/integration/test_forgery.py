@@ -22,7 +22,17 @@ import typing as t
 import urllib.parse
 
 import pytest
-from forged import EXPECTED, FIELDS, IDLE, KEYS, LABELS, PAYMENTS, RECIPES, UID, output_problems
+from forged import (
+    EXPECTED_PATHS,
+    FIELDS,
+    IDLE,
+    KEYS,
+    LABELS,
+    PAYMENTS,
+    RECIPES,
+    UID,
+    output_problems,
+)
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import eventually, is_ready, manifest, role_rules
@@ -251,8 +261,8 @@ class SharedNamespace:
 
         def inspect(method: str, url: str, body: t.Any = None, **options: t.Any) -> t.Any:
             parts = urllib.parse.urlsplit(url.removeprefix(prefix))
-            if not EXPECTED.fullmatch(parts.path.replace(f"/namespaces/{self.namespace.name}",
-                                                         "/namespaces/NS", 1)):
+            if not EXPECTED_PATHS.fullmatch(parts.path.replace(f"/namespaces/{self.namespace.name}",
+                                                               "/namespaces/NS", 1)):
                 faults_found.append(f"{method} {url[:300]}")
             if method in ("PATCH", "PUT", "DELETE") and "dryRun" not in parts.query:
                 last = parts.path.rpartition("/")[2]

@@ -3,8 +3,8 @@
 
 """List forged values of other clients, and the requests that a task may send.
 
-test_forgery.py lists the values read by the code, and fails for a value without a row here. A value
-may contain UID.format(name), which the writer replaces by the uid of the object.
+test_forgery.py lists the keys and fields that the code reads, and fails for one without a row here.
+A value may contain UID.format(name), which the integration tests replace by the uid of the object.
 """
 
 from __future__ import annotations
@@ -42,27 +42,30 @@ PATHS = ("../secrets/db", "../../other/replicationcontrollers/x", "../services/h
 NUMBERS = ("0", "1", "2", "7", "300", "1000000000", "2147483647", "2147483648", "-1", "1e9", "1_0",
            " 3", "3.0", "NaN", "Infinity",
            "\u0663", "9" * 5000)
-TEXTS = ("", "null", "true", "[]", "{}", '"x"', '{"next":[]}', '{"next":{}}',
-         "[" * DEPTH + "]" * DEPTH,
-         '{"a":' * DEPTH + "1" + "}" * DEPTH, "\x1b]0;owned\x07\x1b[2J", "\u009b31mred",
-         "\x00\x08\x7f", "\u202egnp.exe\u2066\u200f",
-         "line\nNext:\n  rm -rf /", "carriage\rreturn", "\u2028separator\u0085", f"$({TRACE})",
-         f"`{TRACE}`", f"'; {TRACE}; '",
-         f"{{{{ lookup('pipe', '{TRACE}') }}}}", "{% raw %}", "x" * LENGTH,
-         "myimage:v9 name=payments state=rolled_back")
+JSON_TEXTS = ("", "null", "true", "[]", "{}", '"x"', '{"next":[]}', '{"next":{}}',
+              "[" * DEPTH + "]" * DEPTH, '{"a":' * DEPTH + "1" + "}" * DEPTH)
+SUBSTITUTION = f"$({TRACE})"
+#: Texts that are dangerous for a terminal, a shell, a template or a message.
+DANGEROUS_TEXTS = ("\x1b]0;owned\x07\x1b[2J", "\u009b31mred",
+                   "\x00\x08\x7f", "\u202egnp.exe\u2066\u200f",
+                   "line\nNext:\n  rm -rf /", "carriage\rreturn", "\u2028separator\u0085",
+                   SUBSTITUTION, f"`{TRACE}`", f"'; {TRACE}; '",
+                   f"{{{{ lookup('pipe', '{TRACE}') }}}}", "{% raw %}", "x" * LENGTH,
+                   "myimage:v9 name=payments state=rolled_back")
+TEXTS = (*JSON_TEXTS, *DANGEROUS_TEXTS)
 HOSTILE = (*PATHS, *NUMBERS, *TEXTS, *NAMES)
 #: JSON values of unexpected types.
 INVALID_VALUES: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [], {}, [None], [[]],
                                      {"web": None}, {"web": []}, {"web": {}},
                                      ["web"], {"": ""}, [{"name": []}], *NAMES, *PATHS[:4],
                                      *TEXTS[:4],
-                                     *TEXTS[10:])
+                                     *DANGEROUS_TEXTS)
 
 IMAGES = {"web": "myimage:v9"}
 TEMPLATE = {"metadata": {"labels": {"app": "foo"}},
             "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
-#: Complete and plausible values of annotations; a forgery changes some fields.
-COMPLETE: dict[str, Json] = {
+#: Complete and plausible JSON documents by annotation; a forgery changes some fields.
+DOCUMENTS: dict[str, Json] = {
     object_meta.TAKEOVER: {"next": PAYMENTS, "uid": UID.format(PAYMENTS),
                            "label": object_meta.DEPLOYMENT_LABEL, "replicas": 300,
                            "from": IMAGES, "request": "0123456789", "template": "0123456789",
@@ -87,7 +90,7 @@ COMPLETE: dict[str, Json] = {
 #: The record of an update of a StatefulSet, which changes other fields of the spec.
 STATEFUL_SET_RECORD: Json = {
     **{field: value
-       for field, value in COMPLETE[object_meta.LAST_ROLLOUT].items()
+       for field, value in DOCUMENTS[object_meta.LAST_ROLLOUT].items()
        if field not in ("who", "to_revision")},
     "original": {"updateStrategy": {"type": "RollingUpdate",
                                     "rollingUpdate": {"partition": 2**31 - 1,
@@ -105,34 +108,37 @@ DAEMON_SET_RECORD: Json = {
 OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
 
 
-#: Fields of scaleUp and scaleDown of an autoscaler, and policies with invalid values.
+#: Fields of scaleUp and scaleDown of an autoscaler, and policies: one valid, the others not.
 RULES = ("policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance")
 POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **wrong}] for wrong in (
     {}, {"type": "evil"}, {"value": 0}, {"value": "1"}, {"periodSeconds": 1801}, {"other": 1}))
 
 
-def documents(whole: Json) -> list[str]:
-    """Return JSON documents for an annotation: complete, without a field, or with a wrong field."""
-    outcomes = OUTCOMES if "outcome" in whole else ()
-    texts: list[t.Any] = [whole, *({**whole, "outcome": outcome} for outcome in outcomes)]
-    for field in whole:
-        texts.append({key: value for key, value in whole.items() if key != field})
-        texts += ({**whole, field: wrong} for wrong in INVALID_VALUES)
+def forged_documents(document: Json) -> list[str]:
+    """Return JSON texts: the document, and forgeries without a field or with a wrong field."""
+    outcomes = OUTCOMES if "outcome" in document else ()
+    forgeries: list[t.Any] = [document, *({**document, "outcome": outcome} for outcome in outcomes)]
+    for field in document:
+        forgeries.append({key: value for key, value in document.items() if key != field})
+        forgeries += ({**document, field: wrong} for wrong in INVALID_VALUES)
         if field in ("from", "to"):
-            named = (images for text in TEXTS for images in ({"web": text}, {text: "x:v1"}))
-            texts += ({**whole, "outcome": "updated", field: images} for images in named)
+            forged_images = (images for text in TEXTS
+                             for images in ({"web": text}, {text: "x:v1"}))
+            forgeries += ({**document, "outcome": "updated", field: images}
+                          for images in forged_images)
         if field == "behavior":
-            texts += ({**whole, field: {"scaleUp": {rule: wrong}}} for rule in RULES
-                      for wrong in (*INVALID_VALUES, *POLICIES))
+            forgeries += ({**document, field: {"scaleUp": {rule: wrong}}} for rule in RULES
+                          for wrong in (*INVALID_VALUES, *POLICIES))
         if field in ("original", "paced"):
-            setting, number = (("updateStrategy", "partition") if "updateStrategy" in whole[field]
+            setting, number = (("updateStrategy", "partition")
+                               if "updateStrategy" in document[field]
                                else ("strategy", "maxSurge"))
             strategies = ({"type": kind, "rollingUpdate": {number: wrong, "maxUnavailable": wrong}}
                           for wrong in INVALID_VALUES
                           for kind in (wrong, "RollingUpdate"))
-            texts += ({**whole, field: {**whole[field], setting: wrong}}
-                      for wrong in (*strategies, *INVALID_VALUES, {"type": "OnDelete"}))
-    return [json.dumps(document) for document in texts]
+            forgeries += ({**document, field: {**document[field], setting: wrong}}
+                          for wrong in (*strategies, *INVALID_VALUES, {"type": "OnDelete"}))
+    return [json.dumps(forgery) for forgery in forgeries]
 
 
 #: Keys of labels; the other KEYS are annotations.
@@ -141,9 +147,9 @@ LABELS = {SERVICE_NAME, object_meta.DEPLOYMENT_LABEL, object_meta.HASH_LABEL, ob
           object_meta.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
 #: Names of applications and releases of other tools.
-_OWNERS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *TEXTS[10:])
+_OWNERS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *DANGEROUS_TEXTS)
 #: Records of an ended or current rollback with to_revision=previous.
-_RECORDS_OF_PREVIOUS = tuple(json.dumps({**COMPLETE[object_meta.LAST_ROLLOUT], "outcome": outcome,
+_RECORDS_OF_PREVIOUS = tuple(json.dumps({**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": outcome,
                                          "request": request})
                              for outcome in ("updating", "rolling back", "updated", "rolled_back")
                              for request in ("previous", "previous/0"))
@@ -156,15 +162,15 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.PARTNER: HOSTILE,
     object_meta.PARTNER_UID: (*map(UID.format, NAMES), *HOSTILE),
     object_meta.SUCCESSOR_SPEC: HOSTILE,
-    object_meta.TAKEOVER: (*documents(COMPLETE[object_meta.TAKEOVER]), *HOSTILE),
+    object_meta.TAKEOVER: (*forged_documents(DOCUMENTS[object_meta.TAKEOVER]), *HOSTILE),
     object_meta.LAST_ROLLOUT: (*_RECORDS_OF_PREVIOUS,
-                               *documents(COMPLETE[object_meta.LAST_ROLLOUT]),
-                               *documents(STATEFUL_SET_RECORD),
-                               *documents(DAEMON_SET_RECORD), *HOSTILE),
-    object_meta.FROZEN: (*documents(COMPLETE[object_meta.FROZEN]), *HOSTILE),
-    object_meta.SOAK: (*documents(COMPLETE[object_meta.SOAK]), *HOSTILE),
-    TRAFFIC_SPLIT: (*documents(COMPLETE[TRAFFIC_SPLIT]), *HOSTILE),
-    TRAFFIC_SELECTOR: (*documents(COMPLETE[TRAFFIC_SELECTOR]), *HOSTILE),
+                               *forged_documents(DOCUMENTS[object_meta.LAST_ROLLOUT]),
+                               *forged_documents(STATEFUL_SET_RECORD),
+                               *forged_documents(DAEMON_SET_RECORD), *HOSTILE),
+    object_meta.FROZEN: (*forged_documents(DOCUMENTS[object_meta.FROZEN]), *HOSTILE),
+    object_meta.SOAK: (*forged_documents(DOCUMENTS[object_meta.SOAK]), *HOSTILE),
+    TRAFFIC_SPLIT: (*forged_documents(DOCUMENTS[TRAFFIC_SPLIT]), *HOSTILE),
+    TRAFFIC_SELECTOR: (*forged_documents(DOCUMENTS[TRAFFIC_SELECTOR]), *HOSTILE),
     SPLIT_OF: HOSTILE,
     object_meta.SUSPENDED_GITOPS: (gitops.FLUX_RECONCILE, f"{gitops.FLUX_RECONCILE},{SPLIT_OF}",
                                    object_meta.LAST_ROLLOUT, *HOSTILE),
@@ -214,13 +220,14 @@ _MESSAGES = (*TEXTS, "exceeded quota: $(touch /tmp/forged), requested: pods=1",
              "no PriorityClass with name `touch`" + "x" * LENGTH,
              "taint " * (LENGTH // 6), " ".join(["persistentvolumeclaim"] * 5000))
 _COUNTS = (0, 1, -1, 2**31 - 1)
+_COUNTS_FROM_0 = (0, 1, 2**31 - 1)
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 #: Forged values of other fields, by kind and path, with the types that the API server requires.
 FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
     "controller": {
-        "status.conditions.message": _MESSAGES, "status.conditions.type": TEXTS[:1],
+        "status.conditions.message": _MESSAGES, "status.conditions.type": ("",),
         "status.conditions.status": ("True",),
         "status.replicas": _COUNTS, "status.readyReplicas": _COUNTS,
         "status.availableReplicas": _COUNTS,
@@ -231,7 +238,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
         "spec.paused": (True,),
         "spec.progressDeadlineSeconds": _COUNTS,
         "spec.updateStrategy": ({"type": "OnDelete"}, {"type": "RollingUpdate"}),
-        "spec.updateStrategy.rollingUpdate.partition": _COUNTS[:2] + _COUNTS[3:],
+        "spec.updateStrategy.rollingUpdate.partition": _COUNTS_FROM_0,
         "spec.ordinals.start": _COUNTS, "spec.podManagementPolicy": ("Parallel",),
         "spec.volumeClaimTemplates": ([{"metadata": {"name": PATHS[0]}, "spec": {}}],),
         **{f"status.{field}": _COUNTS
@@ -244,7 +251,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
                                        "controller": True}],),
         "metadata.ownerReferences.controller": (True, False),
         "metadata.managedFields.manager": ("argocd-controller", "kustomize-controller",
-                                           "helm-controller", *TEXTS[10:]),
+                                           "helm-controller", *DANGEROUS_TEXTS),
         "metadata.creationTimestamp": _TIMES, "metadata.deletionTimestamp": _TIMES,
         "metadata.finalizers": (["x/y"],),
     },
@@ -293,7 +300,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
             f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms.matchFields.values": (
                 [], list(TEXTS)),
             "spec.nodeName": ("node", *TEXTS), "spec.restartPolicy": ("Always",),
-            "spec.nodeSelector": ({"a": TEXTS[17]},),
+            "spec.nodeSelector": ({"a": SUBSTITUTION},),
             "spec.schedulingGates.name": TEXTS,
             "spec.volumes.persistentVolumeClaim.claimName": TEXTS,
             "spec.containers.resources.limits.memory": TEXTS,
@@ -395,7 +402,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
 #: Combinations of plausible annotations by object; "foo" is the controller that the task names.
 RECIPES: dict[str, dict[str, dict[str, str]]] = {
     "takeover with payments": {
-        "foo": {object_meta.TAKEOVER: json.dumps(COMPLETE[object_meta.TAKEOVER])}},
+        "foo": {object_meta.TAKEOVER: json.dumps(DOCUMENTS[object_meta.TAKEOVER])}},
     "partner with uid": {"foo": {object_meta.PARTNER: PAYMENTS,
                                  object_meta.PARTNER_UID: UID.format(PAYMENTS),
                                  object_meta.DESIRED: "3"}},
@@ -409,20 +416,20 @@ RECIPES: dict[str, dict[str, dict[str, str]]] = {
         PAYMENTS: {object_meta.PARTNER: "foo", object_meta.PARTNER_UID: UID.format("foo"),
                    object_meta.DESIRED: "3",
                    object_meta.LAST_ROLLOUT: json.dumps(
-                       {**COMPLETE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
+                       {**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
     "controller without pods as successor of foo": {
         IDLE: {object_meta.PARTNER: "foo", object_meta.PARTNER_UID: UID.format("foo"),
                object_meta.DESIRED: "3",
                object_meta.LAST_ROLLOUT: json.dumps(
-                   {**COMPLETE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
+                   {**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
     "controller without pods as successor of foo with another partner": {
         "foo": {object_meta.PARTNER: "absent"},
         IDLE: {object_meta.PARTNER: "foo", object_meta.PARTNER_UID: UID.format("foo"),
                object_meta.DESIRED: "3",
                object_meta.LAST_ROLLOUT: json.dumps(
-                   {**COMPLETE[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
+                   {**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
     "payments in a handover": {
-        PAYMENTS: {object_meta.TAKEOVER: json.dumps({**COMPLETE[object_meta.TAKEOVER],
+        PAYMENTS: {object_meta.TAKEOVER: json.dumps({**DOCUMENTS[object_meta.TAKEOVER],
                                                      "next": "foo"}),
                    object_meta.PARTNER: "foo"}},
     "original size 300": {"foo": {object_meta.ORIGINAL: "300"}},
@@ -433,7 +440,7 @@ RECIPES: dict[str, dict[str, dict[str, str]]] = {
     "original size 1000000000": {"foo": {object_meta.ORIGINAL: "1000000000"}},
     "kubectl rolling-update": {PAYMENTS: {object_meta.KUBECTL_SOURCE: "foo:0123"}},
     "update in progress with a forged strategy": {
-        "foo": {object_meta.LAST_ROLLOUT: json.dumps(COMPLETE[object_meta.LAST_ROLLOUT])}},
+        "foo": {object_meta.LAST_ROLLOUT: json.dumps(DOCUMENTS[object_meta.LAST_ROLLOUT])}},
     "update without fields": {"foo": {object_meta.LAST_ROLLOUT: '{"outcome":"updating"}'}},
     "update of a StatefulSet with maxUnavailable 100%": {
         "foo": {object_meta.LAST_ROLLOUT: json.dumps(STATEFUL_SET_RECORD)}},
@@ -448,11 +455,11 @@ RECIPES: dict[str, dict[str, dict[str, str]]] = {
             "paced": {}})}},
     "rollback in progress": {
         "foo": {object_meta.LAST_ROLLOUT: json.dumps(
-            {**COMPLETE[object_meta.LAST_ROLLOUT], "outcome": "rolling back"})}},
+            {**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": "rolling back"})}},
 }
 
 #: Paths that a task may request, in the namespace NS.
-EXPECTED = re.compile(
+EXPECTED_PATHS = re.compile(
     r"/api/v1/namespaces/NS(/events|/services|/resourcequotas|/pods(/[a-z0-9.-]+(/log)?)?"
     r"|/replicationcontrollers(/[a-z0-9.-]+)?)?"
     r"|/apis/apps/v1/namespaces/NS/(replicasets|deployments|controllerrevisions|statefulsets"
@@ -464,10 +471,10 @@ EXPECTED = re.compile(
     r"|/api/v1/nodes|/apis/authorization.k8s.io/v1/selfsubjectrulesreviews")
 
 #: Characters that move the cursor, hide text, or change its direction. Line ends are allowed only
-#: in the keys _WITH_LINES of a result.
-_RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f"
-                  "\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
-_WITH_LINES = ("msg", "why", "next_command", "suggestion")
+#: in the keys _MULTILINE_KEYS of a result.
+_UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f"
+                          "\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+_MULTILINE_KEYS = ("msg", "why", "next_command", "suggestion")
 #: Maximum length of a line of output.
 MAX_LINE = 8192
 
@@ -481,8 +488,8 @@ def output_problems(output: t.Any, name: str = "") -> list[str]:
         return [phrase for value in output for phrase in output_problems(value, name)]
     if not isinstance(output, str):
         return []
-    phrases = [f"{name} has {match[0]!r}" for match in [_RAW.search(output)] if match]
-    if "\n" in output and name not in _WITH_LINES:
+    phrases = [f"{name} has {match[0]!r}" for match in [_UNPRINTABLE.search(output)] if match]
+    if "\n" in output and name not in _MULTILINE_KEYS:
         phrases.append(f"{name} has a line end")
     lines = output.splitlines() or [""]
     if max(map(len, lines)) > MAX_LINE:

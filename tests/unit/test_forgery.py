@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from cluster_models import ClusterModel, DaemonSetModel, DeploymentModel, StatefulSetModel
 from forged import (
-    COMPLETE,
+    DOCUMENTS,
     FIELDS,
     IDLE,
     INVALID_VALUES,
@@ -115,8 +115,8 @@ OWN_KEYS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind
             "gitVersion", "columnDefinitions", "rows", "cells", "images",
             "groups", "versions", "version", "msg"}
 #: Functions of model/fields that read a field, under any imported name.
-_READING = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list", "_text",
-            "_number"}
+_FIELD_FUNCTIONS = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list",
+                    "_text", "_number"}
 
 
 def fields_read(tree: ast.AST) -> set[str]:
@@ -130,7 +130,7 @@ def fields_read(tree: ast.AST) -> set[str]:
             name = (node.func.attr if isinstance(node.func, ast.Attribute)
                     else getattr(node.func, "id", ""))
             # The second argument of get() is a default, not a key.
-            keys = node.args[:1] if name == "get" else node.args if name in _READING else []
+            keys = node.args[:1] if name == "get" else node.args if name in _FIELD_FUNCTIONS else []
         fields |= {key.value for key in keys
                    if isinstance(key, ast.Constant) and isinstance(key.value, str)}
     return {field for field in fields if re.fullmatch(r"[a-z][A-Za-z]*", field)}
@@ -141,9 +141,9 @@ def fields_with_forged_values() -> set[str]:
     parts = {part for paths in FIELDS.values() for path in paths for part in path.split(".")}
     fields = {field for key in KEYS for text in KEYS[key][:1] if text.startswith("{")
               for field in json.loads(text)}
-    inside = {"scaleUp", "rollingUpdate", "maxSurge", "maxUnavailable", "type", "template",
-              "selector", "metadata"}
-    return parts | fields | inside
+    nested_fields = {"scaleUp", "rollingUpdate", "maxSurge", "maxUnavailable", "type", "template",
+                     "selector", "metadata"}
+    return parts | fields | nested_fields
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -288,8 +288,8 @@ class World:
     flow: str
     user_names: set[str] = dataclasses.field(default_factory=lambda: {"foo"})
     messages: list[t.Any] = dataclasses.field(default_factory=list)
-    #: The controller with forged annotations.
-    forged: str = ""
+    #: The name of the controller with forged annotations.
+    forged_name: str = ""
     #: Controllers of other users with the name of a successor.
     squatters: set[str] = dataclasses.field(default_factory=set)
 
@@ -462,14 +462,14 @@ class CheckingGateway(SimulatedGateway):
                 raise Killed
             self.writes_left -= 1
         self.judge(write)
-        done = super().write(write)
-        if done:
+        is_applied = super().write(write)
+        if is_applied:
             if isinstance(write, Create):
                 self.world.user_names.add(write.name)
                 # the squatter of this name, if any, has been deleted by its owner
                 self.world.squatters.discard(write.name)
             self.judge_pods()
-        return done
+        return is_applied
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
         return len(write.pods) if self.write(write) else 0
@@ -479,6 +479,7 @@ class CheckingGateway(SimulatedGateway):
         self.judge_pods()
 
     def judge(self, write: t.Any) -> None:
+        """Raise Violation for a write that no forged annotation may cause; so do all judge_*()."""
         if isinstance(write, Handover):
             self.judge_hand_over(write)
             return
@@ -586,11 +587,11 @@ EARLIER_TASKS: dict[str, list[Json]] = {
     "idle": [],
     "updating": [{"image": "myimage:v2"}],
     "paused": [{"image": "myimage:v2", "pause_at": "1"}],
-    "going back": [{"image": "myimage:v2", "pause_at": "2"}, {"state": "rolled_back"}],
+    "rolling back": [{"image": "myimage:v2", "pause_at": "2"}, {"state": "rolled_back"}],
     "restarting": [{"state": "restarted"}],
     "replacing": [{"image": "myimage:v2", "next_name": "foo-two"}],
     "stuck": [{"image": BROKEN}],
-    "stuck, and going back": [{"image": BROKEN}, {"state": "rolled_back"}],
+    "stuck, and rolling back": [{"image": BROKEN}, {"state": "rolled_back"}],
     "migrating": [{"state": "migrated"}],
 }
 #: Requests after the forgery.
@@ -674,7 +675,7 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
     name = draw(st.sampled_from(["foo", *sorted(world.entries())]))
     annotations = ((world.entries()[name][2]["metadata"].get("annotations") or {})
                    if name in world.entries() else {})
-    stored_keys = [key for key in COMPLETE if key in annotations]
+    stored_keys = [key for key in DOCUMENTS if key in annotations]
     if stored_keys and draw(st.booleans()):  # a plausible document with one wrong field
         key = draw(st.sampled_from(stored_keys))
         document = json.loads(annotations[key])
@@ -685,7 +686,7 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
         inside[draw(st.sampled_from(sorted(inside))) if inside is not document
                else field] = draw(wrong)
         return name, {key: json.dumps(document)}
-    keys = draw(st.lists(st.sampled_from(sorted(KEYS)) | st.sampled_from(sorted(COMPLETE)),
+    keys = draw(st.lists(st.sampled_from(sorted(KEYS)) | st.sampled_from(sorted(DOCUMENTS)),
                          min_size=1,
                          max_size=4, unique=True))
     return name, {key: draw(texts(key)) for key in keys}
@@ -768,7 +769,7 @@ def forged_world(data: t.Any) -> World:
     note(f"{name}: {({key: value[:300] for key, value in annotations.items()})}")
     if name in world.entries():
         world.annotate(name, annotations)
-        world.forged = name
+        world.forged_name = name
     if world.flow in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET) and data.draw(st.booleans()):
         world.add_squatter(data.draw(st.sampled_from([0, SIZE])), data.draw(st.booleans()))
     if data.draw(st.booleans()):
@@ -798,8 +799,8 @@ def test_forged_annotations_cause_no_change_beyond_the_request(data):
     assert world.others() == before
     assert (world.flow != "Deployment" or "failure" in result
             or result["rollout"]["phase"] != "complete" or world.has_baseline_settings())
-    assert output_problems(result) == [] and [wrong for line in world.messages
-                                              for wrong in output_problems(line)] == []
+    assert output_problems(result) == [] and [problem for line in world.messages
+                                              for problem in output_problems(line)] == []
 
 
 @property_test(100)
@@ -810,7 +811,7 @@ def test_the_info_module_lists_all_rollouts_despite_forged_annotations(data):
     result = world.info()
 
     names = [rollout["name"] for rollout in result["rollouts"]]
-    assert PAYMENTS in names or world.forged == PAYMENTS
+    assert PAYMENTS in names or world.forged_name == PAYMENTS
     assert output_problems(result) == []
 
 
@@ -822,7 +823,7 @@ def test_forged_annotations_on_foo_do_not_affect_tasks_on_other_controllers(data
     is_migrating = (world.flow == "migration"
                     and any(name.startswith("foo-") for name in world.entries()))
     # the model of a migration has a single controller
-    assume(world.forged != PAYMENTS and not is_migrating)
+    assume(world.forged_name != PAYMENTS and not is_migrating)
     world.model.settle()  # the update in progress continues by itself
     world.real.scalers = world.real.scalers[:1]
     world.user_names = {PAYMENTS}

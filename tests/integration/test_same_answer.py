@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from objects import eventually, manifest, role_rules
 from plays import ad_hoc_command
-from task_runner import TaskRunner, as_done
+from task_runner import TaskRunner, with_real_wording
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,7 +102,7 @@ def assert_equal_answers(namespace, task_runner, flow, options):
         planned = task_runner.module(check_mode=True, **options_of_task, **task)
         assert generations(namespace) == before
         result = task_runner.module(**options_of_task, **task)
-        assert (comparable_parts(as_done(planned), flow) == comparable_parts(result, flow)
+        assert (comparable_parts(with_real_wording(planned), flow) == comparable_parts(result, flow)
                 and result["changed"])
 
     before = generations(namespace)

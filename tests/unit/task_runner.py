@@ -18,7 +18,7 @@ from ansible_collections.baton.kubernetes.plugins.modules import (
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
 
 
-def as_done(planned):
+def with_real_wording(planned):
     """Return a check mode result with the wording of a real run."""
     text = json.dumps(planned).replace("controllers would be",
                                        "controllers are").replace("would be a Dep", "is now a Dep")

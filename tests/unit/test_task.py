@@ -16,7 +16,7 @@ import pytest
 from ansible.module_utils import basic
 from builders import SUCCESSOR, new, old, rc
 from clusters import Cluster
-from task_runner import TaskRunner, as_done
+from task_runner import TaskRunner, with_real_wording
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
@@ -35,7 +35,7 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
 
 pytestmark = pytest.mark.usefixtures("handlers")
 
-ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
+UPDATE_COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
 
 class Gateway(Cluster):
@@ -207,7 +207,8 @@ def test_info_shows_every_rollout_of_a_namespace_under_the_name_of_the_primary(c
     assert result["changed"] is False
     assert [(rollout["name"], rollout["phase"])
             for rollout in result["rollouts"]] == [("foo", "progressing"), ("other", "complete")]
-    assert result["rollouts"][0]["rollback_command"] == f"{ROLL} 'name=foo state=rolled_back'"
+    assert result["rollouts"][0]["rollback_command"] == (
+        f"{UPDATE_COMMAND} 'name=foo state=rolled_back'")
     assert result["rollouts"][1]["resume_command"] is None
 
 
@@ -290,19 +291,19 @@ def queries(monkeypatch):
     return queries
 
 
-@pytest.mark.parametrize("items, new, old", [
+@pytest.mark.parametrize("items, new_pods, old_pods", [
     ([old(2), new(1)], {f"{SUCCESSOR}-0"}, {"foo-0", "foo-1"}),
     ([rc(replicas=2), rc("other")], {"foo-0", "foo-1"}, set())],
     ids=["an update", "none"])
 @pytest.mark.parametrize("name", ["foo", SUCCESSOR])
-def test_an_analysis_selects_new_and_old_pods(cluster, queries, name, items, new, old):
+def test_an_analysis_selects_new_and_old_pods(cluster, queries, name, items, new_pods, old_pods):
     gateways = cluster(*items, gateway_class=MeasuredCluster)
 
-    result = task.analysis(analysis(name=name if old else "foo"))
+    result = task.analysis(analysis(name=name if old_pods else "foo"))
 
-    assert ((set(result["new_pods"]), set(result["old_pods"])) == (new, old)
+    assert ((set(result["new_pods"]), set(result["old_pods"])) == (new_pods, old_pods)
             and result["outcome"] == "passed")
-    assert queries == [f"(?:{'|'.join(sorted(side))})" for side in (new, old) if side]
+    assert queries == [f"(?:{'|'.join(sorted(pods))})" for pods in (new_pods, old_pods) if pods]
     assert not gateways[0].attempts and gateways[0].is_closed
 
 
@@ -336,10 +337,10 @@ def test_an_invalid_analysis_is_refused_before_any_request(cluster):
     assert gateways == []
 
 
-MAY_READ = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
+LOG_RULES = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
 
 
-@pytest.mark.parametrize("rules, is_allowed", [(None, True), ([], False), (MAY_READ, True)],
+@pytest.mark.parametrize("rules, is_allowed", [(None, True), ([], False), (LOG_RULES, True)],
                          ids=["unknown", "none", "enough"])
 def test_an_analysis_of_logs_needs_permission_to_read_logs_but_no_prometheus(
         cluster, monkeypatch, rules, is_allowed):
@@ -420,13 +421,13 @@ def runner(monkeypatch, capsys):
     "two missing": {"names": ["nobody", "foo", "nothing"], "image": "myimage:v2",
                     "max_failures": 1},
 }.values())
-def test_the_answer_in_process_equals_that_of_the_module(cluster, runner, arguments):
+def test_the_result_in_process_equals_that_of_the_module(cluster, runner, arguments):
     gateways = cluster(rc(), other_controller())
 
-    answer = runner.in_process(**arguments)
+    result = runner.in_process(**arguments)
 
-    assert answer is not None
-    assert answer == runner.module(**arguments) == runner.module(check_mode=True, **arguments)
+    assert result is not None
+    assert result == runner.module(**arguments) == runner.module(check_mode=True, **arguments)
     assert (not any(gateway.attempts for gateway in gateways)
             and all(gateway.is_closed for gateway in gateways))
 
@@ -469,7 +470,7 @@ def test_steps_are_left_to_the_module_which_does_what_check_mode_plans(
         for step in result.get("steps", ()):
             del step["at"]
         result.pop("rollout", None)
-    assert "would be" in planned["msg"] and as_done(planned) == done
+    assert "would be" in planned["msg"] and with_real_wording(planned) == done
 
 
 ENTRY = {"namespace": "default", "name": "foo", "kind": "ReplicationController", "failed": False,
@@ -593,7 +594,7 @@ def test_a_stopped_task_reports_the_command_to_resume(cluster, monkeypatch):
     with pytest.raises(RolloutError, match=r"^stopped \(SIGTERM\)$") as stopped:
         update()
 
-    assert stopped.value.next_command == f"{ROLL} 'name=foo image=myimage:v2'"
+    assert stopped.value.next_command == f"{UPDATE_COMMAND} 'name=foo image=myimage:v2'"
     assert stopped.value.progress["changed"] and gateways[0].is_closed
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A simulated cluster with a controller and a route, which checks the requests at each change."""
+"""Simulate a cluster with a controller and a route, and check the requests at each change."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request i
 )
 
 SIZE = 4
+#: Options of tasks with rolling_update.
 RESUME = {"image": "myimage:v2"}
 PAUSE = {"image": "myimage:v2", "pause_at": "1"}
-FURTHER = {"image": "myimage:v2", "pause_at": "2"}
-BACK = {"state": "rolled_back"}
-KEEP = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
+HIGHER_PAUSE = {"image": "myimage:v2", "pause_at": "2"}
+ROLLBACK = {"state": "rolled_back"}
+KEEP_OLD = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
 
 KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
 #: More writes than a task needs.
 MAX_WRITES = 60
-#: The kinds of controllers with old and new pods side by side.
-KEEPING = ["ReplicationController", "ReplicaSet", "Deployment"]
-#: Whether the task dies after the API server has applied the write.
+#: The kinds that allow keep_old.
+KEEP_OLD_KINDS = ["ReplicationController", "ReplicaSet", "Deployment"]
+#: Moments of a death: before and after the API server has applied the write.
 MOMENTS = [pytest.param(False, id="before"),
            pytest.param(True, id="after", marks=pytest.mark.full)]
 
@@ -74,8 +75,8 @@ class SplitCluster(CheckedCluster):
         #: Whether the Gateway observes changes of the route.
         self.is_observing = True
         self.requests = []
-        #: The only Service that may get requests, or "".
-        self.only = ""
+        #: The only Service that may get requests, or ""; in a SwitchCluster, the only version.
+        self.only_receiver = ""
 
     def copy(self):
         """Return an independent cluster in the same state."""
@@ -125,18 +126,18 @@ class SplitCluster(CheckedCluster):
                      if selector.items() <= pod.labels.items())
 
     def write(self, write):
-        is_label = write.kind == "Pod" and isinstance(write, Patch)
-        if write.kind not in ("HTTPRoute", "Service") and not is_label:
+        is_label_patch = write.kind == "Pod" and isinstance(write, Patch)
+        if write.kind not in ("HTTPRoute", "Service") and not is_label_patch:
             return super().write(write)
-        number, after = self.death or (0, False)
+        number, is_after_write = self.death or (0, False)
         self.attempts.append(write)
-        if len(self.attempts) == number and not after:
+        if len(self.attempts) == number and not is_after_write:
             raise Killed
-        landed = self.label(write) if is_label else self.world.write(write)
+        is_applied = self.label(write) if is_label_patch else self.world.write(write)
         self.check_requests()
         if len(self.attempts) == number:
             raise Killed
-        return landed
+        return is_applied
 
     # The pods
 
@@ -170,18 +171,22 @@ class SplitCluster(CheckedCluster):
 
     def check_requests(self):
         """Assert that each request reaches a ready pod."""
-        for entry in self.world.rules:
-            for item in entry["backendRefs"]:
+        for rule_ in self.world.rules:
+            for item in rule_["backendRefs"]:
                 if item["weight"]:
-                    assert item["name"] in self.world.services, f"{item['name']} does not exist"
-                    assert self.only in ("", item["name"]), f"{item['name']} gets requests"
-                    ready = self.endpoints(self.world.services[item["name"]])
-                    assert any(ready), f"{item['name']} has a weight and no ready pod"
+                    name = item["name"]
+                    assert name in self.world.services, f"{name} does not exist"
+                    assert self.only_receiver in ("", name), f"{name} gets requests"
+                    assert any(self.endpoints(self.world.services[name])), (
+                        f"{name} has a weight and no ready pod")
 
     # Tasks
 
     def roll(self, death=None, **params):
-        """Run the module rolling_update; return the result, or an error, or None if killed."""
+        """Run the module rolling_update; return the result, or an error, or None if killed.
+
+        death: the number of the write at which the task dies, and whether it dies after the write.
+        """
         request = parse_request({"name": "foo", "kind": str(self.kind), **params})
         flow = choose(request)
         return self._outcome(lambda: driver.run(
@@ -195,8 +200,8 @@ class SplitCluster(CheckedCluster):
         return driver.simulate(flow, request, self, Follower(flow, self, is_real=False))
 
     def split(self, weight="1%", restores=False, death=None):
-        """Run the module traffic_split."""
-        request = parse_request({"name": "foo", "kind": str(self.kind), **BACK})
+        """Run the module traffic_split; see roll() for the result and for death."""
+        request = parse_request({"name": "foo", "kind": str(self.kind), **ROLLBACK})
         flow = choose(request)
         target = self.target(restores, parse_share(weight), label_key=request.label_key)
 
@@ -253,7 +258,7 @@ class SplitCluster(CheckedCluster):
 
 
 @functools.cache
-def first(kind, splits):
+def _cached_paused_cluster(kind, splits):
     """Return a cluster with a paused update, and with or without a split; copy before use."""
     cluster = SplitCluster(kind)
     for result in (cluster.roll(**PAUSE), *([cluster.split()] if splits else [])):
@@ -262,15 +267,15 @@ def first(kind, splits):
 
 
 def paused(kind, splits=True):
-    """Return a cluster with a paused update and a split."""
-    cluster = first(kind, splits).copy()
+    """Return a cluster with a paused update, and with or without a split."""
+    cluster = _cached_paused_cluster(kind, splits).copy()
     assert cluster.weights == ([99, 1] if splits else None)
     assert cluster.annotation == ("HTTPRoute/edge" if splits else None)
     return cluster
 
 
 @functools.cache
-def first_held(kind):
+def _cached_held_cluster(kind):
     """Return a cluster whose requests are held; copy before use."""
     cluster = SplitCluster(kind)
     result = cluster.split("0%")
@@ -279,10 +284,10 @@ def first_held(kind):
 
 
 def held(kind):
-    """Return a cluster before an update, with requests for the Service of the old pods alone."""
-    cluster = first_held(kind).copy()
+    """Return a cluster before an update, whose requests go only to the Service of the old pods."""
+    cluster = _cached_held_cluster(kind).copy()
     assert cluster.weights == [100] and cluster.annotation == "HTTPRoute/edge"
-    cluster.only = cluster.world.rules[0]["backendRefs"][1]["name"]
+    cluster.only_receiver = cluster.world.rules[0]["backendRefs"][1]["name"]
     return cluster
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Objects of a traffic split, and a model of the API server for them."""
+"""Build the objects of a traffic split, and model the API server that stores them."""
 
 from __future__ import annotations
 
@@ -43,17 +43,19 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules imp
 
 NAMESPACE, ROUTE_UID = "shop", "uid of the route"
 KEY = "pod-template-hash"
+#: The labels of the old pods, and of the new pods.
 LABELS = ({"app": "foo", KEY: "aaa"}, {"app": "foo", KEY: "bbb"})
 VERSIONS = Versions(KEY, "aaa", "bbb", (), LABELS)
 #: The versions before an update: all pods are old.
-BEFORE = Versions(KEY, "aaa", "", (), LABELS[:1])
+BEFORE_UPDATE = Versions(KEY, "aaa", "", (), LABELS[:1])
 MATCH = ({"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]},)
 OPTIONS = {"name": "foo", "route": "edge"}
+#: Requests for a share, a match, a mirror, held requests, and a restored route.
 SPLIT = TrafficRequest("foo", NAMESPACE, "edge", share=Share(1, 100), options=OPTIONS)
 MATCHING = dataclasses.replace(SPLIT, share=Share(10, 100), match=MATCH)
 MIRRORING = dataclasses.replace(SPLIT, share=Share(0, 100), mirror=Share(10, 100))
 HOLD = dataclasses.replace(SPLIT, share=Share(0, 100))
-RESTORED = dataclasses.replace(SPLIT, share=Share(0, 100), restores=True)
+RESTORE = dataclasses.replace(SPLIT, share=Share(0, 100), restores=True)
 
 
 def backend(name, weight=1, **fields):
@@ -182,12 +184,13 @@ class World:
 
     def _check_change(self, rules):
         """Assert that a Gateway may apply the backends and the weights of a change in any order."""
-        named, active = (
-            [{item["name"] for entry in version for item in entry["backendRefs"]
-              if item["weight"] or is_any} for version in (self.rules, rules)]
-            for is_any in (True, False))
-        assert active[1] <= named[0], f"{active[1]} get requests before each Gateway knows them"
-        assert active[0] & self.services.keys() <= named[1], f"{active[0]} get requests"
+        named_before, named_after = map(_backend_names, (self.rules, rules))
+        weighted_before, weighted_after = (_backend_names(rules_, weighted_only=True)
+                                           for rules_ in (self.rules, rules))
+        assert weighted_after <= named_before, (
+            f"{weighted_after} get requests before each Gateway knows them")
+        assert weighted_before & self.services.keys() <= named_after, (
+            f"{weighted_before} may still get requests")
 
     def put_route(self, item):
         """Store the route with a new resourceVersion, and a new generation if the spec changes."""
@@ -222,7 +225,7 @@ class World:
         self.become_ready()
         self.observe_route()
 
-    def named(self):
+    def named_services(self):
         """Return the names of the Services that the rules name, also in mirrors."""
         return [item["name"] for entry in self.rules for item in (
             *entry["backendRefs"], *(part["requestMirror"]["backendRef"]
@@ -231,11 +234,16 @@ class World:
 
     def check(self):
         """Assert that each request reaches a ready pod, and that foreign Services are unchanged."""
-        for name in self.named():
+        for name in self.named_services():
             assert name in self.services, f"the route names {name}, which does not exist"
             uid = self.services[name]["metadata"]["uid"]
             assert uid in self.ready, f"the route names {name}, which is not ready"
         assert {"foo", "bar"} <= self.services.keys()
+
+
+def _backend_names(rules, weighted_only=False):
+    return {item["name"] for rule_ in rules for item in rule_["backendRefs"]
+            if item["weight"] or not weighted_only}
 
 
 def run(world, request):

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explain why requests do not arrive: each row, with its next command."""
+"""Explain why requests do not arrive: each cause, with its next command."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity im
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import causes
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import Status
 
-ROUTE = "kubectl -n shop describe httproute edge"
-GATEWAY = "kubectl -n shop describe gateway gateway"
+DESCRIBE_ROUTE = "kubectl -n shop describe httproute edge"
+DESCRIBE_GATEWAY = "kubectl -n shop describe gateway gateway"
 
 
 def condition(kind, status, message="no address"):
     return {"type": kind, "status": status, "message": message, "reason": "Reason"}
 
 
-def explained(world=None, **status):
+def causes_of(world=None, **status):
     world = world or World()
     return [tuple(cause) for cause in causes.causes(SPLIT, world.observed(SPLIT),
                                                     Status(**status))]
@@ -46,8 +46,8 @@ def gateway(*conditions, listeners=()):
 def test_no_cause_if_requests_arrive():
     listener = {"name": "http", "conditions": [condition("Programmed", "True")]}
     accepted, programmed = condition("Accepted", "True"), condition("Programmed", "True")
-    assert explained(gateways=gateway(accepted, programmed, listeners=[listener])) == []
-    assert explained() == []
+    assert causes_of(gateways=gateway(accepted, programmed, listeners=[listener])) == []
+    assert causes_of() == []
 
 
 @pytest.mark.parametrize("world, status, cause", [
@@ -61,22 +61,24 @@ def test_no_cause_if_requests_arrive():
      ("there is no Gateway shop/gateway, which the HTTPRoute edge names",
       "kubectl get gateways --all-namespaces")),
     (world_with(parents=[]), {},
-     ("no Gateway has accepted the HTTPRoute edge: the rules have no effect yet", ROUTE)),
+     ("no Gateway has accepted the HTTPRoute edge: the rules have no effect yet", DESCRIBE_ROUTE)),
     (world_with(references=[{"name": "gateway"}, {"name": "other", "namespace": "infra"}]), {},
      ("Gateway infra/other has not accepted the HTTPRoute edge: the rules have no effect there",
       "kubectl -n infra describe gateway other")),
     (world_with(parents=[parent(1, ResolvedRefs="False")]), {},
      ("Gateway shop/gateway reports about the HTTPRoute edge: ResolvedRefs is False: no such "
-      "backend", ROUTE)),
+      "backend", DESCRIBE_ROUTE)),
     (world_with(parents=[parent(0)]), {},
-     ("Gateway shop/gateway has not observed the last change of the HTTPRoute edge", GATEWAY)),
+     ("Gateway shop/gateway has not observed the last change of the HTTPRoute edge",
+      DESCRIBE_GATEWAY)),
     (World(), {"gateways": gateway(condition("Programmed", "Unknown"))},
-     ("Gateway shop/gateway: Programmed is Unknown: no address", GATEWAY)),
+     ("Gateway shop/gateway: Programmed is Unknown: no address", DESCRIBE_GATEWAY)),
     (World(), {"gateways": gateway(condition("Accepted", "False", ""))},
-     ("Gateway shop/gateway: Accepted is False: Reason", GATEWAY)),
+     ("Gateway shop/gateway: Accepted is False: Reason", DESCRIBE_GATEWAY)),
     (World(), {"gateways": gateway(listeners=[{"name": "https", "conditions": [
         condition("ResolvedRefs", "False", "no Secret")]}])},
-     ("listener https of Gateway shop/gateway: ResolvedRefs is False: no Secret", GATEWAY)),
+     ("listener https of Gateway shop/gateway: ResolvedRefs is False: no Secret",
+      DESCRIBE_GATEWAY)),
     (World(), {"pods": {"foo": ()}},
      ("the Service foo selects no pod: app=foo", "kubectl -n shop get pods --show-labels")),
     (World(), {"pods": {"foo": ({"metadata": {"name": "a"}, "status": {
@@ -88,16 +90,16 @@ def test_no_cause_if_requests_arrive():
       "kubectl -n shop get endpointslices -l kubernetes.io/service-name=foo")),
 ])
 def test_cause_and_its_command(world, status, cause):
-    assert explained(world, **status) == [cause]
+    assert causes_of(world, **status) == [cause]
     assert shell.is_command(cause[1])
 
 
-def test_cause_of_unready_pods_is_that_of_an_update():
+def test_unready_pods_have_the_same_cause_as_in_an_update():
     waiting = {"name": "web", "state": {"waiting": {"reason": "ImagePullBackOff",
                                                     "message": "Back-off pulling image"}}}
     pod = {"metadata": {"name": "a", "uid": "1"}, "spec": {"containers": [{"name": "web"}]},
            "status": {"phase": "Pending", "containerStatuses": [waiting]}}
-    ((sentence, command),) = explained(pods={"foo": (pod,)})
+    ((sentence, command),) = causes_of(pods={"foo": (pod,)})
     assert sentence.startswith("pod a, container web: ImagePullBackOff") and command
 
 
@@ -106,7 +108,7 @@ def test_hostile_names_are_in_no_command(text):
     world = world_with(references=[{"name": text, "namespace": text}], parents=[
         {**parent(1, Accepted="False"), "parentRef": {"name": text}}])
     listener = {"name": text, "conditions": [condition("Programmed", "False", text)]}
-    causes_ = explained(world, gateways={f"{text}/{text}": {"status": {"listeners": [listener]}}})
+    causes_ = causes_of(world, gateways={f"{text}/{text}": {"status": {"listeners": [listener]}}})
     assert causes_ and all(sentence.isprintable() for sentence, _command in causes_)
     words = {word for _sentence, command in causes_ for word in shlex.split(command)}
     assert all(map(is_name, words - {"-n", "NAMESPACE", "NAME", "--all-namespaces"}))

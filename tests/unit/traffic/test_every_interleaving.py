@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explore every interleaving of tasks that split and restore a route, controllers, and a user.
+"""Explore every interleaving of the moves of tasks, controllers and a user.
 
-An observation and the write that follows are two moves, so that other clients act in between. A
-task may be killed before each of its writes; a new task of the same request begins.
+The tasks split and restore a route. An observation and the write that follows are two moves, so
+that other clients act in between. A task may be killed before each of its writes; then a new task
+with the same request begins.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import typing as t
 
 import pytest
 from traffic_objects import (
-    BEFORE,
+    BEFORE_UPDATE,
     HOLD,
     MATCHING,
     MIRRORING,
-    RESTORED,
+    RESTORE,
     SPLIT,
     VERSIONS,
     World,
@@ -43,7 +44,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
 #: Limit of writes: two tasks with opposite requests may write forever, if each always acts before
 #: the other ends. A split takes 5 writes, and a restoration 5.
 MAX_WRITES = 15
-#: A change of a rule by another client, which a restoration must keep.
+#: A field that another client adds to a rule, and that a restoration must keep.
 EDIT = {"timeouts": {"request": "10s"}}
 
 
@@ -70,9 +71,10 @@ class Task:
                                            deaths=self.deaths - 1)
                 moves.append((world, dead))
             return moves
-        return [(world, self.decided(world))]
+        return [(world, self.after_decision(world))]
 
-    def decided(self, world):
+    def after_decision(self, world):
+        """Return the task after its next decision."""
         try:
             decision = plan(self.request, world.observed(self.request, self.is_drained))
         except RolloutError:
@@ -118,7 +120,7 @@ class Explorer:
                 stack.append((settled, tasks, edits))
             if edits:
                 edited = world.copy()
-                edited.put_rules([{**entry, **EDIT} for entry in edited.rules])
+                edited.put_rules([{**rule_, **EDIT} for rule_ in edited.rules])
                 stack.append((edited, tasks, edits - 1))
         return len(self._states)
 
@@ -129,22 +131,22 @@ def begin_update(world):
 
 
 def check_ends(world, is_edited):
-    """Check that a split and a restoration from the state end as from the beginning.
+    """Check that from this state, a split and a restoration end as they do from the start.
 
-    The change of another client is in each rule until the end.
+    If another client has edited the rules, each rule keeps the edit until the end.
     """
     edit = EDIT if is_edited else {}
-    assert world.annotation or set(world.named()) <= {"foo", "bar"}
-    assert all(entry == {**entry, **edit} for entry in world.rules)
+    assert world.annotation or set(world.named_services()) <= {"foo", "bar"}
+    assert all(rule_ == {**rule_, **edit} for rule_ in world.rules)
     world = world.copy()
     begin_update(world)
     run(world, SPLIT)
-    (divided,) = [entry for entry in world.rules if len(entry["backendRefs"]) == 3]
-    assert [item["weight"] for item in divided["backendRefs"]] == [0, 99, 1]
-    assert len(world.rules) == 2 and set(world.named()) <= world.services.keys()
-    assert not any("filters" in entry for entry in world.rules)
-    run(world, RESTORED)
-    assert world.rules == [{**entry, **edit} for entry in START]
+    (split_rule,) = [rule_ for rule_ in world.rules if len(rule_["backendRefs"]) == 3]
+    assert [item["weight"] for item in split_rule["backendRefs"]] == [0, 99, 1]
+    assert len(world.rules) == 2 and set(world.named_services()) <= world.services.keys()
+    assert not any("filters" in rule_ for rule_ in world.rules)
+    run(world, RESTORE)
+    assert world.rules == [{**rule_, **edit} for rule_ in START]
     assert world.services.keys() == {"foo", "bar"}
     assert TRAFFIC_SPLIT not in world.route["metadata"].get("annotations", {})
     assert world.annotation is None
@@ -154,50 +156,50 @@ def check_ends(world, is_edited):
 START = [rule(backend("foo", 3)), rule(backend("bar"), path="/bar")]
 
 
-@pytest.mark.parametrize("requests, deaths, edits, max_writes, states", [
+@pytest.mark.parametrize("requests, deaths, edits, max_writes, min_states", [
     ((SPLIT,), 2, 1, MAX_WRITES, 100),
-    ((RESTORED,), 0, 0, MAX_WRITES, 2),
-    ((SPLIT, RESTORED), 0, 0, 10, 500),
-    pytest.param((SPLIT, RESTORED), 0, 0, 12, 5000, marks=pytest.mark.full),
+    ((RESTORE,), 0, 0, MAX_WRITES, 2),
+    ((SPLIT, RESTORE), 0, 0, 10, 500),
+    pytest.param((SPLIT, RESTORE), 0, 0, 12, 5000, marks=pytest.mark.full),
     ((SPLIT, MATCHING), 0, 0, MAX_WRITES, 200),
     ((MIRRORING,), 2, 1, MAX_WRITES, 100),
-    ((MIRRORING, RESTORED), 0, 0, 8, 500),
-], ids=["killed", "nothing to restore", "split and restore", "longer", "two splits",
-        "killed mirror", "mirror and restore"])
+    ((MIRRORING, RESTORE), 0, 0, 8, 500),
+], ids=["killed", "nothing to restore", "split and restore", "split and restore, more writes",
+        "two splits", "killed mirror", "mirror and restore"])
 def test_route_never_names_a_service_without_ready_pods(requests, deaths, edits, max_writes,
-                                                        states):
+                                                        min_states):
     explorer = Explorer(*requests, deaths=deaths, edits=edits, max_writes=max_writes)
 
-    assert explorer.explore(World(*START)) >= states
+    assert explorer.explore(World(*START)) >= min_states
 
 
-@pytest.mark.parametrize("requests, deaths, edits, max_writes, states", [
+@pytest.mark.parametrize("requests, deaths, edits, max_writes, min_states", [
     ((HOLD,), 2, 1, MAX_WRITES, 100),
-    ((HOLD, RESTORED), 0, 0, 9, 500),
+    ((HOLD, RESTORE), 0, 0, 9, 500),
     ((HOLD, HOLD), 1, 0, MAX_WRITES, 100),
 ], ids=["killed", "hold and restore", "two holds"])
-def test_requests_are_held_while_an_update_begins(requests, deaths, edits, max_writes, states):
+def test_requests_are_held_while_an_update_begins(requests, deaths, edits, max_writes, min_states):
     explorer = Explorer(*requests, deaths=deaths, edits=edits, max_writes=max_writes)
 
-    assert explorer.explore(World(*START, versions=BEFORE)) >= states
+    assert explorer.explore(World(*START, versions=BEFORE_UPDATE)) >= min_states
 
 
-@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, HOLD, RESTORED],
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, HOLD, RESTORE],
                          ids=["split", "match", "mirror", "hold", "restored"])
 def test_another_share_after_held_requests(request_):
-    world = World(*START, versions=BEFORE)
+    world = World(*START, versions=BEFORE_UPDATE)
     run(world, HOLD)
     begin_update(world)
     Explorer(request_, deaths=2).explore(world)
 
 
 @pytest.mark.sample(8)
-@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, HOLD, RESTORED],
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, HOLD, RESTORE],
                          ids=["split", "match", "mirror", "hold", "restored"])
-@pytest.mark.parametrize("first", [SPLIT, MATCHING, MIRRORING],
+@pytest.mark.parametrize("first_request", [SPLIT, MATCHING, MIRRORING],
                          ids=["from split", "from match", "from mirror"])
-def test_restoration_and_another_share_after_a_split(first, request_):
+def test_restoration_and_another_share_after_a_split(first_request, request_):
     world = World(*START)
-    run(world, first)
+    run(world, first_request)
     world.check()
-    Explorer(request_, RESTORED, deaths=0).explore(world)
+    Explorer(request_, RESTORE, deaths=0).explore(world)

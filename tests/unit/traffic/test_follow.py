@@ -10,12 +10,12 @@ import dataclasses
 import pytest
 from builders import UPDATE, rc
 from traffic_objects import (
-    BEFORE,
+    BEFORE_UPDATE,
     HOLD,
     KEY,
     LABELS,
     MATCHING,
-    RESTORED,
+    RESTORE,
     SPLIT,
     VERSIONS,
     World,
@@ -47,21 +47,23 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follow im
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import GATEWAYS
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
-BACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
+ROLLBACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
 PAUSE = dataclasses.replace(UPDATE, pause_at=Size(2))
-KEEP = dataclasses.replace(UPDATE, pause_at=Size(100, percent=True), keeps_old=True)
+KEEP_OLD = dataclasses.replace(UPDATE, pause_at=Size(100, percent=True), keeps_old=True)
 STEP = scale(Controller.from_api(rc("foo")), 2)
-LAST = dataclasses.replace(STEP, is_last=True)
-END = dataclasses.replace(STEP, is_end=True)
+#: The last step of a task, for example at a pause; and the step that completes the update.
+LAST_STEP = dataclasses.replace(STEP, is_last=True)
+END_STEP = dataclasses.replace(STEP, is_end=True)
 WAIT = Wait("foo")
 
 
 def status(phase="paused", new=1, **fields):
+    """Return the status of an update of 4 pods; new: the number of new pods."""
     side = Side("foo-2", "uid", new, new, {})
     return RolloutStatus(None, phase=phase, goal=4, new=side, **fields)
 
 
-@pytest.mark.parametrize("request_, state, decision, goal", [
+@pytest.mark.parametrize("request_, status_, decision, goal", [
     (UPDATE, status("complete"), Done(""), Goal.RESTORED),
     (PAUSE, status("complete"), STEP, Goal.ANY),
     (PAUSE, status("complete", new=4), WAIT, Goal.ANY),
@@ -70,33 +72,33 @@ def status(phase="paused", new=1, **fields):
     (dataclasses.replace(PAUSE, pause_at=Size(4)), status("complete"), STEP, Goal.RESTORED),
     (UPDATE, status("complete"), STEP, Goal.RESTORED),
     (PAUSE, status("complete", is_past_return=True), Done(""), Goal.RESTORED),
-    (BACK, status("complete"), STEP, Goal.RESTORED),
-    (BACK, status("taking_over", is_past_return=True), STEP, Goal.RESTORED),
-    (BACK, status(), STEP, Goal.OLD_ONLY),
-    (BACK, status(), WAIT, Goal.OLD_ONLY),
-    (BACK, status("progressing"), Done(""), Goal.OLD_ONLY),
-    (BACK, status(), None, Goal.OLD_ONLY),
-    (BACK, status(), END, Goal.RESTORED),
-    (BACK, status(), LAST, Goal.RESTORED),
+    (ROLLBACK, status("complete"), STEP, Goal.RESTORED),
+    (ROLLBACK, status("taking_over", is_past_return=True), STEP, Goal.RESTORED),
+    (ROLLBACK, status(), STEP, Goal.OLD_ONLY),
+    (ROLLBACK, status(), WAIT, Goal.OLD_ONLY),
+    (ROLLBACK, status("progressing"), Done(""), Goal.OLD_ONLY),
+    (ROLLBACK, status(), None, Goal.OLD_ONLY),
+    (ROLLBACK, status(), END_STEP, Goal.RESTORED),
+    (ROLLBACK, status(), LAST_STEP, Goal.RESTORED),
     (PAUSE, status(), STEP, Goal.ANY),
-    (PAUSE, status(), LAST, Goal.ANY),
+    (PAUSE, status(), LAST_STEP, Goal.ANY),
     (PAUSE, status(new=3), STEP, Goal.ANY),
     (PAUSE, status(new=4), STEP, Goal.SWITCHED),
     (dataclasses.replace(UPDATE, pause_at=Size(100, percent=True)), status(), STEP,
      Goal.SWITCHED),
-    (KEEP, status(new=4), STEP, Goal.ANY),
-    (KEEP, status(new=4), LAST, Goal.ANY),
-    (dataclasses.replace(KEEP, state=State.ROLLED_BACK), status(new=4), STEP, Goal.OLD_ONLY),
+    (KEEP_OLD, status(new=4), STEP, Goal.ANY),
+    (KEEP_OLD, status(new=4), LAST_STEP, Goal.ANY),
+    (dataclasses.replace(KEEP_OLD, state=State.ROLLED_BACK), status(new=4), STEP, Goal.OLD_ONLY),
     (UPDATE, status(), STEP, Goal.SWITCHED),
     (UPDATE, status("progressing"), WAIT, Goal.SWITCHED),
-    (UPDATE, status(), LAST, Goal.RESTORED),
-    (UPDATE, status(), END, Goal.RESTORED),
+    (UPDATE, status(), LAST_STEP, Goal.RESTORED),
+    (UPDATE, status(), END_STEP, Goal.RESTORED),
 ])
-def test_goal_of_a_decision(request_, state, decision, goal):
-    assert goal_of(request_, state, decision) is goal
+def test_goal_of_a_decision(request_, status_, decision, goal):
+    assert goal_of(request_, status_, decision) is goal
 
 
-def followed(world, goal, **options):
+def plan_for(world, goal, **options):
     return plan(goal, "foo", world.observed(SPLIT, **options))
 
 
@@ -109,57 +111,58 @@ def split_world(request=SPLIT):
 @pytest.mark.parametrize("request_", [SPLIT, MATCHING])
 def test_rollback_sets_weight_0_and_removes_the_matches(request_):
     world = split_world(request_)
-    decision = followed(world, Goal.OLD_ONLY)
+    decision = plan_for(world, Goal.OLD_ONLY)
     assert decision.action is Action.UPDATE and world.write(decision.write)
     (entry,) = world.rules
     assert [item["weight"] for item in entry["backendRefs"]] == [0, 100, 0]
-    assert followed(world, Goal.OLD_ONLY) == GATEWAYS
+    assert plan_for(world, Goal.OLD_ONLY) == GATEWAYS
     world.observe_route()
-    assert followed(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
-    run(world, RESTORED)
-    assert world.rules == World().rules, "the record still has the weights"
+    assert plan_for(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
+    run(world, RESTORE)
+    assert world.rules == World().rules, "the record must keep the weights"
 
 
-@pytest.mark.parametrize("versions", [VERSIONS, BEFORE], ids=["new pods", "no new pods"])
+@pytest.mark.parametrize("versions", [VERSIONS, BEFORE_UPDATE], ids=["new pods", "no new pods"])
 def test_rollback_keeps_held_requests(versions):
-    world = World(versions=BEFORE)
+    world = World(versions=BEFORE_UPDATE)
     run(world, HOLD)
     world.versions = versions
-    assert followed(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
+    assert plan_for(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
     assert share_of(world.observed(SPLIT)) == "0%"
-    assert followed(world, Goal.RESTORED).after.startswith("foo 1")
+    assert plan_for(world, Goal.RESTORED).after.startswith("foo 1")
 
 
 def test_rollback_does_not_wait_for_the_new_pods():
     world = split_world()
     new = world.rules[0]["backendRefs"][2]["name"]
     world.ready.discard(world.services[new]["metadata"]["uid"])
-    assert followed(world, Goal.OLD_ONLY).action is Action.UPDATE
+    assert plan_for(world, Goal.OLD_ONLY).action is Action.UPDATE
 
 
-@pytest.mark.parametrize("broken", ["old", "versions", "restoring", "third", "deleted"])
-def test_rollback_restores_the_route_unless_the_old_pods_are_certain(broken):
+@pytest.mark.parametrize("broken", ["old Service not ready", "versions unknown", "restoring",
+                                    "another new version", "old Service deleted"])
+def test_rollback_restores_the_route_if_the_old_pods_may_not_get_the_requests(broken):
     world = split_world()
     old = world.rules[0]["backendRefs"][1]["name"]
-    if broken == "old":
+    if broken == "old Service not ready":
         world.ready.discard(world.services[old]["metadata"]["uid"])
-    elif broken == "versions":
+    elif broken == "versions unknown":
         world.versions = None
     elif broken == "restoring":
         text = world.route["metadata"]["annotations"]["baton.kubernetes/traffic-split"]
         world.annotate({"baton.kubernetes/traffic-split": text.replace("false", "true")})
-    elif broken == "third":
+    elif broken == "another new version":
         world.versions = dataclasses.replace(VERSIONS, new="ccc", labels=(
             LABELS[0], {**LABELS[1], KEY: "ccc"}))
     else:
         del world.services[old]
-    assert followed(world, Goal.OLD_ONLY) == followed(world, Goal.RESTORED)
-    assert "foo 1" in followed(world, Goal.OLD_ONLY).after
+    assert plan_for(world, Goal.OLD_ONLY) == plan_for(world, Goal.RESTORED)
+    assert "foo 1" in plan_for(world, Goal.OLD_ONLY).after
 
 
-def test_restoration_ends_with_the_annotation():
+def test_restoration_removes_the_annotation_last():
     world, kinds = split_world(), []
-    while not isinstance(decision := followed(world, Goal.RESTORED), Done):
+    while not isinstance(decision := plan_for(world, Goal.RESTORED), Done):
         if isinstance(decision, Step):
             kinds.append(decision.write.kind)
             assert world.write(decision.write)
@@ -173,11 +176,11 @@ def test_annotation_without_a_split_is_removed():
     world.controller["metadata"]["annotations"]["baton.kubernetes/traffic-routes"] = (
         "GRPCRoute/other,HTTPRoute/edge")
     for goal in (Goal.OLD_ONLY, Goal.RESTORED):
-        decision = followed(world, goal)
+        decision = plan_for(world, goal)
         assert decision.write.kind == "ReplicationController"
     world.write(decision.write)
     assert world.annotation == "GRPCRoute/other"
-    assert followed(world, Goal.RESTORED) == Done("edge has no traffic split of foo")
+    assert plan_for(world, Goal.RESTORED) == Done("edge has no traffic split of foo")
 
 
 def test_split_of_another_controller_is_not_changed():
@@ -186,21 +189,21 @@ def test_split_of_another_controller_is_not_changed():
     world.controller["spec"]["template"]["metadata"]["labels"] = {"app": "payments"}
     assert not is_of_controller(world.observed(SPLIT))
     for goal in (Goal.OLD_ONLY, Goal.RESTORED):
-        assert isinstance(followed(world, goal), Done)
+        assert isinstance(plan_for(world, goal), Done)
 
 
 def test_split_without_its_services_is_recognized_by_the_service_of_the_record():
     world = split_world()
     world.services = {name: item for name, item in world.services.items() if name in ("foo", "bar")}
     assert is_of_controller(world.observed(SPLIT))
-    assert "foo 1" in followed(world, Goal.RESTORED).after
+    assert "foo 1" in plan_for(world, Goal.RESTORED).after
 
 
 def test_update_to_the_end_keeps_a_switched_route():
     world = split_world(dataclasses.replace(SPLIT, share=Share(100, 100)))
-    assert followed(world, Goal.SWITCHED) == Done("all requests of edge go to the new pods of foo")
-    assert "foo 1" in followed(world, Goal.RESTORED).after
-    assert "foo 1" in followed(split_world(), Goal.SWITCHED).after
+    assert plan_for(world, Goal.SWITCHED) == Done("all requests of edge go to the new pods of foo")
+    assert "foo 1" in plan_for(world, Goal.RESTORED).after
+    assert "foo 1" in plan_for(split_world(), Goal.SWITCHED).after
 
 
 @pytest.mark.parametrize("request_, share", [(SPLIT, "1%"), (MATCHING, "10%")])
@@ -208,5 +211,5 @@ def test_share_of_the_new_pods(request_, share):
     world = split_world(request_)
     assert share_of(world.observed(request_)) == share
     world.route["status"] = {"parents": [parent(2)]}
-    run(world, RESTORED)
+    run(world, RESTORE)
     assert share_of(world.observed(request_)) == ""

@@ -14,7 +14,7 @@ import json
 
 import pytest
 from forged import HOSTILE, KEYS
-from split_cluster import BACK, KEEP, PAUSE, RESUME, SIZE, SplitCluster
+from split_cluster import KEEP_OLD, PAUSE, RESUME, ROLLBACK, SIZE, SplitCluster
 from traffic_objects import ROUTE_UID, service
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
@@ -23,7 +23,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     parse_record,
 )
 
-#: Tasks until each phase: options of rolling_update, or a share; "restoring" is killed.
+#: The tasks that lead to each phase: options of rolling_update, the share of a split, or
+#: "restoring" for a restoration that is killed.
 PHASES = {
     "hold": ["0%"],
     "hold, paused": ["0%", PAUSE],
@@ -31,16 +32,16 @@ PHASES = {
     "switch": [PAUSE, "1%", "100%"],
     "back": [PAUSE, "100%", "0%"],
     "restoring": [PAUSE, "1%", "restoring"],
-    "keep_old, hold": ["0%", KEEP],
-    "keep_old, split": [KEEP, "1%"],
-    "keep_old, switch": [KEEP, "0%", "100%"],
-    "keep_old, back": [KEEP, "0%", "100%", "0%"],
-    "keep_old, restoring": [KEEP, "100%", "restoring"],
+    "keep_old, hold": ["0%", KEEP_OLD],
+    "keep_old, split": [KEEP_OLD, "1%"],
+    "keep_old, switch": [KEEP_OLD, "0%", "100%"],
+    "keep_old, back": [KEEP_OLD, "0%", "100%", "0%"],
+    "keep_old, restoring": [KEEP_OLD, "100%", "restoring"],
 }
 #: The task after the forgery, and the image of the pods at its end.
-TASKS = {"update": (RESUME, "myimage:v2"), "rollback": (BACK, "myimage:v1"),
+TASKS = {"update": (RESUME, "myimage:v2"), "rollback": (ROLLBACK, "myimage:v1"),
          "restoration": (None, "")}
-#: The annotation of a Service of another split, which a user has forged.
+#: A Service of another controller, which a user has annotated like a Service of the split.
 BYSTANDER = service("payments", {"app": "payments"}, metadata={
     "uid": "uid of payments", "ownerReferences": [{"uid": ROUTE_UID}],
     "annotations": {SPLIT_OF: "foo"}})
@@ -53,7 +54,7 @@ EDIT = {"timeouts": {"request": "10s"}}
 
 
 @functools.cache
-def first(kind, phase):
+def _cached_cluster(kind, phase):
     cluster = SplitCluster(kind)
     for task in PHASES[phase]:
         if task == "restoring":
@@ -65,13 +66,13 @@ def first(kind, phase):
 
 
 def reach(kind, phase):
-    """Return a copy of a cluster in a phase, with a Service of another split."""
-    cluster = first(kind, phase).copy()
+    """Return a copy of a cluster in a phase, with the Service of another controller."""
+    cluster = _cached_cluster(kind, phase).copy()
     cluster.world.services["payments"] = BYSTANDER
     return cluster
 
 
-def points():
+def kinds_and_phases():
     """Yield each kind with its phases; a StatefulSet keeps no old pods."""
     for kind in ("ReplicationController", "Deployment", "StatefulSet"):
         for phase in PHASES:
@@ -80,18 +81,19 @@ def points():
 
 
 def complete(cluster, name):
-    """Run a task, and complete or restore what the task may leave, as its message says."""
+    """Run a task; after a rollback without an update, restore the route. Return the expected image.
+    """
     task, image = TASKS[name]
     result = cluster.roll(**task) if task else cluster.split(restores=True)
     if not isinstance(result, dict):
         # Before an update there is nothing to roll back.
-        assert "no update in progress" in result.what and task is BACK, result.message
+        assert "no update in progress" in result.what and task is ROLLBACK, result.message
         assert isinstance(cluster.split(restores=True), dict)
     return image
 
 
-def check(cluster, image, has_edit, weights):
-    """Check that the route has one of the weights of its Service, and no split remains."""
+def check_restored(cluster, image, has_edit, weights):
+    """Check that no split remains, and that the Service foo of the route has one of the weights."""
     (rule,) = cluster.world.rules
     (item,) = rule["backendRefs"]
     assert (item["name"], item["weight"] in weights) == ("foo", True)
@@ -105,14 +107,14 @@ def check(cluster, image, has_edit, weights):
 @pytest.mark.sample
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("record", RECORDS)
-@pytest.mark.parametrize("kind, phase", list(points()))
+@pytest.mark.parametrize("kind, phase", list(kinds_and_phases()))
 def test_forged_record_of_the_route(kind, phase, record, task):
     cluster = reach(kind, phase)
     text = RECORDS[record]
     cluster.world.annotate({"other": "x", **({TRAFFIC_SPLIT: text} if text else {})})
     image = complete(cluster, task)
-    # Without the record, the weight of before is unknown.
-    check(cluster, image, False, {3, 1, 7})
+    # Without the record, the weight before the split (3) is unknown: 1 is the default, 7 forged.
+    check_restored(cluster, image, False, {3, 1, 7})
     assert cluster.world.route["metadata"]["annotations"]["other"] == "x"
 
 
@@ -120,27 +122,26 @@ def test_forged_record_of_the_route(kind, phase, record, task):
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("value", [None, "payments", HOSTILE[0]],
                          ids=["removed", "payments", "hostile"])
-@pytest.mark.parametrize("kind, phase", list(points()))
+@pytest.mark.parametrize("kind, phase", list(kinds_and_phases()))
 def test_forged_annotation_of_both_services(kind, phase, value, task):
     cluster = reach(kind, phase)
     for name, item in list(cluster.world.services.items()):
         if name.startswith("foo-"):
             cluster.world.services[name] = {**item, "metadata": {
                 **item["metadata"], "annotations": {} if value is None else {SPLIT_OF: value}}}
-    check(cluster, complete(cluster, task), False, {3})
+    check_restored(cluster, complete(cluster, task), False, {3})
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("kind, phase", list(points()))
+@pytest.mark.parametrize("kind, phase", list(kinds_and_phases()))
 def test_edit_of_the_rules(kind, phase, task):
     cluster = reach(kind, phase)
     cluster.world.put_rules([{**rule, **EDIT} for rule in cluster.world.rules])
-    check(cluster, complete(cluster, task), True, {3})
+    check_restored(cluster, complete(cluster, task), True, {3})
 
 
-def test_records_are_those_of_the_phases():
-    """All but a hostile text are records to the task; KEYS has more values."""
+def test_forged_records_are_valid_except_the_hostile_text():
     texts = [text for text in RECORDS.values() if text and text != HOSTILE[0]]
     assert all(map(parse_record, texts)) and not parse_record(HOSTILE[0])
     assert any(map(parse_record, KEYS[TRAFFIC_SPLIT]))

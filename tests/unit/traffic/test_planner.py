@@ -11,7 +11,7 @@ import json
 import pytest
 from forged import HOSTILE, KEYS
 from traffic_objects import (
-    BEFORE,
+    BEFORE_UPDATE,
     HOLD,
     KEY,
     LABELS,
@@ -19,7 +19,7 @@ from traffic_objects import (
     MATCHING,
     MIRRORING,
     NAMESPACE,
-    RESTORED,
+    RESTORE,
     ROUTE_UID,
     SPLIT,
     VERSIONS,
@@ -60,7 +60,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
 
-def planned(world, request=SPLIT, **options):
+def plan_for(world, request=SPLIT, **options):
     return plan(request, world.observed(request, **options))
 
 
@@ -68,7 +68,7 @@ def actions(world, request):
     """Run a task to its end; return the steps and waits."""
     steps = []
     is_drained = False
-    while not isinstance(decision := planned(world, request, is_drained=is_drained), Done):
+    while not isinstance(decision := plan_for(world, request, is_drained=is_drained), Done):
         if isinstance(decision, Wait):
             steps.append(decision.until)
             is_drained = is_drained or decision in (DRAIN, KNOWN)
@@ -98,23 +98,23 @@ def test_steps_of_a_split_and_of_its_restoration():
     assert world.services[new]["spec"] == {
         "type": "ClusterIP", "selector": {"app": "foo", KEY: "bbb"},
         "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]}
-    assert planned(world, MATCHING) == Done(
+    assert plan_for(world, MATCHING) == Done(
         "10% of the requests for foo go to the new pods of foo, and all that match")
     record = parse_record(world.route["metadata"]["annotations"][TRAFFIC_SPLIT])
     assert (record.service, record.weights, record.match) == ("foo", (3,), MATCH)
 
     assert actions(world, SPLIT) == [("update", "HTTPRoute"), "each Gateway has observed the route"]
-    assert actions(world, RESTORED) == [
+    assert actions(world, RESTORE) == [
         ("update", "HTTPRoute"), "each Gateway has observed the route", DRAIN.until,
         ("restore", "HTTPRoute"), "each Gateway has observed the route",
         ("delete", "Service"), ("delete", "Service"), ("restore", "HTTPRoute"),
         ("restore", "ReplicationController")]
     assert world.rules == [rule(backend("foo", 3))] and world.annotation is None
-    assert planned(world, RESTORED) == Done("edge has no traffic split")
+    assert plan_for(world, RESTORE) == Done("edge has no traffic split")
 
 
 def test_steps_of_held_requests_and_of_the_next_share():
-    world = World(rule(backend("foo", 3)), versions=BEFORE)
+    world = World(rule(backend("foo", 3)), versions=BEFORE_UPDATE)
     steps = actions(world, HOLD)
     (old,) = names_of(world)
 
@@ -124,18 +124,18 @@ def test_steps_of_held_requests_and_of_the_next_share():
         ("update", "HTTPRoute"), "each Gateway has observed the route", KNOWN.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert weights(world) == {"foo": 0, old: 100}
-    assert planned(world, HOLD) == Done("0% of the requests for foo go to the new pods of foo")
+    assert plan_for(world, HOLD) == Done("0% of the requests for foo go to the new pods of foo")
 
     world.versions = VERSIONS
-    assert isinstance(planned(world, HOLD), Done), "the new pods need no Service"
+    assert isinstance(plan_for(world, HOLD), Done), "the new pods must not need a Service"
     assert actions(world, SPLIT) == [
         ("create", "Service"), f"the Service {names_of(world)[1]} of the new pods has a ready "
         "endpoint", ("update", "HTTPRoute"), "each Gateway has observed the route", KNOWN.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert actions(world, HOLD) == [("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert list(weights(world).values()) == [0, 100, 0]
-    assert actions(world, SPLIT)[0] == KNOWN.until, "the Gateways may not know the Service"
-    run(world, RESTORED)
+    assert actions(world, SPLIT)[0] == KNOWN.until, "the Gateways must know the Service first"
+    run(world, RESTORE)
     assert world.rules == [rule(backend("foo", 3))] and names_of(world) == []
 
 
@@ -148,27 +148,27 @@ def test_share_of_0_percent_does_not_wait_for_the_new_pods():
     run(world, SPLIT)
     new = names_of(world)[1]
     world.ready.discard(world.services[new]["metadata"]["uid"])
-    assert isinstance(planned(world, HOLD), Step)
+    assert isinstance(plan_for(world, HOLD), Step)
 
 
-@pytest.mark.parametrize("request_", [HOLD, RESTORED], ids=["hold", "restored"])
+@pytest.mark.parametrize("request_", [HOLD, RESTORE], ids=["hold", "restored"])
 def test_task_for_the_time_before_an_update_changes_nothing_during_an_update(request_):
     """A role holds the requests before an update, and restores them if the update cannot begin."""
     world = World()
     run(world, SPLIT)
-    early = dataclasses.replace(request_, is_before_update=True)
-    observed = world.observed(early)
-    assert isinstance(plan(early, observed), Step)
-    assert plan(early, dataclasses.replace(observed, is_updating=True)) == Done(
+    before_update = dataclasses.replace(request_, is_before_update=True)
+    observed = world.observed(before_update)
+    assert isinstance(plan(before_update, observed), Step)
+    assert plan(before_update, dataclasses.replace(observed, is_updating=True)) == Done(
         "an update of foo is in progress, so that the requests for edge stay as they are")
-    assert plan(early, dataclasses.replace(observed, is_updated=True)) == Done(
+    assert plan(before_update, dataclasses.replace(observed, is_updated=True)) == Done(
         "foo needs no update, so that the requests for edge stay as they are")
 
 
 def test_held_requests_of_an_earlier_version_are_restored_first():
-    world = World(versions=BEFORE)
+    world = World(versions=BEFORE_UPDATE)
     run(world, HOLD)
-    world.versions = dataclasses.replace(BEFORE, old="bbb", labels=LABELS[1:])
+    world.versions = dataclasses.replace(BEFORE_UPDATE, old="bbb", labels=LABELS[1:])
     assert actions(world.copy(), HOLD)[3] == ("restore", "HTTPRoute")
     run(world, HOLD)
     (old,) = names_of(world)
@@ -181,16 +181,16 @@ def test_mirror_is_added_changed_and_removed():
     run(world, MIRRORING)
     _foo, old, new = (item["name"] for item in world.rules[0]["backendRefs"])
     assert [item["weight"] for item in world.rules[0]["backendRefs"]] == [0, 100, 0]
-    assert planned(world, MIRRORING) == Done(
+    assert plan_for(world, MIRRORING) == Done(
         "0% of the requests for foo go to the new pods of foo, and copies of 10%")
-    step = planned(world, dataclasses.replace(MIRRORING, mirror=Share(1, 1000)))
+    step = plan_for(world, dataclasses.replace(MIRRORING, mirror=Share(1, 1000)))
     assert (step.before, step.after) == tuple(
         f"foo 0, {', '.join(sorted([f'{old} 100', f'{new} 0']))}, mirror {new} {share}"
         for share in ("10%", "0.1%"))
     run(world, SPLIT)
     assert world.rules[0]["filters"] == [{"type": "URLRewrite"}]
     run(world, MIRRORING)
-    run(world, RESTORED)
+    run(world, RESTORE)
     assert world.rules == [plain] and len(names_of(world)) == 0
 
 
@@ -198,8 +198,8 @@ def test_share_of_a_mirror_that_is_not_stored_is_refused_before_the_first_write(
     world = World()
     world.stores_mirror = False
     with pytest.raises(RolloutError, match="the cluster cannot mirror 10% of the requests, but on"):
-        planned(world, MIRRORING)
-    assert isinstance(planned(world, SPLIT), Step)
+        plan_for(world, MIRRORING)
+    assert isinstance(plan_for(world, SPLIT), Step)
 
 
 def test_mirror_without_a_backend_of_the_split_is_removed():
@@ -208,17 +208,17 @@ def test_mirror_without_a_backend_of_the_split_is_removed():
     run(world, MIRRORING)
     world.put_rules([{**world.rules[0], "backendRefs": [backend("foo")]}])
 
-    assert actions(world, RESTORED)[0] == ("update", "HTTPRoute")
+    assert actions(world, RESTORE)[0] == ("update", "HTTPRoute")
     assert world.rules == [rule(backend("foo"))] and len(names_of(world)) == 0
 
 
 def test_old_pods_without_the_label_get_the_label():
-    lonely = (pod("foo-1", labels={"app": "foo"}), pod("foo-2", labels={"app": "foo"}))
-    world = World(versions=dataclasses.replace(VERSIONS, unlabeled=lonely))
-    world.write(planned(world).write)
-    world.write(planned(world).write)
+    unlabeled = (pod("foo-1", labels={"app": "foo"}), pod("foo-2", labels={"app": "foo"}))
+    world = World(versions=dataclasses.replace(VERSIONS, unlabeled=unlabeled))
+    world.write(plan_for(world).write)
+    world.write(plan_for(world).write)
 
-    write = planned(world).write
+    write = plan_for(world).write
     assert (write.kind, write.name, write.operations) == ("Pod", "foo-1", (
         {"op": "test", "path": "/metadata/uid", "value": "uid of foo-1"},
         {"op": "test", "path": f"/metadata/labels/{KEY}", "value": None},
@@ -241,8 +241,8 @@ def test_name_of_a_service_is_a_valid_label():
 
     assert len({item["name"] for item in world.rules[0]["backendRefs"]}) == 3
     assert all(len(item["name"]) == 63 for item in world.rules[0]["backendRefs"])
-    assert actions(world, RESTORED)[-2:] == [("restore", "HTTPRoute"),
-                                             ("restore", "ReplicationController")]
+    assert actions(world, RESTORE)[-2:] == [("restore", "HTTPRoute"),
+                                            ("restore", "ReplicationController")]
     assert world.rules == [rule(backend(long))]
 
 
@@ -254,7 +254,7 @@ def test_deleted_service_of_a_split_is_created_again(first):
         deleted = world.copy()
         del deleted.services[name]
         assert actions(deleted.copy(), first)[0] == ("create", "Service")
-        assert actions(deleted, RESTORED)[0] == ("update", "HTTPRoute")
+        assert actions(deleted, RESTORE)[0] == ("update", "HTTPRoute")
         assert deleted.rules == [rule(backend("foo"))]
 
 
@@ -277,56 +277,56 @@ def test_restoration_waits_for_the_service_or_reports_that_it_is_missing():
     world = World()
     run(world, SPLIT)
     world.ready.discard("uid of foo")
-    assert planned(world, RESTORED) == Wait("the Service foo has a ready endpoint",
+    assert plan_for(world, RESTORE) == Wait("the Service foo has a ready endpoint",
                                             is_condition=True)
     world.ready.clear()
-    assert isinstance(planned(world, RESTORED), Step)
+    assert isinstance(plan_for(world, RESTORE), Step)
     del world.services["foo"]
     with pytest.raises(RolloutError, match="the Service foo does not exist"):
-        planned(world, RESTORED)
+        plan_for(world, RESTORE)
 
 
 def test_service_of_another_client_is_never_used_or_deleted():
     """A Service with the name, but with another selector, is not the Service of the split."""
     world = World()
-    world.write(planned(world).write)
-    world.write(planned(world).write)
-    created = planned(world).write
+    world.write(plan_for(world).write)
+    world.write(plan_for(world).write)
+    created = plan_for(world).write
     name = created.name
     foreign = {**created.manifest, "metadata": {**created.manifest["metadata"], "uid": "foreign"},
                "spec": {**created.manifest["spec"], "selector": {"app": "payments"}}}
     world.services[name] = foreign
-    while isinstance(decision := planned(world), Step) if len(names_of(world)) < 2 else False:
+    while len(names_of(world)) < 2 and isinstance(decision := plan_for(world), Step):
         world.write(decision.write)
     world.settle()
 
     with pytest.raises(RolloutError, match=f"the Service {name} is not the Service of this split"):
-        planned(world)
-    actions(world, RESTORED)
+        plan_for(world)
+    actions(world, RESTORE)
     assert world.services[name] == foreign
 
 
 @pytest.mark.parametrize("phase", [[], [SPLIT], [MATCHING]], ids=["plain", "split", "match"])
 def test_forged_records_lose_no_request_and_delete_no_service(phase):
-    begun = World(rule(backend("foo")), rule(backend("bar"), path="/bar"),
-                  services=[service("payments", metadata={
-                      "uid": "uid of payments", "ownerReferences": [{"uid": ROUTE_UID}],
-                      "annotations": {SPLIT_OF: "foo"}})])
+    start_world = World(rule(backend("foo")), rule(backend("bar"), path="/bar"),
+                        services=[service("payments", metadata={
+                            "uid": "uid of payments", "ownerReferences": [{"uid": ROUTE_UID}],
+                            "annotations": {SPLIT_OF: "foo"}})])
     for request in phase:
-        run(begun, request)
+        run(start_world, request)
     for text in (*filter(parse_record, KEYS[TRAFFIC_SPLIT]), *HOSTILE[:3]):
-        for request in (SPLIT, RESTORED):
-            world = begun.copy()
+        for request in (SPLIT, RESTORE):
+            world = start_world.copy()
             world.annotate({TRAFFIC_SPLIT: text, "other": text})
             run(world, request)
-            run(world, RESTORED)
+            run(world, RESTORE)
             names = {item["backendRefs"][0]["name"] for item in world.rules}
             assert names == {"foo", "bar"} and "payments" in world.services
             assert len(world.services) == 3
             assert world.route["metadata"]["annotations"]["other"] == text
 
 
-def test_forged_marks_of_a_service_are_not_believed():
+def test_forged_annotation_of_a_service_is_not_trusted():
     forged = service("foo-0123456789", metadata={
         "uid": "x", "ownerReferences": [{"uid": ROUTE_UID}], "annotations": {SPLIT_OF: "foo"}})
     world = World(rule(backend("foo-0123456789")), services=[forged])
@@ -334,7 +334,7 @@ def test_forged_marks_of_a_service_are_not_believed():
     world.annotate({TRAFFIC_SPLIT: json.dumps({
         "service": "foo", "id": "1", "restoring": True, "weights": [], "match": []})})
 
-    actions(world, RESTORED)
+    actions(world, RESTORE)
     assert world.services["foo-0123456789"] == forged
     assert world.rules == [rule(backend("foo-0123456789"))]
 
@@ -351,7 +351,7 @@ def test_forged_or_removed_annotation_of_the_services_changes_nothing(first, val
     changed = world.copy()
     run(changed, dataclasses.replace(first, share=Share(20, 100)))
     assert changed.rules[-1]["backendRefs"][-1]["weight"] == 20
-    run(world, RESTORED)
+    run(world, RESTORE)
     assert world.rules == [rule(backend("foo", 3))] and names_of(world) == []
 
 
@@ -365,20 +365,21 @@ def test_forged_or_removed_annotation_of_the_services_changes_nothing(first, val
 ])
 def test_routes_that_cannot_be_split_are_refused_before_the_first_write(rules, services, error):
     with pytest.raises(RolloutError, match=error):
-        planned(World(*rules, services=services))
+        plan_for(World(*rules, services=services))
 
 
 def test_annotation_of_the_controller_is_the_first_step_and_the_last():
     world = World()
-    (operation,) = planned(world).write.operations[-1:]
+    (operation,) = plan_for(world).write.operations[-1:]
     assert (operation["op"], operation["value"]) == ("add", "HTTPRoute/edge")
     world.controller["metadata"]["annotations"] = {TRAFFIC_ROUTES: "GRPCRoute/other"}
     run(world, SPLIT)
     assert world.annotation == "GRPCRoute/other,HTTPRoute/edge"
     world.controller["metadata"]["annotations"] = {}
-    assert planned(world).write.kind == "ReplicationController", "another client removed it"
+    assert plan_for(world).write.kind == "ReplicationController", (
+        "a removed annotation must be written again")
     run(world, SPLIT)
-    run(world, RESTORED)
+    run(world, RESTORE)
     assert world.annotation is None
 
 
@@ -396,7 +397,7 @@ def test_route_is_restored_without_its_controller():
     world = World()
     run(world, SPLIT)
     world.controller = None
-    assert ("restore", "HTTPRoute") in actions(world, RESTORED)
+    assert ("restore", "HTTPRoute") in actions(world, RESTORE)
 
 
 def test_number_of_routes_is_limited():
@@ -404,7 +405,7 @@ def test_number_of_routes_is_limited():
     world.controller["metadata"]["annotations"][TRAFFIC_ROUTES] = ",".join(
         f"HTTPRoute/r{number}" for number in range(MAX_ROUTES))
     with pytest.raises(RolloutError, match="the requests of 8 routes are already split"):
-        planned(world)
+        plan_for(world)
 
 
 @pytest.mark.parametrize("text", [
@@ -433,27 +434,28 @@ def test_refusal_of_a_gateway_is_reported(kind):
     refusal = {"parents": [parent(1, **{kind: "False"})]}
     world.route["status"] = refusal
     with pytest.raises(RolloutError, match="a Gateway does not accept the route") as refused:
-        planned(world)
+        plan_for(world)
     assert refused.value.why == f"gateway: {kind} is False: no such backend"
     world.observe_route()
     run(world, SPLIT)
     world.route["status"] = {"parents": [parent(3, **{kind: "False"})]}
     with pytest.raises(RolloutError, match="a Gateway does not accept the route") as refused:
-        planned(world)
+        plan_for(world)
     assert any("state=restored" in line for line in refused.value.commands)
-    run(world, RESTORED)
+    run(world, RESTORE)
 
 
 def test_route_that_is_being_deleted_is_refused():
     world = World()
     world.route["metadata"]["deletionTimestamp"] = "2026-11-25T09:00:00Z"
     with pytest.raises(RolloutError, match="the route is being deleted"):
-        planned(world)
+        plan_for(world)
 
 
 OLD, NEW = pod("a"), pod("b", is_new=True)
 
 
+#: Pods, each with whether it is new, and the error.
 @pytest.mark.parametrize("pods, error", [
     ([(NEW, True)], "there are no old pods"),
     ([(OLD, False)], "there are no new pods"),
@@ -472,7 +474,7 @@ def test_two_versions_are_required(pods, error):
     ([(OLD, False), (pod("c", labels={KEY: "ccc"}), False)], "does not distinguish"),
 ])
 def test_one_version_is_required_before_an_update(pods, error):
-    assert find_versions(KEY, [(OLD, False)], "", "x", needs_new=False) == BEFORE
+    assert find_versions(KEY, [(OLD, False)], "", "x", needs_new=False) == BEFORE_UPDATE
     with pytest.raises(RolloutError, match=error):
         find_versions(KEY, pods, "", "the controller", needs_new=False)
 

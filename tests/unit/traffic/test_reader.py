@@ -26,11 +26,13 @@ GROUPS = {"groups": [{"name": group, "versions": [{"version": "v10"}, {"version"
 
 
 class Server:
-    """An API server with a list for each path; all other paths are forbidden."""
+    """An API server with a list for each path; all other paths are forbidden.
 
-    def __init__(self, lists=(), rules=None, gateways=(), **answers):
-        self.lists, self.granted = dict(lists), rules
-        self.groups = answers.get("groups", GROUPS)
+    groups: the response of the discovery; None: the discovery is forbidden.
+    """
+
+    def __init__(self, lists=(), rules=None, gateways=(), groups=GROUPS):
+        self.lists, self.granted, self.groups = dict(lists), rules, groups
         self.gateways, self.paths = dict(gateways), []
         self.http = self
 
@@ -65,12 +67,14 @@ def refused(path, status=403):
 def test_served_and_permitted_objects_are_listed():
     path = "/apis/networking.k8s.io/v9/namespaces/shop/ingresses"
     granted = [{"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"], "verbs": ["list"]}]
-    server = Server({path: [{"metadata": {"name": "web"}}]}, granted)
+    lists = {path: [{"metadata": {"name": "web"}}]}
+    server = Server(lists, granted)
     assert [(resource.kind, item["metadata"]["name"])
             for resource, item in ClusterReader(server, "shop").related().items] == [
                 ("Ingress", "web")]
     assert server.paths == [path.replace("v9", "v10"), path]
-    assert ClusterReader(Server({path: []}, granted, {"groups": []}), "shop").related() == Related()
+    unserved = Server(lists, granted, groups={"groups": []})
+    assert ClusterReader(unserved, "shop").related() == Related()
 
 
 @pytest.mark.parametrize("server", [Server(), Server(groups=None), Server(rules=[])],

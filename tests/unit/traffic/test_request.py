@@ -30,7 +30,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules imp
 HEADER = {"name": "x-tester", "value": "yes"}
 
 
-def parsed(connection=None, **options):
+def parse(connection=None, **options):
     valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate(
         {"name": "foo", "route": "edge", "namespace": "shop", **options})
     assert not valid.error_messages
@@ -39,15 +39,15 @@ def parsed(connection=None, **options):
 
 
 def test_options_become_a_request():
-    request = parsed(weight="1%", match=[{"headers": [HEADER]}], timeout="2m", service="foo")
+    request = parse(weight="1%", match=[{"headers": [HEADER]}], timeout="2m", service="foo")
 
     assert request.share == Share(1, 100) and request.match == MATCH
     assert (request.timeout, request.service, request.route_kind) == (120, "foo", "HTTPRoute")
-    assert parsed(match=[{"headers": [HEADER]}]).share == Share(0, 100)
-    mirroring = parsed(mirror="0.5%")
+    assert parse(match=[{"headers": [HEADER]}]).share == Share(0, 100)
+    mirroring = parse(mirror="0.5%")
     assert (mirroring.share, mirroring.mirror) == (Share(0, 100), Share(5, 1000))
-    assert parsed(weight="1", mirror="0").mirror is None
-    restored = parsed(state="restored", weight="1", match=[{"headers": [HEADER]}], mirror="1")
+    assert parse(weight="1", mirror="0").mirror is None
+    restored = parse(state="restored", weight="1", match=[{"headers": [HEADER]}], mirror="1")
     assert restored.restores and restored.match == () and restored.mirror is None
 
 
@@ -83,16 +83,16 @@ def test_weight_is_a_percentage(weight, share):
 ])
 def test_invalid_options_are_refused(options, error):
     with pytest.raises(RolloutError, match=error):
-        parsed(**options)
+        parse(**options)
 
 
 def test_service_without_a_route():
     for weight in ("0%", "100%"):
-        request = parsed(weight=weight, route=None, service="foo", deployment_label_key="version")
+        request = parse(weight=weight, route=None, service="foo", deployment_label_key="version")
         assert request.is_by_selector and (request.route, request.route_kind) == ("foo", "Service")
         assert request.restore_command.endswith(
             "'name=foo service=foo namespace=shop deployment_label_key=version state=restored'")
-    assert not parsed(weight="1", service="foo").is_by_selector
+    assert not parse(weight="1", service="foo").is_by_selector
 
 
 @pytest.mark.parametrize("text", KEYS[TRAFFIC_SELECTOR],
@@ -104,10 +104,10 @@ def test_forged_selector_is_a_mapping_of_labels_or_missing(text):
 
 
 def test_command_restores_the_route_of_the_task():
-    assert parsed(weight="1", kind="Deployment", route_kind="GRPCRoute").restore_command == (
+    assert parse(weight="1", kind="Deployment", route_kind="GRPCRoute").restore_command == (
         "ansible localhost -m baton.kubernetes.traffic_split -a 'name=foo kind=Deployment "
         "route=edge namespace=shop route_kind=GRPCRoute state=restored'")
-    assert parsed({"kubeconfig": None}, weight="1").restore_command == (
+    assert parse({"kubeconfig": None}, weight="1").restore_command == (
         "run the same task again with state=restored")
 
 
@@ -128,7 +128,7 @@ def test_forged_record_is_valid_or_missing(text):
 
 
 def test_record_with_another_field_is_missing():
-    whole = json.loads(Record("foo", "1", match=MATCH).text)
+    document = json.loads(Record("foo", "1", match=MATCH).text)
 
-    assert parse_record(json.dumps(whole)) and not parse_record(json.dumps({**whole, "x": 1}))
-    assert not parse_record(json.dumps({**whole, "match": [{"path": []}]}))
+    assert parse_record(json.dumps(document)) and not parse_record(json.dumps({**document, "x": 1}))
+    assert not parse_record(json.dumps({**document, "match": [{"path": []}]}))

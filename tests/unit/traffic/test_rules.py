@@ -38,7 +38,7 @@ MATCHES = st.lists(st.sampled_from([*MATCH, {"queryParams": [
     {"name": "v", "type": "Exact", "value": "2"}]}]), max_size=2, unique_by=str)
 
 
-def divided(plain, share=ONE_PERCENT, match=(), mirror=None):
+def split_rules(plain, share=ONE_PERCENT, match=(), mirror=None):
     """Return the rules with the requests for foo split between the pair."""
     return rules.split(plain, "foo", NAMESPACE, PAIR, share, match, mirror)
 
@@ -56,18 +56,18 @@ def restored(changed, stored=None):
 @given(RULES, SHARES, MATCHES, MIRRORS)
 def test_restoration_returns_the_rules_before_the_split(plain, share, match, mirror):
     before = copy.deepcopy(plain)
-    changed = divided(plain, share, match, mirror)
+    changed = split_rules(plain, share, match, mirror)
 
     assert restored(changed, record(plain, match)) == plain == before
     # A second restoration changes nothing, and a second split is like the first.
     assert restored(plain, record(plain, match)) == plain
-    changed_again = divided(restored(changed, record(plain, match)), Share(7, 1000), match)
-    assert changed_again == divided(plain, Share(7, 1000), match)
+    changed_again = split_rules(restored(changed, record(plain, match)), Share(7, 1000), match)
+    assert changed_again == split_rules(plain, Share(7, 1000), match)
 
 
 @given(RULES, MATCHES)
 def test_only_backends_of_the_service_change(plain, match):
-    changed = divided(plain, match=match)
+    changed = split_rules(plain, match=match)
     unchanged = [entry for entry in plain if "foo" not in rules.services_of([entry], NAMESPACE)]
 
     assert [entry for entry in changed
@@ -81,15 +81,15 @@ def test_only_backends_of_the_service_change(plain, match):
 
 @given(RULES, MATCHES)
 def test_restoration_without_a_record_names_the_service_with_weight_1(plain, match):
-    names = rules.services_of(restored(divided(plain, match=match)), NAMESPACE)
+    names = rules.services_of(restored(split_rules(plain, match=match)), NAMESPACE)
 
     assert not {*PAIR} & {*names}
-    assert set(rules.weights_of(restored(divided(plain, match=match)), "foo", NAMESPACE)) <= {1}
+    assert set(rules.weights_of(restored(split_rules(plain, match=match)), "foo", NAMESPACE)) <= {1}
 
 
 def test_weights_and_matches_of_a_split():
-    (for_testers, for_all) = divided([rule(backend("foo", 3), name="main", filters=[1])],
-                                     Share(125, 1000), MATCH)
+    (for_testers, for_all) = split_rules([rule(backend("foo", 3), name="main", filters=[1])],
+                                         Share(125, 1000), MATCH)
 
     assert [(item["name"], item["weight"]) for item in for_all["backendRefs"]] == [
         ("foo", 0), ("foo-old", 875), ("foo-new", 125)]
@@ -106,7 +106,7 @@ def test_weights_and_matches_of_a_split():
 ])
 def test_mirror_copies_a_share_to_the_new_pods(mirror, fields):
     plain = [rule(backend("foo", 3), filters=[FOREIGN_MIRROR]), rule(backend("bar"))]
-    for_testers, for_all, for_bar = divided(plain, match=MATCH, mirror=mirror)
+    for_testers, for_all, for_bar = split_rules(plain, match=MATCH, mirror=mirror)
 
     assert for_all["filters"] == [FOREIGN_MIRROR, {"type": "RequestMirror", "requestMirror": {
         "backendRef": {"group": "", "kind": "Service", "name": "foo-new", "port": 80}, **fields}}]
@@ -138,7 +138,7 @@ def test_mirror_of_another_client_to_a_service_of_the_split_is_removed():
 def test_backends_enter_and_leave_with_weight_0(plain, share, match, mirror):
     """Envoy answers requests for a backend that it does not know yet with status 503."""
     unweighted = rules.prepared(plain, "foo", NAMESPACE, PAIR)
-    changed = divided(plain, share, match, mirror)
+    changed = split_rules(plain, share, match, mirror)
     has_foo = "foo" in rules.services_of(plain, NAMESPACE)
 
     assert restored(unweighted, record(plain)) == plain
@@ -152,7 +152,7 @@ def test_backends_enter_and_leave_with_weight_0(plain, share, match, mirror):
 
 def test_rule_that_another_client_has_changed_is_kept():
     plain = [rule(backend("foo", 3))]
-    changed = divided(plain, match=MATCH)
+    changed = split_rules(plain, match=MATCH)
     changed[0]["matches"][0]["path"] = {"type": "Exact", "value": "/other"}
 
     (edited, unchanged) = restored(changed, record(plain, MATCH))
@@ -164,7 +164,7 @@ def test_rule_that_another_client_has_changed_is_kept():
 
 def test_backend_that_another_client_has_added_is_kept():
     plain = [rule(backend("foo", 3))]
-    changed = divided(plain)
+    changed = split_rules(plain)
     changed[0]["backendRefs"].append(backend("bar", 9))
 
     assert restored(changed, record(plain)) == [rule(backend("foo", 3), backend("bar", 9))]
@@ -175,7 +175,7 @@ def test_services_of_other_kinds_and_namespaces_are_not_of_the_split():
                backend("foo", namespace="other")]
 
     assert rules.services_of([rule(*foreign)], NAMESPACE) == []
-    assert divided([rule(item) for item in foreign]) == [rule(item) for item in foreign]
+    assert split_rules([rule(item) for item in foreign]) == [rule(item) for item in foreign]
     assert rules.services_of([rule(backend("foo", namespace=NAMESPACE))], NAMESPACE) == ["foo"]
 
 
@@ -198,8 +198,8 @@ def test_rules_that_cannot_be_split_are_refused(backends, error):
 ])
 def test_limits_of_gateway_api_are_refused(plain, match, error):
     with pytest.raises(RolloutError, match=error):
-        rules.refuse_limits(divided(plain, match=match), "the route")
-    rules.refuse_limits(divided(plain), "the route")
+        rules.refuse_limits(split_rules(plain, match=match), "the route")
+    rules.refuse_limits(split_rules(plain), "the route")
 
 
 def test_rules_that_cannot_be_mirrored_are_refused():
@@ -209,7 +209,7 @@ def test_rules_that_cannot_be_mirrored_are_refused():
     with pytest.raises(RolloutError, match="rule 2 already mirrors requests to foo"):
         rules.refuse_mirrors([plain[0], rule(backend("foo"), filters=[to_foo])], "foo", NAMESPACE,
                              "the route")
-    full = divided([rule(backend("foo"), filters=[FOREIGN_MIRROR] * 16)], mirror=ONE_PERCENT)
+    full = split_rules([rule(backend("foo"), filters=[FOREIGN_MIRROR] * 16)], mirror=ONE_PERCENT)
     with pytest.raises(RolloutError, match="a rule would have 17 filters, and Gateway API allows"):
         rules.refuse_limits(full, "the route")
 

@@ -15,7 +15,7 @@ from traffic_objects import (
     KEY,
     MATCHING,
     MIRRORING,
-    RESTORED,
+    RESTORE,
     SPLIT,
     VERSIONS,
     World,
@@ -90,7 +90,7 @@ def test_result_of_a_split_and_of_its_restoration():
     assert cluster.lines[2] == f"create Service {old}: app=foo,{KEY}=aaa"
     assert not cluster.run()["changed"]
 
-    cluster.request = RESTORED
+    cluster.request = RESTORE
     start = cluster.clock.now
     restored = cluster.run()
     assert [step["action"] for step in restored["steps"]] == [
@@ -106,7 +106,7 @@ def test_restoration_without_a_gateway_does_not_wait_for_requests():
     cluster.world.route["status"] = {}
     warnings = cluster.run()["warnings"]
     assert warnings == ["no Gateway has accepted the HTTPRoute edge: the rules have no effect yet"]
-    cluster.request, start = RESTORED, cluster.clock.now
+    cluster.request, start = RESTORE, cluster.clock.now
     cluster.run()
     assert cluster.clock.now - start < split_run.DRAIN_SECONDS
 
@@ -135,16 +135,17 @@ class Reader:
 def test_warnings_come_before_the_first_change_and_causes_after_the_last():
     cluster = Cluster(World(), SPLIT)
     result = cluster.run(reader=Reader())
-    shared = ("the Ingress web also sends requests to foo: these are not split, and reach all pods")
+    ingress_warning = (
+        "the Ingress web also sends requests to foo: these are not split, and reach all pods")
     unprogrammed = "Gateway shop/gateway: Programmed is False: no address"
-    assert cluster.lines[0] == f"warning: {shared}"
-    assert result["warnings"] == [shared, unprogrammed]
+    assert cluster.lines[0] == f"warning: {ingress_warning}"
+    assert result["warnings"] == [ingress_warning, unprogrammed]
     assert cluster.run(reader=Reader())["warnings"] == []
     cluster.request = MATCHING
     assert cluster.run(reader=Reader())["warnings"] == [unprogrammed]
     cluster.request = MIRRORING
-    (again, share, _cause) = cluster.run(reader=Reader())["warnings"]
-    assert again == shared and "ignores the share 10%" in share
+    (first, share, _cause) = cluster.run(reader=Reader())["warnings"]
+    assert first == ingress_warning and "ignores the share 10%" in share
     cluster.request = dataclasses.replace(MIRRORING, mirror=Share(20, 100))
     assert cluster.run(reader=Reader())["warnings"] == [unprogrammed]
 
@@ -182,14 +183,14 @@ def test_timeout_names_the_wait_and_the_command_that_restores():
     assert failed.value.next_command.startswith("run the same task again, or:\nansible localhost")
 
 
-def test_task_stops_with_ansible():
+def test_signal_stops_the_task_before_the_first_change_of_the_rules():
     cluster = Cluster(World(), SPLIT)
     with pytest.raises(RolloutError, match=r"stopped \(SIGTERM\)"):
         cluster.run(lambda: "SIGTERM")
     assert cluster.world.rules == World().rules
 
 
-def edit(world, write, weight):
+def edit_weight(world, write, weight):
     """Change the weights of a split, as another client that fights with the task."""
     entry = world.rules[0]
     if len(entry["backendRefs"]) == 3:
@@ -198,13 +199,13 @@ def edit(world, write, weight):
 
 
 def test_change_of_another_client_is_kept_and_reported():
-    cluster = Cluster(World(), SPLIT, act=lambda world, write: edit(world, write, 50))
+    cluster = Cluster(World(), SPLIT, act=lambda world, write: edit_weight(world, write, 50))
     with pytest.raises(RolloutError, match="another client has changed the rules after this task"):
         cluster.run()
     assert [item["weight"] for item in cluster.world.rules[0]["backendRefs"]] == [0, 50, 1]
 
 
-def restart(world, write):
+def forge_restoration(world, write):
     """Mark the split as restoring, as another client that forges the record."""
     record = parse_record(world.route["metadata"].get("annotations", {}).get(TRAFFIC_SPLIT))
     if record and len(world.rules[0]["backendRefs"]) == 3:
@@ -214,13 +215,13 @@ def restart(world, write):
 def test_split_whose_record_is_forged_begins_again():
     cluster = Cluster(World(rule(backend("foo", 3))), SPLIT)
     cluster.run()
-    restart(cluster.world, None)
+    forge_restoration(cluster.world, None)
     cluster.run()
     assert [item["weight"] for item in cluster.world.rules[0]["backendRefs"]] == [0, 99, 1]
 
 
 def test_record_that_is_always_forged_ends_the_task():
-    cluster = Cluster(World(), SPLIT, act=restart)
+    cluster = Cluster(World(), SPLIT, act=forge_restoration)
     with pytest.raises(RolloutError, match="another client keeps undoing changes of the HTTPR"):
         cluster.run()
 
@@ -243,11 +244,11 @@ def test_split_of_another_update_is_replaced_in_one_task():
     assert len(second["services"]) == 2 and second["services"] != first
 
 
-@pytest.mark.parametrize("first, request_", [([], SPLIT), ([], MATCHING), ([SPLIT], RESTORED),
-                                             ([MATCHING], SPLIT)])
-def test_check_mode_plans_the_steps_of_the_task(first, request_):
+@pytest.mark.parametrize("earlier_requests, request_", [
+    ([], SPLIT), ([], MATCHING), ([SPLIT], RESTORE), ([MATCHING], SPLIT)])
+def test_check_mode_plans_the_steps_of_the_task(earlier_requests, request_):
     world = World(versions=dataclasses.replace(VERSIONS, unlabeled=()))
-    for earlier in first:
+    for earlier in earlier_requests:
         Cluster(world, earlier).run()
     before = world.key()
     planned = split_run.run(request_, Cluster(world, request_, settles=False), True,
@@ -262,8 +263,8 @@ def test_check_mode_plans_the_steps_of_the_task(first, request_):
 
 
 def test_check_mode_labels_each_old_pod_once():
-    lonely = (pod("foo-1", labels={"app": "foo"}), pod("foo-2", labels={"app": "foo"}))
-    world = World(versions=dataclasses.replace(VERSIONS, unlabeled=lonely))
+    unlabeled = (pod("foo-1", labels={"app": "foo"}), pod("foo-2", labels={"app": "foo"}))
+    world = World(versions=dataclasses.replace(VERSIONS, unlabeled=unlabeled))
     planned = split_run.run(SPLIT, Cluster(world, SPLIT), True, lambda line: None, lambda: "")
     assert [step["name"] for step in planned["steps"] if step["kind"] == "Pod"] == [
         "foo-1", "foo-2"]

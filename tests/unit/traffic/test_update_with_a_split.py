@@ -17,15 +17,15 @@ import types
 import pytest
 from forged import KEYS
 from split_cluster import (
-    BACK,
-    FURTHER,
-    KEEP,
-    KEEPING,
+    HIGHER_PAUSE,
+    KEEP_OLD,
+    KEEP_OLD_KINDS,
     KINDS,
     MAX_WRITES,
     MOMENTS,
     PAUSE,
     RESUME,
+    ROLLBACK,
     SIZE,
     SplitCluster,
     forge,
@@ -61,16 +61,16 @@ def test_update_to_the_end_restores_the_route_first(kind):
 def test_update_to_a_further_pause_keeps_the_split(kind):
     cluster = paused(kind)
     before = cluster.world.key()
-    result = cluster.roll(**FURTHER)
+    result = cluster.roll(**HIGHER_PAUSE)
     assert cluster.world.key() == before
     assert result["msg"].endswith("; 1% of the requests of HTTPRoute/edge go to its new pods")
-    again = cluster.roll(**FURTHER)
+    again = cluster.roll(**HIGHER_PAUSE)
     assert not again["changed"] and "; 1% of the requests" in again["msg"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rollback_takes_the_requests_from_the_new_pods_first(kind):
-    cluster, result = finished(kind, **BACK)
+    cluster, result = finished(kind, **ROLLBACK)
     assert cluster.images == {"web": "myimage:v1"}
     first, *steps = result["steps"]
     assert (first["action"], first["kind"]) == ("update", "HTTPRoute")
@@ -87,63 +87,63 @@ def test_failed_update_is_rolled_back_without_requests_for_the_new_pods(kind):
     settle, cluster.on_wait = cluster.on_wait, cluster.stall
     weights, write = [], cluster.write
 
-    def note(change):
+    def record_weights(change):
         weights.append(cluster.weights)
         if change.kind == "HTTPRoute":
             cluster.on_wait = settle  # the old pods become ready
         return write(change)
 
-    cluster.write = note
-    error = cluster.roll(**FURTHER, on_failure="rollback", progress_deadline="5")
+    cluster.write = record_weights
+    error = cluster.roll(**HIGHER_PAUSE, on_failure="rollback", progress_deadline="5")
     assert "is rolled back to" in error.what, error.message
     assert [99, 1] in weights and [100, 0] in weights
     cluster.assert_plain()
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("after", MOMENTS)
-@pytest.mark.parametrize("task, then", [
-    (RESUME, RESUME), (RESUME, BACK), (BACK, BACK), (BACK, RESUME), (FURTHER, BACK),
-    (FURTHER, RESUME)], ids=["resume", "resume then back", "back", "back then resume",
-                             "pause then back", "pause then resume"])
+@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("task, next_task", [
+    (RESUME, RESUME), (RESUME, ROLLBACK), (ROLLBACK, ROLLBACK), (ROLLBACK, RESUME),
+    (HIGHER_PAUSE, ROLLBACK), (HIGHER_PAUSE, RESUME),
+], ids=["resume", "resume then back", "back", "back then resume", "pause then back",
+        "pause then resume"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_task_and_the_next_task_lose_no_request(kind, task, then, after):
-    for number in range(1, MAX_WRITES):
+def test_killed_task_and_the_next_task_lose_no_request(kind, task, next_task, is_after_write):
+    for write_number in range(1, MAX_WRITES):
         cluster = paused(kind)
-        if cluster.roll(death=(number, after), **task) is not None:
+        if cluster.roll(death=(write_number, is_after_write), **task) is not None:
             break
-        result = cluster.roll(**then)
+        result = cluster.roll(**next_task)
         if isinstance(result, RolloutError):  # past the point of return, or nothing to roll back
-            assert then is BACK, result.message
+            assert next_task is ROLLBACK, result.message
             cluster.roll(**RESUME)
         cluster.assert_plain()
     else:
         pytest.fail("the task does not end")
-    assert number > 3 or task is FURTHER
+    assert write_number > 3 or task is HIGHER_PAUSE
 
 
 # Blue/green
 
 
 @functools.cache
-def first_switch(kind):
+def _cached_switched_cluster(kind):
     """Return a cluster with all old and all new pods, whose requests go to the new pods."""
     cluster = SplitCluster(kind)
-    for result in (cluster.roll(**KEEP), cluster.split("0%"), cluster.split("100%")):
+    for result in (cluster.roll(**KEEP_OLD), cluster.split("0%"), cluster.split("100%")):
         assert isinstance(result, dict), result
     return cluster
 
 
 def switched(kind):
-    """Return a copy of the cluster after a switch, which checks that no request is answered by an
-    old pod as long as the weights or the pods are not those of a rollback.
-    """
-    cluster = first_switch(kind).copy()
+    """Return a copy of the cluster after a switch."""
+    cluster = _cached_switched_cluster(kind).copy()
     assert cluster.weights == [0, 100] and len(cluster.pods) == 2 * SIZE
     return cluster
 
 
 def refuse_requests_for_old_pods(cluster):
+    """Let the cluster check after each change that no old pod gets requests."""
     old = cluster.world.services[cluster.world.rules[0]["backendRefs"][1]["name"]]["spec"]
     check = cluster.check_requests
 
@@ -157,7 +157,7 @@ def refuse_requests_for_old_pods(cluster):
     cluster.check_requests = check_versions
 
 
-@pytest.mark.parametrize("kind", KEEPING)
+@pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_switch_and_back_are_one_write_each(kind):
     cluster = switched(kind)
     for weight, weights in (("0%", [100, 0]), ("100%", [0, 100])):
@@ -165,7 +165,7 @@ def test_switch_and_back_are_one_write_each(kind):
         assert [write.kind for write in cluster.attempts] == ["HTTPRoute"]
 
 
-@pytest.mark.parametrize("kind", KEEPING)
+@pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_old_pods_answer_no_request_after_the_switch(kind):
     cluster = switched(kind)
     refuse_requests_for_old_pods(cluster)
@@ -176,49 +176,51 @@ def test_old_pods_answer_no_request_after_the_switch(kind):
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("after", MOMENTS)
-@pytest.mark.parametrize("task, then", [(RESUME, RESUME), (RESUME, BACK), (BACK, BACK),
-                                        (BACK, RESUME), (RESUME, KEEP), (KEEP, RESUME)],
-                         ids=["finish", "finish then back", "back", "back then finish",
-                              "finish then keep", "keep then finish"])
-@pytest.mark.parametrize("kind", KEEPING)
-def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, task, then, after):
-    for number in range(1, MAX_WRITES):
+@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("task, next_task", [
+    (RESUME, RESUME), (RESUME, ROLLBACK), (ROLLBACK, ROLLBACK), (ROLLBACK, RESUME),
+    (RESUME, KEEP_OLD), (KEEP_OLD, RESUME),
+], ids=["finish", "finish then back", "back", "back then finish", "finish then keep",
+        "keep then finish"])
+@pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
+def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, task, next_task,
+                                                                        is_after_write):
+    for write_number in range(1, MAX_WRITES):
         cluster = switched(kind)
-        if task is then is RESUME:
+        if task is next_task is RESUME:
             refuse_requests_for_old_pods(cluster)
-        if cluster.roll(death=(number, after), **task) is not None:
+        if cluster.roll(death=(write_number, is_after_write), **task) is not None:
             break
-        result = cluster.roll(**then)
-        if isinstance(result, RolloutError) or then is KEEP:
-            assert then in (BACK, KEEP), result.message
+        result = cluster.roll(**next_task)
+        if isinstance(result, RolloutError) or next_task is KEEP_OLD:
+            assert next_task in (ROLLBACK, KEEP_OLD), result.message
             cluster.roll(**RESUME)
         cluster.assert_plain()
     else:
         pytest.fail("the task does not end")
-    assert number > 3 or task is KEEP
+    assert write_number > 3 or task is KEEP_OLD
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("after", MOMENTS)
-@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_follows_a_split_that_was_killed_at_any_write(kind, then, after):
+def test_update_follows_a_split_that_was_killed_at_any_write(kind, next_task, is_after_write):
     """The annotation is written first, and removed last."""
     for restores in (False, True):
-        for number in range(1, MAX_WRITES):
+        for write_number in range(1, MAX_WRITES):
             cluster = paused(kind, splits=restores)
-            if cluster.split(restores=restores, death=(number, after)) is not None:
+            if cluster.split(restores=restores, death=(write_number, is_after_write)) is not None:
                 break
-            result = cluster.roll(**then)
+            result = cluster.roll(**next_task)
             assert isinstance(result, dict), result
             cluster.assert_plain()
-        assert number > 5
+        assert write_number > 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_check_mode_plans_the_steps_of_the_route(kind):
-    for params in (RESUME, BACK):
+    for params in (RESUME, ROLLBACK):
         cluster = paused(kind)
         before, attempts = cluster.world.key(), len(cluster.attempts)
         planned = cluster.plan(**params)
@@ -234,12 +236,12 @@ def test_check_mode_plans_the_steps_of_the_route(kind):
 def test_controller_without_the_annotation_costs_no_request():
     cluster = SplitCluster("Deployment")
     cluster.roll(**PAUSE)
-    cluster.roll(**BACK)
+    cluster.roll(**ROLLBACK)
     assert cluster.requests == []
     cluster.roll(**PAUSE)
     cluster.split()
     cluster.requests.clear()
-    cluster.roll(**FURTHER)
+    cluster.roll(**HIGHER_PAUSE)
     assert len(cluster.requests) == 3, "one read of the share at the end"
 
 
@@ -247,13 +249,13 @@ def test_controller_without_the_annotation_costs_no_request():
 def test_rollback_continues_if_the_gateway_does_not_observe_the_route(kind):
     cluster = paused(kind)
     cluster.is_observing = False
-    error = cluster.roll(**BACK)
+    error = cluster.roll(**ROLLBACK)
     assert isinstance(error, RolloutError) and "each Gateway has observed" in error.what
     (warning,) = error.progress["warnings"][-1:]
     assert "HTTPRoute/edge could not be changed, and the rollback of the pods continues" in warning
     assert "state=restored" in warning
     cluster.is_observing = True
-    result = cluster.roll(**BACK)
+    result = cluster.roll(**ROLLBACK)
     assert isinstance(result, dict), result
     cluster.assert_plain()
 
@@ -281,8 +283,9 @@ def test_deleted_route_is_removed_from_the_annotation():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("then", [RESUME, FURTHER, BACK], ids=["resume", "pause", "back"])
-def test_forged_annotation_changes_no_split_of_another_controller(kind, then):
+@pytest.mark.parametrize("next_task", [RESUME, HIGHER_PAUSE, ROLLBACK],
+                         ids=["resume", "pause", "back"])
+def test_forged_annotation_changes_no_split_of_another_controller(kind, next_task):
     cluster = paused(kind, splits=False)
     labels = tuple({**entry, "app": "payments"} for entry in VERSIONS.labels)
     payments = World(rule(backend("payments")), services=[service("payments", {"app": "payments"})],
@@ -291,9 +294,9 @@ def test_forged_annotation_changes_no_split_of_another_controller(kind, then):
     cluster.world, cluster.check_requests = payments, lambda: None
     before = payments.key()
     forge(cluster, "HTTPRoute/edge")
-    assert isinstance(cluster.roll(**then), dict)
+    assert isinstance(cluster.roll(**next_task), dict)
     assert payments.key() == before
-    assert cluster.annotation == ("HTTPRoute/edge" if then is FURTHER else None)
+    assert cluster.annotation == ("HTTPRoute/edge" if next_task is HIGHER_PAUSE else None)
 
 
 @pytest.mark.parametrize("text", KEYS[object_meta.TRAFFIC_ROUTES][:60])
@@ -305,28 +308,28 @@ def test_forged_annotations_end_no_update_early(text):
     assert cluster.annotation is None
 
 
-@pytest.mark.parametrize("at_once, what", [
+@pytest.mark.parametrize("is_at_each_write, what", [
     (True, "another client keeps undoing changes of the Deployment foo"),
     (False, "another client keeps writing the annotation baton.kubernetes/traffic-routes"),
 ])
-def test_annotation_that_another_client_writes_again_ends_the_task(at_once, what):
+def test_annotation_that_another_client_writes_again_ends_the_task(is_at_each_write, what):
     cluster = paused("Deployment", splits=False)
     forge(cluster, "HTTPRoute/absent")
     write, print_line = cluster.write, cluster.lines.append
 
-    def forged_again(change):
-        landed = write(change)
-        if at_once:
+    def write_and_forge(change):
+        is_applied = write(change)
+        if is_at_each_write:
             forge(cluster, "HTTPRoute/absent")
-        return landed
+        return is_applied
 
-    def forged_after_each_change(line):
+    def print_and_forge(line):
         print_line(line)
-        if not at_once and "no traffic split" in line:
+        if not is_at_each_write and "no traffic split" in line:
             forge(cluster, "HTTPRoute/absent")
 
-    cluster.write = forged_again
-    cluster.lines = types.SimpleNamespace(append=forged_after_each_change)
+    cluster.write = write_and_forge
+    cluster.lines = types.SimpleNamespace(append=print_and_forge)
     assert what in cluster.roll(**RESUME).what
 
 
@@ -336,7 +339,7 @@ def test_split_whose_old_service_is_empty_is_restored_before_a_rollback():
     cluster.check_requests = lambda: None
     endpoints = cluster.endpoints
     cluster.endpoints = lambda item: [] if item["metadata"]["name"] == old else endpoints(item)
-    result = cluster.roll(**BACK)
+    result = cluster.roll(**ROLLBACK)
     assert "foo 3" in result["steps"][0]["to"].split(", ")
     cluster.assert_plain()
 
@@ -349,10 +352,10 @@ def test_pause_of_all_pods_restores_the_route():
 
 def test_task_that_does_not_wait_leaves_the_new_pods_without_requests():
     cluster = paused("Deployment")
-    result = cluster.roll(**BACK, wait=False)
+    result = cluster.roll(**ROLLBACK, wait=False)
     assert isinstance(result, dict) and cluster.weights == [100, 0]
     cluster.settle()
-    assert isinstance(cluster.roll(**BACK), dict)
+    assert isinstance(cluster.roll(**ROLLBACK), dict)
     cluster.assert_plain()
 
 
@@ -366,7 +369,7 @@ def test_held_requests_reach_no_new_pod_before_the_first_share(kind):
     assert isinstance(result, dict), result
     assert result["msg"].endswith("; 0% of the requests of HTTPRoute/edge go to its new pods")
     assert cluster.weights == [100] and not cluster.split("0%")["changed"]
-    cluster.only = ""
+    cluster.only_receiver = ""
     assert isinstance(cluster.split(), dict) and cluster.weights == [99, 1]
     assert isinstance(cluster.roll(**RESUME), dict)
     cluster.assert_plain()
@@ -377,7 +380,7 @@ def test_update_to_the_end_or_without_a_change_restores_held_requests(kind):
     for params in (RESUME, {"image": "myimage:v1", "pause_at": "1"},
                    {"image": "myimage:v2", "pause_at": "100%"}):
         cluster = held(kind)
-        cluster.only = ""
+        cluster.only_receiver = ""
         assert isinstance(cluster.roll(**params), dict)
         assert cluster.weights is None and cluster.annotation is None
         if "v1" in params["image"]:
@@ -385,40 +388,40 @@ def test_update_to_the_end_or_without_a_change_restores_held_requests(kind):
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("after", MOMENTS)
-@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_that_was_killed_with_held_requests(kind, then, after):
+def test_update_that_was_killed_with_held_requests(kind, next_task, is_after_write):
     """The new pods get no requests until another task restores the route."""
-    for number in range(1, MAX_WRITES):
+    for write_number in range(1, MAX_WRITES):
         cluster = held(kind)
-        if cluster.roll(death=(number, after), **PAUSE) is not None:
+        if cluster.roll(death=(write_number, is_after_write), **PAUSE) is not None:
             break
-        if then is BACK:
+        if next_task is ROLLBACK:
             result = cluster.roll(**PAUSE)
             assert isinstance(result, dict) and cluster.weights == [100]
-        cluster.only = ""
-        result = cluster.roll(**then)
+        cluster.only_receiver = ""
+        result = cluster.roll(**next_task)
         assert isinstance(result, dict), result
         cluster.assert_plain()
-    assert number > 1
+    assert write_number > 1
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("after", MOMENTS)
-@pytest.mark.parametrize("then", [PAUSE, RESUME], ids=["pause", "resume"])
+@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("next_task", [PAUSE, RESUME], ids=["pause", "resume"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_follows_a_hold_that_was_killed_at_any_write(kind, then, after):
-    for number in range(1, MAX_WRITES):
+def test_update_follows_a_hold_that_was_killed_at_any_write(kind, next_task, is_after_write):
+    for write_number in range(1, MAX_WRITES):
         cluster = SplitCluster(kind)
-        if cluster.split("0%", death=(number, after)) is not None:
+        if cluster.split("0%", death=(write_number, is_after_write)) is not None:
             break
-        assert isinstance(cluster.roll(**then), dict)
-        if then is PAUSE:
+        assert isinstance(cluster.roll(**next_task), dict)
+        if next_task is PAUSE:
             assert isinstance(cluster.split(), dict) and cluster.weights == [99, 1]
             assert isinstance(cluster.roll(**RESUME), dict)
         cluster.assert_plain()
-    assert number > 4
+    assert write_number > 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -427,7 +430,7 @@ def test_failed_update_is_rolled_back_with_held_requests(kind):
     settle, cluster.on_wait = cluster.on_wait, cluster.stall
     error = cluster.roll(**PAUSE, progress_deadline="5")
     assert isinstance(error, RolloutError) and cluster.weights == [100]
-    cluster.on_wait, cluster.only = settle, ""
-    result = cluster.roll(**BACK)
+    cluster.on_wait, cluster.only_receiver = settle, ""
+    result = cluster.roll(**ROLLBACK)
     assert isinstance(result, dict) and result["steps"][0]["kind"] != "HTTPRoute"
     cluster.assert_plain()

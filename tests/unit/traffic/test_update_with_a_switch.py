@@ -14,15 +14,15 @@ import functools
 import pytest
 from forged import KEYS
 from split_cluster import (
-    BACK,
-    FURTHER,
-    KEEP,
-    KEEPING,
+    HIGHER_PAUSE,
+    KEEP_OLD,
+    KEEP_OLD_KINDS,
     KINDS,
     MAX_WRITES,
     MOMENTS,
     PAUSE,
     RESUME,
+    ROLLBACK,
     SIZE,
     SplitCluster,
     forge,
@@ -59,11 +59,12 @@ class SwitchCluster(SplitCluster):
                                if self.selector.items() <= pod.labels.items()]}], ""
 
     def check_requests(self):
-        """Assert that the Service selects a ready pod, and only the version that may."""
+        """Assert that the Service selects a ready pod, and only the allowed version."""
         selected = [(pod, ready) for pod, ready in self.labeled_pods()
                     if self.selector.items() <= pod.labels.items()]
         assert any(ready for _pod, ready in selected), f"{self.selector} selects no ready pod"
-        assert self.only in ("", *self.version), f"{self.selector} selects other pods"
+        assert self.only_receiver in ("", *self.selected_versions), (
+            f"{self.selector} selects other pods")
 
     def target(self, restores, share, label_key):
         return TrafficRequest("foo", "default", "foo", "Service", service="foo", restores=restores,
@@ -78,13 +79,13 @@ class SwitchCluster(SplitCluster):
         return self.service["spec"]["selector"]
 
     @property
-    def version(self):
-        """The value of the label of the version in the selector, if it has one."""
+    def selected_versions(self):
+        """The values of the version label in the selector: one, or none without the label."""
         return [value for key, value in self.selector.items() if key != "app"]
 
     @property
-    def images_of_service(self):
-        """The number of pods of each version that the Service selects."""
+    def selected_pod_count(self):
+        """The number of pods that the Service selects."""
         return len([pod for pod, _ready in self.labeled_pods()
                     if self.selector.items() <= pod.labels.items()])
 
@@ -109,7 +110,7 @@ class SwitchCluster(SplitCluster):
 
 
 @functools.cache
-def first(kind, *tasks):
+def _cached_cluster(kind, *tasks):
     """Return a cluster after some tasks; copy before use."""
     cluster = SwitchCluster(kind)
     for name, value in tasks:
@@ -118,22 +119,22 @@ def first(kind, *tasks):
     return cluster
 
 
-def after(kind, *tasks):
+def cluster_after(kind, *tasks):
     """Return a cluster after splits (a weight) and updates (options)."""
-    return first(kind, *(("split", task) if isinstance(task, str)
-                         else ("roll", tuple(task.items())) for task in tasks)).copy()
+    return _cached_cluster(kind, *(("split", task) if isinstance(task, str)
+                                   else ("roll", tuple(task.items())) for task in tasks)).copy()
 
 
 def held(kind):
-    cluster = after(kind, "0%")
-    (cluster.only,) = cluster.version
+    cluster = cluster_after(kind, "0%")
+    (cluster.only_receiver,) = cluster.selected_versions
     return cluster
 
 
 def switched(kind):
     """Return a cluster with all old and all new pods, whose Service selects the new pods."""
-    cluster = after(kind, "0%", KEEP, "100%")
-    assert cluster.images_of_service == SIZE and len(cluster.pods) == 2 * SIZE
+    cluster = cluster_after(kind, "0%", KEEP_OLD, "100%")
+    assert cluster.selected_pod_count == SIZE and len(cluster.pods) == 2 * SIZE
     return cluster
 
 
@@ -145,33 +146,33 @@ def test_held_requests_reach_no_new_pod_until_the_update_ends(kind):
     assert isinstance(result, dict), result
     assert result["msg"].endswith("; 0% of the requests of Service/foo go to its new pods")
     assert not cluster.split("0%")["changed"]
-    cluster.only = ""
+    cluster.only_receiver = ""
     assert isinstance(cluster.roll(**RESUME), dict)
     cluster.assert_plain()
     assert cluster.images == {"web": "myimage:v2"}
 
 
-@pytest.mark.parametrize("kind", KEEPING)
+@pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_switch_and_back_are_one_write_each(kind):
     cluster = switched(kind)
-    new = cluster.version
+    new = cluster.selected_versions
     for weight in ("0%", "100%"):
         assert isinstance(cluster.split(weight), dict)
         assert [write.kind for write in cluster.attempts] == ["Service"]
-        assert (cluster.version == new) == (weight == "100%")
+        assert (cluster.selected_versions == new) == (weight == "100%")
     assert isinstance(cluster.split(restores=True), dict)
     assert cluster.selector == {"app": "foo"} and cluster.annotation is None
 
 
-@pytest.mark.parametrize("kind", KEEPING)
+@pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_old_pods_answer_no_request_after_the_switch(kind):
     cluster = switched(kind)
-    (new,) = cluster.version
+    (new,) = cluster.selected_versions
     check = cluster.check_requests
 
     def check_versions():
         check()
-        assert cluster.version == [new] or len(cluster.pods) == SIZE
+        assert cluster.selected_versions == [new] or len(cluster.pods) == SIZE
 
     cluster.check_requests = check_versions
     assert isinstance(cluster.roll(**RESUME), dict)
@@ -179,11 +180,11 @@ def test_old_pods_answer_no_request_after_the_switch(kind):
     assert cluster.images == {"web": "myimage:v2"} and len(cluster.pods) == SIZE
 
 
-@pytest.mark.parametrize("kind", KEEPING)
+@pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_rollback_selects_the_old_pods_first(kind):
     cluster = switched(kind)
-    (new,) = cluster.version
-    result = cluster.roll(**BACK)
+    (new,) = cluster.selected_versions
+    result = cluster.roll(**ROLLBACK)
     assert isinstance(result, dict), result
     step = result["steps"][0]
     assert (step["action"], step["kind"], step["from"] != step["to"]) == (
@@ -193,112 +194,113 @@ def test_rollback_selects_the_old_pods_first(kind):
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("task, then", [(RESUME, RESUME), (RESUME, BACK), (BACK, BACK),
-                                        (BACK, RESUME), (KEEP, RESUME)],
-                         ids=["finish", "finish then back", "back", "back then finish",
-                              "keep then finish"])
-@pytest.mark.parametrize("kind", KEEPING)
-def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, task, then, moment):
-    for number in range(1, MAX_WRITES):
+@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("task, next_task", [
+    (RESUME, RESUME), (RESUME, ROLLBACK), (ROLLBACK, ROLLBACK), (ROLLBACK, RESUME),
+    (KEEP_OLD, RESUME),
+], ids=["finish", "finish then back", "back", "back then finish", "keep then finish"])
+@pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
+def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, task, next_task,
+                                                                        is_after_write):
+    for write_number in range(1, MAX_WRITES):
         cluster = switched(kind)
-        if cluster.roll(death=(number, moment), **task) is not None:
+        if cluster.roll(death=(write_number, is_after_write), **task) is not None:
             break
-        result = cluster.roll(**then)
+        result = cluster.roll(**next_task)
         if isinstance(result, RolloutError):
-            assert then is BACK, result.message
+            assert next_task is ROLLBACK, result.message
             cluster.roll(**RESUME)
         cluster.assert_plain()
     else:
         pytest.fail("the task does not end")
-    assert number > 3 or task is KEEP
+    assert write_number > 3 or task is KEEP_OLD
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("then", [PAUSE, RESUME], ids=["pause", "resume"])
+@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("next_task", [PAUSE, RESUME], ids=["pause", "resume"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_follows_a_hold_that_was_killed_at_any_write(kind, then, moment):
-    for number in range(1, MAX_WRITES):
+def test_update_follows_a_hold_that_was_killed_at_any_write(kind, next_task, is_after_write):
+    for write_number in range(1, MAX_WRITES):
         cluster = SwitchCluster(kind)
-        if cluster.split("0%", death=(number, moment)) is not None:
+        if cluster.split("0%", death=(write_number, is_after_write)) is not None:
             break
-        assert isinstance(cluster.roll(**then), dict)
-        if then is PAUSE:
-            assert isinstance(cluster.split("100%"), dict) and cluster.images_of_service == 1
+        assert isinstance(cluster.roll(**next_task), dict)
+        if next_task is PAUSE:
+            assert isinstance(cluster.split("100%"), dict) and cluster.selected_pod_count == 1
             assert isinstance(cluster.roll(**RESUME), dict)
         cluster.assert_plain()
-    assert number >= 3
+    assert write_number >= 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_follows_a_restoration_that_was_killed_at_any_write(kind):
-    for number in range(1, MAX_WRITES):
-        cluster = after(kind, PAUSE, "0%")
-        if cluster.split(restores=True, death=(number, False)) is not None:
+    for write_number in range(1, MAX_WRITES):
+        cluster = cluster_after(kind, PAUSE, "0%")
+        if cluster.split(restores=True, death=(write_number, False)) is not None:
             break
         assert isinstance(cluster.roll(**RESUME), dict)
         cluster.assert_plain()
-    assert number == 3
+    assert write_number == 3
 
 
 def test_further_pause_keeps_the_selector():
-    cluster = after("Deployment", PAUSE, "0%")
+    cluster = cluster_after("Deployment", PAUSE, "0%")
     before = cluster.selector
-    assert isinstance(cluster.roll(**FURTHER), dict) and cluster.selector == before
+    assert isinstance(cluster.roll(**HIGHER_PAUSE), dict) and cluster.selector == before
 
 
-@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
-def test_check_mode_plans_the_steps_of_the_service(then):
+@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
+def test_check_mode_plans_the_steps_of_the_service(next_task):
     cluster = switched("Deployment")
     before = cluster.service
-    planned = cluster.plan(**then)
+    planned = cluster.plan(**next_task)
     assert cluster.service == before
-    result = cluster.roll(**then)
+    result = cluster.roll(**next_task)
     assert ([(step["action"], step["to"]) for step in planned["steps"]
              if step["kind"] == "Service"]
             == [(step["action"], step["to"]) for step in result["steps"]
                 if step["kind"] == "Service"] != [])
 
 
-@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
+@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("record", [None, "[]", '{"app": 1}'])
-def test_missing_record_ends_an_update_that_would_empty_the_service(then, record):
+def test_missing_record_ends_an_update_that_would_empty_the_service(next_task, record):
     """The restoration by its own command needs no record."""
     cluster = switched("Deployment")
     cluster.change(record=record)
     pods = len(cluster.pods)
-    if then is RESUME:
+    if next_task is RESUME:
         cluster.change(selector={"app": "foo"})
         cluster.change(record='{"app":"foo"}')
         assert isinstance(cluster.split("0%"), dict)
         cluster.change(record=record)
-    error = cluster.roll(**then)
+    error = cluster.roll(**next_task)
     assert "selects one version only, and has no valid record" in error.what
     assert "service=foo state=restored" in error.next_command
     assert len(cluster.pods) == pods
     assert isinstance(cluster.split(restores=True), dict)
-    assert isinstance(cluster.roll(**then), dict)
+    assert isinstance(cluster.roll(**next_task), dict)
     cluster.assert_plain()
 
 
-@pytest.mark.parametrize("then", [RESUME, BACK], ids=["resume", "back"])
-def test_forged_annotation_changes_no_service_of_other_pods(then):
-    cluster = after("Deployment", PAUSE)
+@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
+def test_forged_annotation_changes_no_service_of_other_pods(next_task):
+    cluster = cluster_after("Deployment", PAUSE)
     cluster.check_requests = lambda: None
     cluster.change(selector={"app": "payments", "pod-template-hash": "0"}, record='{"app": "x"}')
     before = cluster.service
     forge(cluster, "Service/foo")
-    assert isinstance(cluster.roll(**then), dict)
+    assert isinstance(cluster.roll(**next_task), dict)
     assert cluster.service == before and cluster.annotation is None
 
 
 @pytest.mark.parametrize("record", [*KEYS[TRAFFIC_SELECTOR][:40], '{"app": "payments"}'])
 def test_stored_selector_is_never_written(record):
-    for then in (RESUME, BACK):
+    for next_task in (RESUME, ROLLBACK):
         cluster = switched("Deployment")
         cluster.change(record=record)
-        cluster.roll(**then)
+        cluster.roll(**next_task)
         assert without_version(cluster.selector, "") == {"app": "foo"}
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn before the first change of a split: each row, and no warning without its object."""
+"""Warn before the first change of a split, and only if the object of the warning exists."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import shlex
 
 import pytest
 from traffic_objects import (
-    BEFORE,
+    BEFORE_UPDATE,
     HOLD,
     MATCHING,
     MIRRORING,
     NAMESPACE,
-    RESTORED,
+    RESTORE,
     SPLIT,
     VERSIONS,
     World,
@@ -40,7 +40,7 @@ MIRROR = {"type": "RequestMirror", "requestMirror": {"backendRef": backend("foo"
 SESSIONS = {"sessionPersistence": {"sessionName": "s"}}
 
 
-def named(name, **spec):
+def item_named(name, **spec):
     return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
 
 
@@ -50,31 +50,33 @@ def related(**items):
     return Related(tuple((resources[kind], item) for kind, item in items.items()))
 
 
-def warned(world=None, objects=None, request=SPLIT):
+def warnings_of(world=None, objects=None, request=SPLIT):
     world = world or World()
     return warnings.warnings(request, world.observed(request), objects or Related())
 
 
-INGRESS = named("web", rules=[{"http": {"paths": [
+INGRESS = item_named("web", rules=[{"http": {"paths": [
     {"backend": {"service": {"name": "foo"}}}]}}])
 DESTINATION = {"destination": {"host": "foo.shop.svc.cluster.local"}}
 
 
 @pytest.mark.parametrize("kind, item, sentence", [
-    ("HTTPRoute", named("other", rules=[rule(backend("foo"))]),
+    ("HTTPRoute", item_named("other", rules=[rule(backend("foo"))]),
      "the HTTPRoute other also sends requests to foo: these are not split, and reach all pods"),
-    ("GRPCRoute", named("edge", rules=[rule(backend("foo"))]), "the GRPCRoute edge also sends"),
+    ("GRPCRoute", item_named("edge", rules=[rule(backend("foo"))]),
+     "the GRPCRoute edge also sends"),
     ("Ingress", INGRESS, "the Ingress web also sends requests to foo"),
-    ("Ingress", named("all", defaultBackend={"service": {"name": "foo"}}), "the Ingress all"),
-    ("HTTPProxy", named("proxy", routes=[{"services": [{"name": "foo"}]}]), "HTTPProxy proxy"),
-    ("VirtualService", named("mesh", http=[{"route": [DESTINATION]}]),
+    ("Ingress", item_named("all", defaultBackend={"service": {"name": "foo"}}), "the Ingress all"),
+    ("HTTPProxy", item_named("proxy", routes=[{"services": [{"name": "foo"}]}]), "HTTPProxy proxy"),
+    ("VirtualService", item_named("mesh", http=[{"route": [DESTINATION]}]),
      "the mesh does not read the HTTPRoute edge, so that these are not split"),
-    ("DestinationRule", named("tls", host="foo"),
+    ("DestinationRule", item_named("tls", host="foo"),
      "the DestinationRule tls applies to foo, but not to the two Services of the split"),
-    ("DestinationRule", named("tls", host="foo.shop"), "the DestinationRule tls applies to foo"),
+    ("DestinationRule", item_named("tls", host="foo.shop"),
+     "the DestinationRule tls applies to foo"),
 ])
 def test_warning_of_an_object_that_names_the_service(kind, item, sentence):
-    (warning,) = warned(objects=related(**{kind: item}))
+    (warning,) = warnings_of(objects=related(**{kind: item}))
     assert sentence in warning
 
 
@@ -83,34 +85,36 @@ def test_tls_policy_has_to_name_the_services_of_the_split():
     run(world, SPLIT)
     names = [name for name in world.services if name.startswith("foo-")]
     targets = [{"group": "", "kind": "Service", "name": name} for name in ("foo", *names)]
-    whole, part, base = (related(BackendTLSPolicy=named("tls", targetRefs=items))
-                         for items in (targets, targets[:2], targets[:1]))
-    assert len(names) == 2 and warned(objects=whole) == warned(objects=part) == []
-    refuse(whole)
-    for items, missing in ((part, names[1:]), (base, names)):
+    all_targets, two_targets, only_foo = (
+        related(BackendTLSPolicy=item_named("tls", targetRefs=items))
+        for items in (targets, targets[:2], targets[:1]))
+    assert len(names) == 2
+    assert warnings_of(objects=all_targets) == warnings_of(objects=two_targets) == []
+    refuse(all_targets)
+    for objects, missing in ((two_targets, names[1:]), (only_foo, names)):
         with pytest.raises(RolloutError, match="the BackendTLSPolicy tls applies to foo, but not "
                            f"to {' and '.join(missing)}") as refused:
-            refuse(items)
+            refuse(objects)
         program, *words, patch = shlex.split(refused.value.commands[0])
         assert (program, words[-3:]) == ("kubectl", ["tls", "--type=json", "-p"])
         operations = json.loads(patch)
-        assert [part["value"] for part in operations] == targets[-len(missing):]
-        assert {(part["op"], part["path"]) for part in operations} == {
+        assert [operation["value"] for operation in operations] == targets[-len(missing):]
+        assert {(operation["op"], operation["path"]) for operation in operations} == {
             ("add", "/spec/targetRefs/-")}
 
 
 def test_policy_for_the_new_pods_is_needed_when_they_get_a_service():
-    world = World(versions=BEFORE)
+    world = World(versions=BEFORE_UPDATE)
     targets = [{"group": "", "kind": "Service", "name": "foo"}]
-    base = related(BackendTLSPolicy=named("tls", targetRefs=targets))
+    only_foo = related(BackendTLSPolicy=item_named("tls", targetRefs=targets))
     with pytest.raises(RolloutError, match="applies to foo, but not to foo-"):
-        refuse(base, world, HOLD)
+        refuse(only_foo, world, HOLD)
     run(world, HOLD)
-    refuse(base, world, HOLD)
+    refuse(only_foo, world, HOLD)
     world.versions = VERSIONS
-    refuse(base, world, HOLD)
+    refuse(only_foo, world, HOLD)
     with pytest.raises(RolloutError, match="applies to foo, but not to foo-"):
-        refuse(base, world, SPLIT)
+        refuse(only_foo, world, SPLIT)
 
 
 def refuse(objects, world=None, request=SPLIT):
@@ -118,15 +122,16 @@ def refuse(objects, world=None, request=SPLIT):
 
 
 @pytest.mark.parametrize("kind, item", [
-    ("HTTPRoute", named("edge", rules=[rule(backend("foo"))])),
-    ("HTTPRoute", named("other", rules=[rule(backend("foo", namespace="other"))])),
-    ("Ingress", named("web", rules=[{}])),
-    ("VirtualService", named("mesh", http=[{"route": [{"destination": {"host": "foo.other"}}]}])),
-    ("DestinationRule", named("tls", host="foobar")),
-    ("BackendTLSPolicy", named("tls", targetRefs=[{"kind": "Other", "name": "foo"}])),
+    ("HTTPRoute", item_named("edge", rules=[rule(backend("foo"))])),
+    ("HTTPRoute", item_named("other", rules=[rule(backend("foo", namespace="other"))])),
+    ("Ingress", item_named("web", rules=[{}])),
+    ("VirtualService",
+     item_named("mesh", http=[{"route": [{"destination": {"host": "foo.other"}}]}])),
+    ("DestinationRule", item_named("tls", host="foobar")),
+    ("BackendTLSPolicy", item_named("tls", targetRefs=[{"kind": "Other", "name": "foo"}])),
 ])
 def test_no_warning_of_the_route_itself_or_of_another_service(kind, item):
-    assert warned(objects=related(**{kind: item})) == []
+    assert warnings_of(objects=related(**{kind: item})) == []
 
 
 @pytest.mark.parametrize("rules, request_, sentences", [
@@ -140,7 +145,7 @@ def test_no_warning_of_the_route_itself_or_of_another_service(kind, item):
     ([rule(backend("foo"), name="main")], SPLIT, []),
 ])
 def test_warning_of_a_rule(rules, request_, sentences):
-    assert warned(World(*rules), request=request_) == sentences
+    assert warnings_of(World(*rules), request=request_) == sentences
 
 
 @pytest.mark.parametrize("features, share, is_warned", [
@@ -148,7 +153,7 @@ def test_warning_of_a_rule(rules, request_, sentences):
     ((), Share(100, 100), False), ({"HTTPRouteRequestMirror"}, Share(1, 1000), True)])
 def test_warning_of_a_share_that_a_gateway_may_ignore(features, share, is_warned):
     mirroring = dataclasses.replace(MIRRORING, mirror=share)
-    sentences = warned(objects=Related(features=frozenset(features)), request=mirroring)
+    sentences = warnings_of(objects=Related(features=frozenset(features)), request=mirroring)
     assert sentences == [f"the GatewayClass does not report the feature {SHARE_OF_MIRROR}: a "
                          f"Gateway without it ignores the share {share}, and copies all requests"
                          ] * is_warned
@@ -157,7 +162,7 @@ def test_warning_of_a_share_that_a_gateway_may_ignore(features, share, is_warned
 def test_warning_of_annotations_for_a_proxy():
     annotated = service(metadata={"annotations": {
         "projectcontour.io/upstream-protocol.h2c": "80", "example.com/other": ""}})
-    assert warned(World(services=[annotated])) == [
+    assert warnings_of(World(services=[annotated])) == [
         "the annotation projectcontour.io/upstream-protocol.h2c of foo does not apply to the two "
         "Services of the split"]
 
@@ -167,7 +172,8 @@ def test_warning_of_gitops_tools_names_the_command():
     world.route["metadata"] |= {
         "annotations": {gitops.ARGO_TRACKING: "web:gateway.networking.k8s.io/HTTPRoute:shop/edge"},
         "managedFields": [{"manager": "kustomize-controller"}]}
-    argo, flux = warned(world, request=dataclasses.replace(SPLIT, connection={"context": "eu"}))
+    request = dataclasses.replace(SPLIT, connection={"context": "eu"})
+    argo, flux = warnings_of(world, request=request)
     assert argo == ("Argo CD (application web) manages the HTTPRoute edge: at its next sync (with "
                     "self-heal, within seconds) it resets the rules to those of the manifest. "
                     "Before the split, stop automatic syncs: argocd app set web --sync-policy none")
@@ -181,6 +187,6 @@ def test_no_warning_of_a_chart_or_of_a_restoration():
     world = World()
     world.route["metadata"]["labels"] = {gitops.MANAGED_BY: "Helm"}
     world.annotate({gitops.HELM_RELEASE[0]: "web", gitops.HELM_RELEASE[1]: "shop"})
-    assert warned(world) == []
+    assert warnings_of(world) == []
     run(world, SPLIT)
-    assert warned(world, related(Ingress=INGRESS), RESTORED) == []
+    assert warnings_of(world, related(Ingress=INGRESS), RESTORE) == []

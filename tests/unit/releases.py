@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run releases on the pure tables, with models of the module and of the user's files."""
+"""Run releases without I/O: the tables decide, and models replace modules and users' files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ MAX_TURNS = 200
 
 
 def variables(**changes: t.Any) -> Json:
-    """Return the output of the lookup release_request; files has lists of names by hook."""
+    """Return the variables of a role, as the lookup release_request returns them.
+
+    changes: other values; before, verify, after and failure have the names of the user's files.
+    """
     files = {hook: [{"typed": name, "path": f"/{name}"} for name in changes.pop(hook, [])]
              for hook in ("before", "verify", "after", "failure")}
     options = {"namespace": "shop", "on_failure": "rollback", "image": "myimage:v2",
@@ -57,7 +60,7 @@ class Controller:
     is_locked: bool = False
     #: Whether all old pods exist beside the new pods.
     keeps_old: bool = False
-    #: The percentage of new pods at which the new pods become unavailable.
+    #: The percentage of new pods at which the new pods become unavailable; 101: never.
     breaks_at: int = 101
     #: Whether the last update was rolled back.
     was_rolled_back: bool = False
@@ -147,7 +150,7 @@ class Cluster:
         if controller.is_locked:
             return self._failed(name, "another task works on it", rollout=self.rollout(name))
         if options.get("state") == "rolled_back" or "pause_at" not in options:
-            controller.share = ""  # The module restores the route before the last pods go.
+            controller.share = ""  # The module restores the route first.
         if options.get("state") == "rolled_back":
             if not controller.new_image:
                 return self._failed(name, "there is no update in progress to roll back",
@@ -194,7 +197,11 @@ class Killed(Exception):
 
 
 class Run:
-    """Run of a role, turn by turn."""
+    """Run of a role, turn by turn.
+
+    files: for each file of the user, and for "analysis of NAME", a function that returns why it
+    fails, or "". answer: called while the role waits for an approval. killed_at: see run().
+    """
 
     def __init__(self, request: Json, cluster: Cluster,
                  files: t.Mapping[str, t.Callable[[Cluster], str]] | None = None,
@@ -205,29 +212,34 @@ class Run:
         self.stats: Json = {}
 
     def run(self) -> Run:
-        """Run all turns. Raise Killed before the action of turn killed_at (3) or after it (3.5)."""
-        done: Json = {}
+        """Run all turns; raise Killed before the action of turn killed_at, or after it.
+
+        killed_at 3: before the action of turn 3. killed_at 3.5: after it.
+        """
+        result: Json = {}
         failure: Json = {}
         for number in range(MAX_TURNS):
-            decided = loop.decide(self.request, self.state, done, failure, NOW,
+            decided = loop.decide(self.request, self.state, result, failure, NOW,
                                   {"user": "ada", "host": "h"})
             self.state, self.facts = decided["state"], decided["facts"]
             turn = Turn(**self.state["turn"])
             if turn.purpose == "end":
                 return self
-            done, failure = self._act(turn, number)
+            result, failure = self._act(turn, number)
         raise AssertionError("the release does not end")
 
     def _act(self, turn: Turn, number: int) -> tuple[Json, Json]:
         if number == self.killed_at:
             raise Killed
-        done, why = self._do(turn)
+        result, why = self._do(turn)
         if number + 0.5 == self.killed_at:
             raise Killed
-        why = why or (done.get("msg", "") if done.get("failed") else "")
-        return done, {"task": turn.title, "reason": why, "gist": "", "measured": {}} if why else {}
+        why = why or (result.get("msg", "") if result.get("failed") else "")
+        failure = {"task": turn.title, "reason": why, "gist": "", "measured": {}} if why else {}
+        return result, failure
 
     def _do(self, turn: Turn) -> tuple[Json, str]:
+        """Return the result of the action, and why a file or an analysis fails, or ""."""
         if turn.do == "update":
             return self.cluster.update(turn_options.module_options(self.request, turn)), ""
         if turn.do == "split":
@@ -238,16 +250,16 @@ class Run:
             self.answer(self.cluster)
             return self.cluster.info(turn_options.module_options(self.request, turn)), ""
         if turn.do == "analyze":
-            done: list[Json] = []
+            results: list[Json] = []
             for pair in turn.analyses:
                 options = turn_options.analysis_options(
-                    conditions.Release(self.request, self.history), pair, done)
+                    conditions.Release(self.request, self.history), pair, results)
                 if why := self.files.get(f"analysis of {options['name']}",
                                          lambda _cluster: "")(self.cluster):
-                    return {"results": done}, why
-                done.append({"name": options["name"], "msg": "measured", "old_pods": ["x"],
-                             "metrics": [], "measurements": []})
-            return {"results": done}, ""
+                    return {"results": results}, why
+                results.append({"name": options["name"], "msg": "measured", "old_pods": ["x"],
+                                "metrics": [], "measurements": []})
+            return {"results": results}, ""
         if turn.do == "pass_artifacts":
             self.stats = artifacts(self.request, self.history, self.ending)
         return {}, self.files.get(turn.file, lambda _cluster: "")(self.cluster) or ""

@@ -58,7 +58,7 @@ def failed(name: str = "shop") -> Json:
 
 
 def single(entry: Json) -> Json:
-    """Return the result of a task for one controller, the keys of the entry also at the top."""
+    """Return the result of a task for one controller, which repeats the keys of its only entry."""
     entry = {"failed": False, "skipped": False, **entry}
     return entry | {"results": [entry]}
 
@@ -89,7 +89,7 @@ def at(second: int) -> str:
 
 
 def analysis(name: str = "shop", begin: int = 0, outcome: str = "passed") -> Json:
-    """Return a check with two measurements of two metrics; outcome: of the last measurement."""
+    """Return an analysis with two measurements of two metrics. outcome: of the last one."""
     def measurement(metric: str, number: int, **fields: t.Any) -> Json:
         return {"metric": metric, "number": number, "at": f"2026-11-21T10:00:{begin + number:02}Z",
                 "outcome": "passed",

@@ -65,13 +65,13 @@ def test_first_batch_starts():
 
 def test_failures_are_counted_per_batch():
     """One failure in each of two batches of two: half of a batch, and a quarter of all hosts."""
-    hosts, names = list("abcdef"), ["a", "a", "c", "c", "", ""]
+    hosts, batch_of_each = list("abcdef"), ["a", "a", "c", "c", "", ""]
 
-    assert gate(hosts, ["e", "f"], names, ["failed", "updated", "updated", "failed", "", ""],
-                50) == ""
-    assert "c: failed, d: failed" in gate(hosts, ["e", "f"], names,
+    assert gate(hosts, ["e", "f"], batch_of_each,
+                ["failed", "updated", "updated", "failed", "", ""], 50) == ""
+    assert "c: failed, d: failed" in gate(hosts, ["e", "f"], batch_of_each,
                                           ["updated", "updated", "failed", "failed", "", ""], 50)
-    assert "a: failed" in gate(hosts, ["e", "f"], names,
+    assert "a: failed" in gate(hosts, ["e", "f"], batch_of_each,
                                ["failed", "updated", "updated", "updated", "", ""], 25)
 
 

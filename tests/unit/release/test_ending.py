@@ -32,7 +32,7 @@ SKIPPED = {"name": "app-3", "skipped": True, "failed": False, "changed": False,
 ROLLED_BACK = {"changed": True, "failed": False,
                "msg": "shop is rolled back to myimage:v1: 4 of 4 replicas available"}
 NOT_ROLLED_BACK = failed() | {"msg": "all the words of the second failure"}
-#: The module has failed, and has rolled back itself.
+#: The module has failed, and has rolled back the update.
 UNDONE = failed() | {"rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
 REFUSED = failed() | {"changed": False, "rollout": rollout("shop", "paused")}
 SUMMARY = "ReplicationController default/shop: the new pods cannot become available."
@@ -85,11 +85,11 @@ def event(turn, result, why):
     return Event(turn, NOW, NOW, result, why)
 
 
-def by_module(what="update", result=None, rollback=None, **more):
+def module_failure(what="update", result=None, rollback=None, **more):
     return failure(what, result or failed(), rollback, short_reason=SUMMARY, **more)
 
 
-def by_check(what="check", rollback=None, **more):
+def check_failure(what="check", rollback=None, **more):
     return failure(what, paused() if what == "check" else updated(), rollback,
                    "503\nand a page of HTML", task="It answers", **more)
 
@@ -178,16 +178,17 @@ def test_previous_images_are_observed_by_the_run(results, images):
 
 
 @pytest.mark.parametrize("end, outcome", [
-    (by_check("before"), "failed"), (by_check("after"), "failed"),
-    (by_check(rollback=ROLLED_BACK), "rolled_back"), (by_check(rollback=NOT_ROLLED_BACK), "failed"),
-    (by_check(), "stopped"),
-    (by_module(), "stopped"), (by_module(result=REFUSED), "failed"),
-    (by_module(result=UNDONE), "rolled_back"),
-    (by_module(result=UNDONE | {"changed": False}), "failed"),
-    (by_module(result=UNDONE, is_fleet=True), "stopped"),
-    (by_module(rollback=ROLLED_BACK), "rolled_back"),
-    (by_module(rollback=NOT_ROLLED_BACK), "failed"),
-    (failure("update"), "failed"), (by_module("rollback"), "failed"),
+    (check_failure("before"), "failed"), (check_failure("after"), "failed"),
+    (check_failure(rollback=ROLLED_BACK), "rolled_back"),
+    (check_failure(rollback=NOT_ROLLED_BACK), "failed"),
+    (check_failure(), "stopped"),
+    (module_failure(), "stopped"), (module_failure(result=REFUSED), "failed"),
+    (module_failure(result=UNDONE), "rolled_back"),
+    (module_failure(result=UNDONE | {"changed": False}), "failed"),
+    (module_failure(result=UNDONE, is_fleet=True), "stopped"),
+    (module_failure(rollback=ROLLED_BACK), "rolled_back"),
+    (module_failure(rollback=NOT_ROLLED_BACK), "failed"),
+    (failure("update"), "failed"), (module_failure("rollback"), "failed"),
 ], ids=["before", "after", "check, rolled back", "check, failed rollback", "check, stopped",
         "interrupted", "not started", "rolled back by the module",
         "rolled back by another task", "fleet partly rolled back", "others rolled back",
@@ -197,22 +198,22 @@ def test_outcome_of_a_failure(end, outcome):
 
 
 @pytest.mark.parametrize("end, message, error", [
-    (by_module(), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
-    (by_module(result=UNDONE), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
-    (by_module("rollback", task="Roll shop"), "Roll shop: all the words",
+    (module_failure(), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
+    (module_failure(result=UNDONE), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
+    (module_failure("rollback", task="Roll shop"), "Roll shop: all the words",
      f"Roll shop: {SUMMARY}{SEE_ABOVE}"),
-    (by_module(rollback=NOT_ROLLED_BACK),
+    (module_failure(rollback=NOT_ROLLED_BACK),
      "Stage 50%: all the words\nIt could not be rolled back: all the words of the second failure",
      f"Stage 50%: {SUMMARY}\nIt could not be rolled back: {SUMMARY}{SEE_ABOVE}"),
-    (by_module(rollback=ROLLED_BACK | {"msg": "1 of 1 is back"}, is_fleet=True),
+    (module_failure(rollback=ROLLED_BACK | {"msg": "1 of 1 is back"}, is_fleet=True),
      "Stage 50%: all the words\nRolled back: 1 of 1 is back.",
      f"Stage 50%: {SUMMARY}\nRolled back: 1 of 1 is back.{SEE_ABOVE}"),
-    (by_check(rollback=ROLLED_BACK),
+    (check_failure(rollback=ROLLED_BACK),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of HTML.\n"
      "shop is rolled back to myimage:v1: 4 of 4 replicas available.",
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\n"
      "shop is rolled back to myimage:v1: 4 of 4 replicas available."),
-    (by_check(),
+    (check_failure(),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of "
      "HTML.\nThe update is left at that stage.\n"
      "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
@@ -221,12 +222,12 @@ def test_outcome_of_a_failure(end, outcome):
      "at that stage.\n"
      "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
      "with rollback_name=shop rollback_namespace=shop to roll back."),
-    (by_check("before"),
+    (check_failure("before"),
      "smoke.yml has failed before the update of shop, which was not started: It answers: "
      "503\nand a "
      "page of HTML.",
      "smoke.yml has failed before the update of shop, which was not started: It answers: 503."),
-    (by_check("after"),
+    (check_failure("after"),
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503\nand a page of HTML.",
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503."),
 ], ids=["interrupted", "rolled back by the module", "role rollback", "failed rollback",
@@ -327,15 +328,15 @@ def test_artifacts_for_a_workflow():
     first, second = result_with_record("v1", "v2", changed=True, msg="done"), result_with_record(
         "v0", "v2", name="b", changed=True)
     same = result_with_record("v2", "v2", name="c")
-    place = {"controller_namespace": "shop", "kind": "Deployment", "image": "v2",
-             "outcome": "updated", "msg": "done", "commands": []}
+    shared = {"controller_namespace": "shop", "kind": "Deployment", "image": "v2",
+              "outcome": "updated", "msg": "done", "commands": []}
 
     alone = {"controller": "shop", "names": [], "previous_images": {"web": "v1"},
              "previous_images_by_name": {}}
-    assert artifacts(first) == place | alone
+    assert artifacts(first) == shared | alone
     many = artifacts(first, second, same, selection={"names": ["shop", "b", "c"]})
-    assert many == place | {"controller": "", "names": ["shop", "b"], "previous_images": {},
-                            "previous_images_by_name": {"shop": {"web": "v1"}, "b": {"web": "v0"}}}
+    assert many == shared | {"controller": "", "names": ["shop", "b"], "previous_images": {},
+                             "previous_images_by_name": {"shop": {"web": "v1"}, "b": {"web": "v0"}}}
     assert artifacts(same, selection={"label_selectors": ["a=b"]})["names"] == ["c"], (
         "unchanged controllers are listed if none has changed")
     refused = artifacts(errors=["image is needed"])
@@ -357,10 +358,10 @@ def test_artifacts_have_the_images_of_a_rollback():
     rollout_ = {"phase": "complete", "controller": {"images": {"web": "v1", "log": "v3"}}}
     result = {"rollout": rollout_, "changed": True, "msg": "back"}
 
-    variables = artifacts(result, role="rollback", image="v1")
-    assert ((variables["image"], variables["outcome"], variables["msg"])
+    artifacts_ = artifacts(result, role="rollback", image="v1")
+    assert ((artifacts_["image"], artifacts_["outcome"], artifacts_["msg"])
             == ("v1, v3", "rolled_back", "back")
-            and "previous_images" not in variables)
+            and "previous_images" not in artifacts_)
 
 
 def test_report_is_an_artifact_unless_too_long():
@@ -402,7 +403,7 @@ def test_failed_job_in_awx_is_launched_again():
     assert "Next: launch the same job template again." in error
 
 
-def test_unsafe_selection_is_in_no_command():
+def test_unsafe_selection_is_quoted_or_left_out():
     request = Request.of(variables(layer="playbook",
                                    selection={"label_selectors": ["app=$(reboot)"]}))
 
@@ -461,8 +462,8 @@ def test_next_command_for_one_of_many_clusters_has_its_limit():
 
 @pytest.mark.parametrize("end, count", [
     (failure("update", updated()), 1), (failure("before"), 1),
-    (by_module(), 2), (by_check(), 2), (by_check(rollback=ROLLED_BACK), 1),
-    (by_check(rollback=NOT_ROLLED_BACK), 2), (failure("rollback", failed()), 1),
+    (module_failure(), 2), (check_failure(), 2), (check_failure(rollback=ROLLED_BACK), 1),
+    (check_failure(rollback=NOT_ROLLED_BACK), 2), (failure("rollback", failed()), 1),
 ], ids=["ended", "not started", "stopped", "paused", "rolled back", "not rolled back", "rollback"])
 def test_commands_of_a_failure(end, count):
     assert len(ending.next_commands(end)) == count, ending.next_commands(end)
@@ -485,20 +486,23 @@ PAUSED = (paused()
 ALONE = single(PAUSED)
 
 
-def now(phase, direction=None, image="v2", name="shop"):
+def rollout_now(phase, direction=None, image="v2", name="shop"):
     return {"name": name, "phase": phase, "direction": direction,
             "controller": {"images": {"web": image}}}
 
 
 @pytest.mark.parametrize("rollouts, at, outcome", [
-    ([now("paused", "forward")], 100, "waiting"), ([now("paused", "forward")], 150, "late"),
+    ([rollout_now("paused", "forward")], 100, "waiting"),
+    ([rollout_now("paused", "forward")], 150, "late"),
     (None, 100, "waiting"), (None, 150, "late"),
-    ([now("progressing", "forward")], 100, "approved"),
-    ([now("progressing", "forward")], 150, "approved"),
-    ([now("taking_over", "forward")], 100, "approved"), ([now("complete")], 200, "approved"),
-    ([now("complete", image="v1")], 100, "denied"), ([now("progressing", "back")], 100, "waiting"),
-    ([now("progressing", "back")], 150, "late"), ([], 100, "denied"),
-    ([now("complete", name="of its successor")], 100, "approved"),
+    ([rollout_now("progressing", "forward")], 100, "approved"),
+    ([rollout_now("progressing", "forward")], 150, "approved"),
+    ([rollout_now("taking_over", "forward")], 100, "approved"),
+    ([rollout_now("complete")], 200, "approved"),
+    ([rollout_now("complete", image="v1")], 100, "denied"),
+    ([rollout_now("progressing", "back")], 100, "waiting"),
+    ([rollout_now("progressing", "back")], 150, "late"), ([], 100, "denied"),
+    ([rollout_now("complete", name="of its successor")], 100, "approved"),
 ])
 def test_answer_to_an_approval(rollouts, at, outcome):
     assert Approval(ALONE, "shop", rollouts, deadline=150, now=at).outcome == outcome
@@ -506,7 +510,7 @@ def test_answer_to_an_approval(rollouts, at, outcome):
 
 def by_another_client(phase, name="shop"):
     """Return a rollout that another client has rolled back, and updated to v3."""
-    return now(phase, "forward", "v1", name) | {"successor": {"images": {"web": "v3"}}}
+    return rollout_now(phase, "forward", "v1", name) | {"successor": {"images": {"web": "v3"}}}
 
 
 @pytest.mark.parametrize("rollout_",
@@ -524,15 +528,14 @@ def test_update_of_another_client_is_not_rolled_back(rollout_):
 def test_remaining_updates_are_rolled_back():
     both = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"})
 
-    approval = Approval(both, "",
-                        [by_another_client("paused", "a"), now("paused", "forward", name="b")],
-                        deadline=150, now=100)
+    rollouts = [by_another_client("paused", "a"), rollout_now("paused", "forward", name="b")]
+    approval = Approval(both, "", rollouts, deadline=150, now=100)
 
     assert approval.outcome == "denied" and summary(approval.current_result).in_progress == ["b"]
 
 
-def test_size_of_a_resumed_update():
-    resumed = now("progressing", "forward", "v1") | {"successor": {"images": {"web": "v2"}}}
+def test_resumed_update_is_approved_unless_it_is_reversed():
+    resumed = rollout_now("progressing", "forward", "v1") | {"successor": {"images": {"web": "v2"}}}
 
     assert Approval(ALONE, "shop", [resumed], deadline=150, now=200).outcome == "approved"
     reversed_update = resumed | {"direction": "back"}
@@ -543,7 +546,7 @@ def test_size_of_a_resumed_update():
                          [("approved", "stopped"), ("late", "failed"), ("denied", "failed")])
 def test_resume_after_the_deadline_is_reported(answer, outcome):
     """The rollback is rejected: another client holds the Lease, or the update has ended."""
-    end = by_check(rollback=NOT_ROLLED_BACK, answer=answer)
+    end = check_failure(rollback=NOT_ROLLED_BACK, answer=answer)
 
     assert end.outcome == outcome
     for text in (end.message, end.error):
@@ -573,19 +576,21 @@ def test_all_controllers_must_be_approved():
     def outcome(*rollouts):
         return Approval(both, "", list(rollouts), deadline=150, now=100).outcome
 
-    assert outcome(now("complete", name="a"), now("paused", "forward", name="b")) == "waiting"
-    assert outcome(now("complete", name="a"), now("complete", name="b")) == "approved"
-    assert outcome(now("complete", image="v1", name="a"),
-                   now("paused", "forward", name="b")) == "denied"
+    assert outcome(rollout_now("complete", name="a"),
+                   rollout_now("paused", "forward", name="b")) == "waiting"
+    assert outcome(rollout_now("complete", name="a"),
+                   rollout_now("complete", name="b")) == "approved"
+    assert outcome(rollout_now("complete", image="v1", name="a"),
+                   rollout_now("paused", "forward", name="b")) == "denied"
 
 
-def test_message_has_the_current_status():
-    alone = Approval(ALONE, "shop", [now("complete")], 150, 100).current_result
+def test_result_has_the_current_rollouts_after_an_approval():
+    alone = Approval(ALONE, "shop", [rollout_now("complete")], 150, 100).current_result
     assert (alone["rollout"]["phase"] == "complete"
             and alone["rollout"]["images"] == {"before": {"web": "v1"}})
     assert alone["steps"] == PAUSED["steps"] and alone["rollout"] == alone["results"][0]["rollout"]
-    many = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "", [now("complete", name="a")],
-                    150, 100).current_result
+    many = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "",
+                    [rollout_now("complete", name="a")], 150, 100).current_result
     assert [result["rollout"]["phase"] for result in many["results"]] == ["complete", "complete"]
     assert Approval(ALONE, "shop", None, 150, 100).current_result == ALONE
 
@@ -593,7 +598,7 @@ def test_message_has_the_current_status():
 def test_controller_rolled_back_by_another_client():
     end = failure("check",
                   PAUSED
-                  | {"rollout": now("complete", image="v1")
+                  | {"rollout": rollout_now("complete", image="v1")
                      | {"last_rollout": {"outcome": "rolled_back"}}})
 
     assert end.outcome == "rolled_back" and "left at that stage" not in end.message + end.error

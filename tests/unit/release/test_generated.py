@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play generated releases on the pure tables, and check every guarantee.
+"""Run generated releases on models, and check every guarantee.
 
 The environment variable RELEASES sets the number of examples (default: 50).
 """
@@ -105,7 +105,7 @@ def histories(draw):
 
 
 def files(events):
-    """Return files that take the events in order."""
+    """Return the files of the user and the answer to an approval; each takes the next event."""
     remaining = iter(events)
 
     def take(cluster):
@@ -117,8 +117,8 @@ def files(events):
 
 
 def run_release(request, cluster, events, killed_at=-1, run_class=Run):
-    what, take = files(events)
-    run = run_class(request, cluster, what, take, killed_at)
+    files_, take = files(events)
+    run = run_class(request, cluster, files_, take, killed_at)
     try:
         return run.run()
     except Killed:
@@ -130,18 +130,19 @@ def run_release(request, cluster, events, killed_at=-1, run_class=Run):
 def test_stages_run_in_order_and_stop_at_a_failure(history):
     request, cluster, events = history
     run = run_release(request, cluster, events)
-    events = run.history.events
+    run_events = run.history.events
 
-    updates = [event for event in events if event.turn.purpose == "update"]
+    updates = [event for event in run_events if event.turn.purpose == "update"]
     pauses = [event.turn.options["pause_at"] for event in updates
               if "pause_at" in event.turn.options]
     assert pauses == [stage.pods for stage in run.request.pauses[:len(pauses)]]
-    failed = next((number for number, event in enumerate(events) if event.has_failed), len(events))
-    after = [event.turn.purpose for event in events[failed + 1:]]
+    failure_number = next((number for number, event in enumerate(run_events) if event.has_failed),
+                          len(run_events))
+    after = [event.turn.purpose for event in run_events[failure_number + 1:]]
     begun = {"before", "update", "traffic", "check", "ask", "approval", "after"} & set(after)
     assert not begun, after
     for earlier, later in itertools.pairwise(updates):
-        between = events[events.index(earlier) + 1:events.index(later)]
+        between = run_events[run_events.index(earlier) + 1:run_events.index(later)]
         files_ = [event.turn.file for event in between if event.turn.do == "run"]
         if "pause_at" in earlier.turn.options:
             assert files_ == [file.typed for file in run.request.verify]
@@ -163,8 +164,8 @@ def test_share_is_set_before_the_checks_of_its_stage(history):
     splits = [event.turn.options for event in run.history.events
               if event.turn.do == "split" and not is_hold(event.turn)]
     weights = [stage.traffic for stage in run.request.pauses if stage.traffic]
-    set_ = [options["weight"] for options in splits if "weight" in options]
-    assert set_ == weights[:len(set_)]
+    set_weights = [options["weight"] for options in splits if "weight" in options]
+    assert set_weights == weights[:len(set_weights)]
     if not events and run.ending.outcome != "paused":
         assert not any(controller.share for controller in cluster.controllers.values()
                        if not controller.new_image)
@@ -180,14 +181,14 @@ def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
         controller.new_percent = 0
     shares = []
 
-    class Recorded(Run):
+    class RecordingRun(Run):
         def _do(self, turn):
             if turn.purpose == "update" and turn.traffic:
                 name = self.request.name
                 shares.append((self.cluster.controllers[name].share, turn.traffic))
             return super()._do(turn)
 
-    run_release(request, cluster, [], run_class=Recorded)
+    run_release(request, cluster, [], run_class=RecordingRun)
     assert all(share for share, _requested in shares)
     assert not shares or shares[0][0] == "0%"
 
@@ -341,11 +342,11 @@ def test_artifacts_undo_the_changes_of_a_run(history):
 
 @EXAMPLES
 @given(histories(), st.sampled_from(["stages", "approve_within", "selection", "errors"]))
-def test_invalid_request_changes_nothing(history, where):
+def test_invalid_request_changes_nothing(history, field):
     request, cluster, events = history
     wrong = {"stages": [*request["stages"], "1O%"], "approve_within": "soon", "selection": {},
              "errors": ["no such choice"]}
-    run = run_release(request | {where: wrong[where]}, cluster, events)
+    run = run_release(request | {field: wrong[field]}, cluster, events)
 
     assert (run.turns == ["Pass the outcome to the workflow"] and not cluster.changed_names
             and "Nothing has been changed." in run.ending.error)

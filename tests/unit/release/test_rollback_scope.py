@@ -49,7 +49,7 @@ UPDATED = result("a", "complete", outcome="updated")
 SKIPPED = {**result("a", "paused", to=V3), "skipped": True}
 
 
-@pytest.mark.parametrize("results, last, to_roll_back, updated, named_", [
+@pytest.mark.parametrize("results, last_results, is_rolled_back, is_updated, is_named", [
     ([PAUSED], [PAUSED], True, False, False),
     ([PAUSED, skipped("a")], [skipped("a")], True, False, False),
     ([PAUSED, REFUSED], [REFUSED], True, False, False),
@@ -75,11 +75,12 @@ SKIPPED = {**result("a", "paused", to=V3), "skipped": True}
         "rolled back by the module", "failed rollback of the module",
         "updated", "updated meanwhile", "no change", "updated by another client in an approval",
         "crashed module", "started by an earlier run"])
-def test_rollback_of_a_controller(results, last, to_roll_back, updated, named_):
-    scope = RollbackScope(results, last)
+def test_rollback_of_a_controller(results, last_results, is_rolled_back, is_updated, is_named):
+    """results: of all tasks; last_results: of the last task."""
+    scope = RollbackScope(results, last_results)
 
     assert (scope.names_to_roll_back, scope.updated, list(scope.not_rolled_back)) == (
-        ["a"] * to_roll_back, ["a"] * updated, ["a"] * named_)
+        ["a"] * is_rolled_back, ["a"] * is_updated, ["a"] * is_named)
 
 
 def ending(results, last, rollback=None, what="update", on_failure="rollback"):
@@ -95,8 +96,8 @@ def ending(results, last, rollback=None, what="update", on_failure="rollback"):
     return Ending(request, History(events))
 
 
-def named(results, rollback=None):
-    """Return the message about a fleet after these results, and the outcome."""
+def outcome_and_message(results, rollback=None):
+    """Return the outcome of a fleet after these results, and the message."""
     last = {result["name"]: result for result in results}
     end = ending(results, {"changed": True, "failed": True, "results": list(last.values())},
                  rollback)
@@ -108,16 +109,16 @@ def test_controllers_of_earlier_stages_are_rolled_back_or_named():
     back = [result(name, "complete", outcome="rolled_back") for name in "bc"]
 
     assert RollbackScope(stages, []).names_to_roll_back == ["a", "b", "c"]
-    outcome, message = named(stages,
-                             {"changed": True, "failed": True, "msg": "1 of 3",
-                              "results": [LOST, *back]})
+    outcome, message = outcome_and_message(stages,
+                                           {"changed": True, "failed": True, "msg": "1 of 3",
+                                            "results": [LOST, *back]})
     assert outcome == "failed" and "Rolled back: b, c.\n" in message
     assert message.endswith(
         "a is not rolled back: the new pods cannot become available: no such image.\nNext: ansible "
         "...")
 
-    outcome, message = named([*stages[:3], ROLLED_BACK, *stages[4:]],
-                             {"changed": True, "msg": "2 of 2", "results": back})
+    outcome, message = outcome_and_message([*stages[:3], ROLLED_BACK, *stages[4:]],
+                                           {"changed": True, "msg": "2 of 2", "results": back})
     assert outcome == "rolled_back" and message.endswith("Rolled back: 2 of 2.")
 
 
@@ -125,9 +126,9 @@ def test_updated_controllers_are_named_with_a_command():
     results = [result(name, "paused") for name in "abcd"] + [
         UPDATED, {**UPDATED, "name": "b"}, {**ROLLED_BACK, "name": "c"}, skipped("d")]
 
-    outcome, message = named(results,
-                             {"changed": True, "msg": "1 of 1",
-                              "results": [result("d", "complete")]})
+    outcome, message = outcome_and_message(results,
+                                           {"changed": True, "msg": "1 of 1",
+                                            "results": [result("d", "complete")]})
 
     assert outcome == "failed" and message.endswith(
         "Updated before the failure, and not rolled back: a, b.\n"
@@ -136,12 +137,12 @@ def test_updated_controllers_are_named_with_a_command():
 
 
 def test_failed_rollback_of_the_module_is_named():
-    assert "a is not rolled back: " in named([PAUSED, STUCK])[1]
+    assert "a is not rolled back: " in outcome_and_message([PAUSED, STUCK])[1]
 
 
 def test_fleet_rolled_back_by_the_module():
-    assert (named([ROLLED_BACK, skipped("b")])[0] == "rolled_back"
-            and named([ROLLED_BACK, {**STUCK, "name": "b"}])[0] == "stopped")
+    assert (outcome_and_message([ROLLED_BACK, skipped("b")])[0] == "rolled_back"
+            and outcome_and_message([ROLLED_BACK, {**STUCK, "name": "b"}])[0] == "stopped")
 
 
 def test_several_images_are_named_by_container():

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Take each row of the release tables by a release, and compare the rows with the documentation."""
+"""Run a release through each row of the tables, and compare the rows with the documentation."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.table imp
 ROOT = Path(__file__).parents[3]
 
 
-def refuse(_cluster):
+def fail(_cluster):
+    """Return why a file of the user fails."""
     return "the shop is closed"
 
 
 def run_image_bump(files=None, answer=bool, controllers=None, **changes):
-    """Run image_bump; return the turns, the run and the cluster."""
+    """Run the role image_bump; return the turns, the run and the cluster."""
     cluster = Cluster(**controllers or {"a": Controller()})
     run = Run(variables(**changes), cluster, files, answer).run()
     return run.turns, run, cluster
 
 
 def run_rollback(files=None, controllers=None, options=None, **changes):
-    """Run rollback."""
+    """Run the role rollback; return the turns, the run and the cluster."""
     images = {"on_failure": None, "image": None, **(options or {})}
     cluster = Cluster(**controllers or {"a": Controller(new_image="myimage:v2", new_percent=10)})
     run = Run(variables(role="rollback", options=images, **changes), cluster, files).run()
@@ -62,11 +63,10 @@ def test_one_task_without_checks_and_stages():
 @pytest.mark.parametrize("on_failure, outcome, image",
                          [("rollback", "rolled_back", ""), ("stop", "stopped", "myimage:v2")])
 def test_failed_check_at_the_second_stage(on_failure, outcome, image):
-    """Each row is a consequence of a failed check at the second stage."""
-    def closed_at_the_second(cluster):
+    def fail_at_the_second_stage(cluster):
         return "503" if cluster.controllers["a"].new_percent == 50 else ""
 
-    turns, run, cluster = run_image_bump({"smoke.yml": closed_at_the_second},
+    turns, run, cluster = run_image_bump({"smoke.yml": fail_at_the_second_stage},
                                          stages=["10%", "50%", "100%"],
                                          verify=["smoke.yml"],
                                          failure=["notify.yml", "more.yml"],
@@ -92,7 +92,7 @@ def test_rollback_omits_pause_and_soak():
     cluster = RecordingCluster(a=Controller(), b=Controller())
     Run(variables(selection={"names": ["a", "b"]}, stages=["10%", "100%"], verify=["smoke.yml"],
                   options=limits), cluster,
-        {"smoke.yml": refuse}).run()
+        {"smoke.yml": fail}).run()
 
     forward, back = calls
     assert limits.items() <= forward.items() and not limits.keys() & back.keys()
@@ -101,7 +101,7 @@ def test_rollback_omits_pause_and_soak():
 
 
 def test_failure_hook_stops_at_the_first_failure():
-    turns, run, _cluster = run_image_bump({"b.yml": refuse, "no.yml": refuse}, before=["b.yml"],
+    turns, run, _cluster = run_image_bump({"b.yml": fail, "no.yml": fail}, before=["b.yml"],
                                           failure=["no.yml", "more.yml"])
 
     assert turns == ["Run b.yml", "Run no.yml"] and run.ending.outcome == "failed"
@@ -129,15 +129,17 @@ def test_report_is_not_overwritten_without_a_change(has_page, is_changed, is_wri
     assert ("Write the report" in turns) is is_written
 
 
-def set_(cluster, **fields):
+def set_fields(cluster, **fields):
+    """Change the controller a, as another client."""
     for name, value in fields.items():
         setattr(cluster.controllers["a"], name, value)
 
 
 @pytest.mark.parametrize("answer, on_failure, outcome", [
-    (lambda cluster: set_(cluster, image="myimage:v2", new_image=""), "rollback", "updated"),
-    (lambda cluster: set_(cluster, new_image="", was_rolled_back=True), "rollback", "rolled_back"),
-    (lambda cluster: set_(cluster, new_image="myimage:v3"), "rollback", "failed"),
+    (lambda cluster: set_fields(cluster, image="myimage:v2", new_image=""), "rollback", "updated"),
+    (lambda cluster: set_fields(cluster, new_image="", was_rolled_back=True), "rollback",
+     "rolled_back"),
+    (lambda cluster: set_fields(cluster, new_image="myimage:v3"), "rollback", "failed"),
     (bool, "rollback", "rolled_back"),
     (bool, "stop", "stopped"),
 ], ids=["approved", "denied", "another update", "after the deadline", "after the deadline, stop"])
@@ -156,12 +158,12 @@ def test_update_resumed_at_the_deadline():
         def update(self, options):
             result = super().update(options)
             if options.get("state") == "rolled_back":
-                set_(self, is_locked=False, image="myimage:v2", new_image="")
+                set_fields(self, is_locked=False, image="myimage:v2", new_image="")
             return result
 
     cluster = LateCluster(a=Controller())
     run = Run(variables(stages=["10%"], approve_within="0s"), cluster,
-              answer=lambda controllers: set_(controllers, is_locked=True)).run()
+              answer=lambda controllers: set_fields(controllers, is_locked=True)).run()
 
     assert (run.turns[-2:] == ["Roll back a", "Check whether another client has resumed the update"]
             and run.ending.outcome == "stopped")
@@ -225,8 +227,8 @@ def test_requests_are_held_before_a_later_stage_with_a_share():
     assert turns == ["Update a to 10%", "Hold the requests for a before the update to 20%",
                      "Update a to 20%", "Send 1% of the requests for a to the new pods",
                      "Restore the route of a", "Update a"]
-    ahead = {"a": Controller(new_image="myimage:v2", new_percent=50)}
-    turns, *_more = run_image_bump(controllers=ahead, stages=["10%", "20%/1%", "60%/50%"],
+    controllers = {"a": Controller(new_image="myimage:v2", new_percent=50)}
+    turns, *_more = run_image_bump(controllers=controllers, stages=["10%", "20%/1%", "60%/50%"],
                                    traffic=TRAFFIC)
     assert turns == ["Update a to 10%", "Update a to 20%", "Update a to 60%",
                      "Send 50% of the requests for a to the new pods"]
@@ -241,29 +243,29 @@ def test_requests_are_held_before_a_later_stage_with_a_share():
      [HOLD]),
 ], ids=["no update", "another update", "no route"])
 def test_failure_before_the_update_begins_leaves_no_held_requests(controller, error, share, turns):
-    done, run, cluster = run_image_bump(controllers={"a": controller}, stages=["10%/1%", "100%"],
-                                        traffic=TRAFFIC)
+    actual_turns, run, cluster = run_image_bump(controllers={"a": controller},
+                                                stages=["10%/1%", "100%"], traffic=TRAFFIC)
 
-    assert done == turns and cluster.controllers["a"].share == share
+    assert actual_turns == turns and cluster.controllers["a"].share == share
     assert run.ending.error.startswith(error) and run.ending.outcome == "failed"
     assert not cluster.changed_names
 
 
 def test_failed_restoration_is_part_of_the_message():
-    class NoRoute(Cluster):
+    class RouteDeletingCluster(Cluster):
         def split(self, options):
             self.controllers["a"].has_no_route = options.get("state") == "restored"
             return super().split(options)
 
     run = Run(variables(stages=["10%/1%", "100%"], traffic=TRAFFIC),
-              NoRoute(a=Controller(is_locked=True))).run()
+              RouteDeletingCluster(a=Controller(is_locked=True))).run()
     assert "Then traffic_split has failed too: there is no such route" in run.ending.message
 
 
 @pytest.mark.parametrize("on_failure, outcome, share",
                          [("rollback", "rolled_back", ""), ("stop", "stopped", "1%")])
 def test_failed_check_at_a_share(on_failure, outcome, share):
-    turns, run, cluster = run_image_bump({"smoke.yml": refuse}, stages=["10%/1%", "100%"],
+    turns, run, cluster = run_image_bump({"smoke.yml": fail}, stages=["10%/1%", "100%"],
                                          verify=["smoke.yml"], traffic=TRAFFIC,
                                          options={"on_failure": on_failure})
 
@@ -299,7 +301,7 @@ def test_update_paused_at_a_share_shows_the_share():
 
 def test_approval_at_a_share():
     turns, run, _cluster = run_image_bump(
-        answer=lambda cluster: set_(cluster, image="myimage:v2", new_image=""),
+        answer=lambda cluster: set_fields(cluster, image="myimage:v2", new_image=""),
         stages=["10%/1%"], approve_within="0s", traffic=TRAFFIC)
 
     assert turns == [HOLD, "Update a to 10%", "Send 1% of the requests for a to the new pods",
@@ -394,13 +396,13 @@ def test_failed_check_after_the_switch_rolls_back():
 
 def test_repeated_blue_green_sends_no_requests_back_to_the_remaining_old_pods():
     """A run was killed while it removed the old pods."""
-    class Finishing(Cluster):
+    class RemovingCluster(Cluster):
         def rollout(self, name, before=""):
             rollout = super().rollout(name, before)
             rollout["controller"]["replicas"] = 40
             return rollout
 
-    cluster = Finishing(a=Controller(new_image="myimage:v2", new_percent=100, share="100%"))
+    cluster = RemovingCluster(a=Controller(new_image="myimage:v2", new_percent=100, share="100%"))
     turns = Run(variables(**BLUE_GREEN), cluster).run().turns
 
     assert turns == [HOLD_ALL, "Update a to 100%", "Update a to 100%", "Update a"]
@@ -446,12 +448,12 @@ def test_stages_below_100_percent_end_paused():
 
 
 def test_no_check_after_an_early_end_of_the_update():
-    class Limited(Cluster):
+    class EarlyEndingCluster(Cluster):
         def rollout(self, name, before=""):
             return super().rollout(name, before) | {"phase": "progressing"}
 
     run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]),
-              Limited(a=Controller())).run()
+              EarlyEndingCluster(a=Controller())).run()
 
     assert run.turns == ["Update a to 10%"] and run.ending.outcome == "paused"
     assert [stage["outcome"] for stage in run.facts["history"]["stages"]] == ["stopped"]
@@ -521,8 +523,8 @@ def test_invalid_request_is_refused_before_the_first_turn(changes, message):
             and message in run.stats["msg"])
 
 
-def test_error_during_the_run():
-    """The role reads its variables at each turn: a file may have been deleted since."""
+def test_error_in_the_variables_after_the_first_turn_is_ignored():
+    """The role reads its variables at each turn, when a file may have been deleted."""
     cluster = Cluster(a=Controller())
     run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]), cluster)
     run.files = {"smoke.yml": lambda _cluster: run.request.errors.append("smoke.yml is no file")
@@ -552,10 +554,10 @@ def test_rollback_of_an_update_in_progress():
     (Controller("myimage:v1", "myimage:v2", 50), ["Roll back a", "Roll back a to the image"]),
 ], ids=["ended", "update to the image", "update to another image"])
 def test_rollback_to_an_image(controller, turns):
-    taken, run, cluster = run_rollback(controllers={"a": controller},
-                                       options={"image": "myimage:v1"})
+    actual_turns, run, cluster = run_rollback(controllers={"a": controller},
+                                              options={"image": "myimage:v1"})
 
-    assert (taken == ["List the updates in progress", *turns]
+    assert (actual_turns == ["List the updates in progress", *turns]
             and run.ending.outcome == "rolled_back")
     assert (cluster.controllers["a"].image, cluster.controllers["a"].new_image) == ("myimage:v1",
                                                                                     "")
@@ -584,7 +586,7 @@ def test_each_controller_is_rolled_back_to_its_own_images():
     assert turns[1:] == ["Roll back a, c to the image", "Roll back b to the image"]
     assert run.ending.outcome == "failed" and "another task works on it" in run.ending.error
     assert cluster.controllers["b"].image == "myimage:v0", (
-        "a failed group does not stop the next group")
+        "a failed group must not stop the next group")
 
 
 @pytest.mark.parametrize("role", TABLES)

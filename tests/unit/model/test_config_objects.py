@@ -21,8 +21,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity im
     is_name,
 )
 
-BAD = ("roll_on {!r} is neither auto nor the kind and the name of a ConfigMap or a Secret, such as "
-       "configmap/shop or secret/shop-db")
+INVALID_ENTRY = (
+    "roll_on {!r} is neither auto nor the kind and the name of a ConfigMap or a Secret, such as "
+    "configmap/shop or secret/shop-db")
 
 
 @pytest.mark.parametrize(("value", "references"), [
@@ -40,7 +41,7 @@ def test_references_accept_the_kind_names_of_kubectl(value, references):
 @pytest.mark.parametrize("entry", ["shop", "pod/shop", "secret/", "secret/Shop", "secret/../x",
                                    "auto/shop", "secret/a b", "", "secret/" + "a" * 254])
 def test_an_entry_that_names_no_object_is_refused(entry):
-    assert refusal(**V2, roll_on=[entry]).what == BAD.format(entry)
+    assert refusal(**V2, roll_on=[entry]).what == INVALID_ENTRY.format(entry)
 
 
 def test_too_many_objects_are_refused():
@@ -49,13 +50,13 @@ def test_too_many_objects_are_refused():
     assert refusal(**V2, roll_on=roll_on).what == "roll_on has 101 entries: give at most 100"
 
 
-def test_a_restart_refuses_checksums():
+def test_a_restart_refuses_roll_on():
     error = refusal(state="restarted", roll_on=["auto"])
 
     assert error.what.endswith("remove roll_on, or use state=updated")
 
 
-def test_a_rollback_ignores_checksums():
+def test_a_rollback_ignores_roll_on():
     assert build_request(state="rolled_back", roll_on=["auto"]).roll_on == ()
 
 
@@ -95,7 +96,7 @@ def env_from(**source):
 ])
 def test_references_of_a_template(spec, references):
     """The value is True for a required object, False for an optional one."""
-    assert {str(reference): needed for reference, needed
+    assert {str(reference): is_required for reference, is_required
             in references_of({"spec": spec}).items()} == references
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Sanitize texts of other clients: messages show short texts, harmless to a terminal."""
+"""Sanitize texts of other clients: shorten them, and escape control characters."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def test_map_texts_changes_keys_and_cuts_deep_values():
         nested = nested["a"]
 
 
-def test_escape_unprintable_with_an_exception():
+def test_escape_unprintable_keeps_allowed_characters():
     assert escape_unprintable("a\n\x1b\n", allowed="\n") == "a\n\\x1b\n"

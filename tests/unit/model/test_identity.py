@@ -59,9 +59,9 @@ def test_canonical_text_is_json(value):
 
 @given(JSON, JSON)
 def test_different_values_have_different_hashes(first, second):
-    same = identity.canonical(first) == identity.canonical(second)
+    are_equal = identity.canonical(first) == identity.canonical(second)
 
-    assert (identity.digest(first) == identity.digest(second)) == same
+    assert (identity.digest(first) == identity.digest(second)) == are_equal
 
 
 @given(replicas=st.integers(0, 9), available=st.integers(0, 9), uid=st.text(), version=st.text(),
@@ -118,17 +118,17 @@ def test_name_ignores_options_of_the_rollout(change):
 
 
 def test_next_name_does_not_change_the_label():
-    assert successor_of(rc(), dataclasses.replace(UPDATE, next_name="bar")) == ("bar",
-                                                                                successor_of(rc())[1])
+    assert successor_of(rc(), dataclasses.replace(UPDATE, next_name="bar")) == (
+        "bar", successor_of(rc())[1])
 
 
 @given(NAMES, JSON, LABEL_VALUES)
-def test_names_and_labels_are_valid(name, content, used):
+def test_names_and_labels_are_valid(name, content, used_label):
     """A label value has at most 63 characters, a name at most 253.
 
     No part of a name between dots ends with a dash.
     """
-    for value in (identity.label_value(content, None), identity.label_value(content, used)):
+    for value in (identity.label_value(content, None), identity.label_value(content, used_label)):
         successor = identity.successor_name(name, value)
 
         assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", value)
@@ -139,20 +139,20 @@ def test_names_and_labels_are_valid(name, content, used):
 
 @given(JSON)
 def test_label_differs_from_the_used_label_and_is_stable(content):
-    used = identity.label_value(content, None)
+    used_label = identity.label_value(content, None)
 
-    value = identity.label_value(content, used)
+    value = identity.label_value(content, used_label)
 
-    assert value != used
-    assert value == identity.label_value(content, used)
-    assert identity.label_value(content, value) == used
+    assert value != used_label
+    assert value == identity.label_value(content, used_label)
+    assert identity.label_value(content, value) == used_label
 
 
 @given(JSON, LABEL_VALUES)
-def test_unused_label_depends_on_the_content_only(content, used):
+def test_unused_label_depends_on_the_content_only(content, used_label):
     label = identity.label_value(content, None)
 
-    assert identity.label_value(content, used if used != label else "another") == label
+    assert identity.label_value(content, used_label if used_label != label else "another") == label
 
 
 @pytest.mark.parametrize("name, names, suggestion", [

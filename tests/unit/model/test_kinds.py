@@ -41,12 +41,12 @@ def test_error_for_an_unknown_kind_lists_all_kinds(word):
 
 
 def test_kinds_of_parameters_are_normalized():
-    for one in ("sts", ["sts"], ["StatefulSet", " sts "]):
-        assert with_kinds({"kind": one, "name": "foo"}) == {"kind": "StatefulSet", "name": "foo"}
+    for kind in ("sts", ["sts"], ["StatefulSet", " sts "]):
+        assert with_kinds({"kind": kind, "name": "foo"}) == {"kind": "StatefulSet", "name": "foo"}
     assert with_kinds({"kind": ["RC", "deploy"], "name": "foo"}) == {
         "kind": None, "name": "foo", "kinds": ["ReplicationController", "Deployment"]}
-    for none in (None, "", [], [""]):
-        assert with_kinds({"kind": none}) == {"kind": None}
+    for no_kind in (None, "", [], [""]):
+        assert with_kinds({"kind": no_kind}) == {"kind": None}
 
 
 def test_a_module_accepts_several_kinds_as_kubectl_does():
@@ -60,7 +60,7 @@ def test_a_module_accepts_several_kinds_as_kubectl_does():
     {"kind": ["sts", "ds"], "api_version": "apps/v1"}, {"api_version": ""},
     {"kind": "dc", "api_version": "apps.openshift.io/v1"},
 ])
-def test_an_api_version_is_accepted_where_it_follows_from_the_kind(params):
+def test_the_api_version_of_the_kind_is_accepted(params):
     assert with_kinds(params)["api_version"] == params["api_version"]
 
 

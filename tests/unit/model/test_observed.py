@@ -24,7 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
 WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar")
-V3 = Request(name="foo", images={"": "myimage:v3"})
+UPDATE_TO_V3 = Request(name="foo", images={"": "myimage:v3"})
 
 
 def controller(*args, **changes):
@@ -98,7 +98,7 @@ def test_failure_is_the_replica_failure_condition(conditions, expected):
     assert with_status(conditions=conditions).failure == expected
 
 
-@pytest.mark.parametrize("status, observed, is_settled, is_empty, max_pods", [
+@pytest.mark.parametrize("status, is_observed, is_settled, is_empty, max_pods", [
     ({"observedGeneration": 1, "replicas": 2, "availableReplicas": 2}, True, True, False, 2),
     ({"observedGeneration": 2, "replicas": 2, "availableReplicas": 2}, True, True, False, 2),
     ({"observedGeneration": 0, "replicas": 2, "availableReplicas": 2}, False, False, False, 2),
@@ -111,12 +111,11 @@ def test_failure_is_the_replica_failure_condition(conditions, expected):
 ], ids=["all available", "later generation", "earlier generation", "additional pod",
         "missing pod", "ready, not available",
         "no pod yet", "no status yet"])
-def test_settled_status(
-        status, observed, is_settled, is_empty, max_pods):
+def test_settled_status(status, is_observed, is_settled, is_empty, max_pods):
     primary = with_status(**status)
 
     assert (primary.is_observed, primary.is_settled, primary.is_empty, primary.max_pods) == (
-        observed, is_settled, is_empty, max_pods)
+        is_observed, is_settled, is_empty, max_pods)
 
 
 @pytest.mark.parametrize("current, observed, expected",
@@ -204,7 +203,7 @@ def test_pod_has_owner_and_position_of_the_reference(metadata, expected):
     assert Pod.from_api({"name": "a", "uid": "u", **metadata}) == expected
 
 
-@pytest.mark.parametrize("subject, is_updating, is_successor, partner, uid", [
+@pytest.mark.parametrize("item, is_updating, is_successor, partner, partner_uid", [
     (rc(), False, False, None, None),
     (rc(annotations={object_meta.LAST_ROLLOUT: record("updating")}), False, False, None, None),
     (rc(annotations={object_meta.TAKEOVER: "{}"}), True, False, None, None),
@@ -213,12 +212,12 @@ def test_pod_has_owner_and_position_of_the_reference(metadata, expected):
     (old(3, 3, annotate={object_meta.LAST_ROLLOUT: record("rolling back")}), True, False, SUCCESSOR,
      f"uid of {SUCCESSOR}"),
 ], ids=["no update", "ended update", "handover", "foo", "successor", "rollback"])
-def test_annotations_distinguish_primary_and_successor(subject, is_updating, is_successor, partner,
-                                                       uid):
-    subject = Controller.from_api(subject)
+def test_annotations_distinguish_primary_and_successor(item, is_updating, is_successor, partner,
+                                                       partner_uid):
+    parsed = Controller.from_api(item)
 
-    assert (subject.is_updating, subject.is_successor, subject.partner, subject.partner_uid) == (
-        is_updating, is_successor, partner, uid)
+    assert (parsed.is_updating, parsed.is_successor, parsed.partner, parsed.partner_uid) == (
+        is_updating, is_successor, partner, partner_uid)
 
 
 @pytest.mark.parametrize("in_selector, in_template, expected", [
@@ -233,7 +232,7 @@ def test_deployment_label_is_in_selector_or_template(in_selector, in_template, e
 
 # The choice of the successor
 
-V3_NAME = expected_successor(V3, controller())[0]
+V3_NAME = expected_successor(UPDATE_TO_V3, controller())[0]
 RENAMED = old(0,
               annotate={object_meta.TAKEOVER: identity.canonical(TAKEOVER),
                         object_meta.PARTNER: None})
@@ -244,10 +243,11 @@ def successor_with_hash(value, **changes):
     return new(**{"name": f"foo-{value}", "label": value, **changes})
 
 
+#: Request, controllers, and name of the successor.
 SUCCESSORS = {
     "none": (UPDATE, [rc(), rc("other")], None),
     "named by the takeover annotation": (
-        V3, [RENAMED, new(3), new(name=V3_NAME)], SUCCESSOR),
+        UPDATE_TO_V3, [RENAMED, new(3), new(name=V3_NAME)], SUCCESSOR),
     "foo's partner before any other": (WITH_NEXT_NAME, [old(), rc("bar"), new()], SUCCESSOR),
     "next_name": (WITH_NEXT_NAME, [rc(), rc("bar"), new(name="foo-x")], "bar"),
     "name derived from the request": (UPDATE, [rc(), rc(SUCCESSOR), new(name="foo-x")],
@@ -260,10 +260,10 @@ SUCCESSORS = {
     "partner of foo, whose partner is deleted": (
         UPDATE, [old(annotate={object_meta.PARTNER: "gone"}), successor_with_hash("1111111111")],
         "foo-1111111111"),
-    "not a partner of foo with an unrelated name": (ROLLBACK, [rc(), new(name="payments")], None),
-    "not a partner of foo without the label in its selector": (
+    "not a partner of foo: unrelated name": (ROLLBACK, [rc(), new(name="payments")], None),
+    "not a partner of foo: no label in the selector": (
         ROLLBACK, [rc(), successor_with_hash("1111111111", label=LABEL)], None),
-    "not a partner of foo with an owner": (
+    "not a partner of foo: controlled by another object": (
         ROLLBACK, [rc(), successor_with_hash("1111111111", ownerReferences=[
             {"kind": "DeploymentConfig", "name": "web", "controller": True}])], None),
     "rollback: not the name derived from the request": (ROLLBACK, [rc(), rc(SUCCESSOR)],
@@ -292,23 +292,23 @@ def primary_of_bar(*forged):
     return old(annotate=annotations, label="1111111111")
 
 
-def displaced(**changes):
+def displaced_successor(**changes):
     return successor_with_hash("0000000000", **changes)
 
 
 @pytest.mark.parametrize("items, expected", [
-    ([old(), new(), displaced()], ["foo-0000000000"]),
-    ([old(), new(), displaced(generation=2)], []),
-    ([old(), new(), displaced(name="payments")], []),
-    ([old(), new(), displaced(label="1111111111")], []),
-    ([old(), new(), displaced(replicas=1)], []),
-    ([old(), new(), displaced(current=1)], []),
-    ([old(), new(), displaced(deletionTimestamp="now")], []),
-    ([old(), new(), displaced(annotate={object_meta.PARTNER_UID: "another"})], []),
-    ([old(), new(), displaced(annotate={object_meta.PARTNER: "another"})], []),
-    ([old(), new(), displaced(annotations={})], []),
-    ([rc(), displaced()], []),
-    ([displaced()], []),
+    ([old(), new(), displaced_successor()], ["foo-0000000000"]),
+    ([old(), new(), displaced_successor(generation=2)], []),
+    ([old(), new(), displaced_successor(name="payments")], []),
+    ([old(), new(), displaced_successor(label="1111111111")], []),
+    ([old(), new(), displaced_successor(replicas=1)], []),
+    ([old(), new(), displaced_successor(current=1)], []),
+    ([old(), new(), displaced_successor(deletionTimestamp="now")], []),
+    ([old(), new(), displaced_successor(annotate={object_meta.PARTNER_UID: "another"})], []),
+    ([old(), new(), displaced_successor(annotate={object_meta.PARTNER: "another"})], []),
+    ([old(), new(), displaced_successor(annotations={})], []),
+    ([rc(), displaced_successor()], []),
+    ([displaced_successor()], []),
 ], ids=["empty, and foo has another partner", "changed spec", "another name",
         "another label",
         "with a replica", "with a pod", "already terminating", "partner of an earlier foo",
@@ -327,7 +327,7 @@ def test_displaced_successors(items, expected):
 ], ids=["by name", "by name, with a record of foo", "partners of each other",
         "partners with records of each other"])
 def test_primary_of_each_controller(items, expected):
-    """A user with annotate permission cannot hide foo as the successor of foo's own successor."""
+    """A user with annotate permission cannot make foo the successor of its own successor."""
     controllers = {item["metadata"]["name"]: Controller.from_api(item) for item in items}
 
     assert {name: item.primary(controllers) for name, item in controllers.items()} == expected
@@ -354,7 +354,7 @@ WITH_ORIGINAL_SIZE = {object_meta.KUBECTL_ORIGINAL: "3"}
         "unknown to foo",
         "original size on foo", "of an earlier foo", "foo deleted", "foo deleted, with a successor",
         "no annotation"])
-def test_controllers_of_kubectl_are_known_by_annotations(items, expected):
+def test_controllers_of_kubectl_are_recognized_by_annotations(items, expected):
     assert tuple(item.name for item in observe(UPDATE, *items).kubectl_controllers) == expected
 
 

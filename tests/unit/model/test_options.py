@@ -36,7 +36,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
-NAME = "use lower-case letters, digits, '-' and '.', at most 253 characters"
+NAME_RULE = "use lower-case letters, digits, '-' and '.', at most 253 characters"
 NO_CHANGE = ("nothing to update: give one of image, images, template, definition or src, or "
              "roll_on")
 INVALID_OPTIONS = {
@@ -100,19 +100,19 @@ INVALID_OPTIONS = {
         ({"kind": "StatefulSet", "wait": False, "state": "rolled_back"},
          "wait=false cannot be used with state=rolled_back and kind=StatefulSet, because the task "
          "deletes the pods that the cluster does not replace: leave it out"),
-    "no name": (V2 | {"name": ""}, f"name '' is not a valid object name: {NAME}"),
+    "no name": (V2 | {"name": ""}, f"name '' is not a valid object name: {NAME_RULE}"),
     "name with a capital letter": (V2 | {"name": "Foo"},
-                                   f"name 'Foo' is not a valid object name: {NAME}"),
+                                   f"name 'Foo' is not a valid object name: {NAME_RULE}"),
     "name with an empty part": (V2 | {"name": "foo..a"},
-                                f"name 'foo..a' is not a valid object name: {NAME}"),
+                                f"name 'foo..a' is not a valid object name: {NAME_RULE}"),
     "name too long": (V2 | {"name": "a" * 254},
-                      f"name '{'a' * 254}' is not a valid object name: {NAME}"),
+                      f"name '{'a' * 254}' is not a valid object name: {NAME_RULE}"),
     "name with shell syntax": (V2 | {"name": "foo;id"},
-                               f"name 'foo;id' is not a valid object name: {NAME}"),
+                               f"name 'foo;id' is not a valid object name: {NAME_RULE}"),
     "name with a line end": (V2 | {"name": "foo\n"},
-                             f"name 'foo\\n' is not a valid object name: {NAME}"),
+                             f"name 'foo\\n' is not a valid object name: {NAME_RULE}"),
     "invalid next_name": (V2 | {"next_name": "-bar"},
-                          f"next_name '-bar' is not a valid object name: {NAME}"),
+                          f"next_name '-bar' is not a valid object name: {NAME_RULE}"),
     "next_name equal to name":
         (V2 | {"next_name": "foo"},
          "the successor cannot also be named foo: both controllers exist during the update"),

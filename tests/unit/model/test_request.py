@@ -52,19 +52,20 @@ def test_requests_that_need_a_dry_run(params, expected):
 def test_restart_changes_one_annotation():
     restart = build_request(state="restarted")
 
-    once, again = restart.apply_to(template()), restart.apply_to(template(label="differs"))
+    restarted = restart.apply_to(template())
+    restarted_with_label = restart.apply_to(template(label="differs"))
 
-    token = once["metadata"].pop("annotations")[object_meta.RESTART]
-    assert once == template()
-    assert again["metadata"]["annotations"] == {object_meta.RESTART: token}
+    token = restarted["metadata"].pop("annotations")[object_meta.RESTART]
+    assert restarted == template()
+    assert restarted_with_label["metadata"]["annotations"] == {object_meta.RESTART: token}
 
 
 def test_second_restart_changes_the_annotation():
     restart = build_request(state="restarted")
 
-    once = restart.apply_to(template())
+    restarted = restart.apply_to(template())
 
-    assert restart.apply_to(once) != once
+    assert restart.apply_to(restarted) != restarted
 
 
 @pytest.mark.parametrize("primary_selector, successor_selector, is_refused", [
@@ -192,16 +193,15 @@ def test_command_of_an_automatic_rollback():
     assert request.command() == request.command(State.ROLLED_BACK)
 
 
-@pytest.mark.parametrize("revision, goal",
+@pytest.mark.parametrize("revision, to_revision",
                          [("3", {"to_revision": "3"}), ("previous", {"to_revision": "previous"}),
                           ("", {})])
-def test_command_with_to_revision(
-        revision, goal):
+def test_command_with_to_revision(revision, to_revision):
     """A rollback to a revision is an update: a task can pause it, and roll it back."""
     request = build_request(state="rolled_back", to_revision=revision, pause_at="1")
 
-    assert options_of(request.command()) == {"name": "foo", "state": "rolled_back", **goal,
-                                             **({"pause_at": "1"} if goal else {})}
+    assert options_of(request.command()) == {"name": "foo", "state": "rolled_back", **to_revision,
+                                             **({"pause_at": "1"} if to_revision else {})}
     assert options_of(request.command(State.ROLLED_BACK)) == {"name": "foo", "state": "rolled_back"}
 
 
@@ -321,7 +321,7 @@ IMAGE_TEXT = st.text(st.sampled_from(string.ascii_letters + string.digits
                                      + "/:@._-'\"$`\\{}= ;&|#!*\t\nä"), min_size=1)
 
 
-def check_command(**params):
+def check_that_command_repeats_images(**params):
     try:
         request = build_request(**params)
     except RolloutError:
@@ -338,15 +338,15 @@ def check_command(**params):
                      r"(@sha256:[0-9a-f]{8})?", fullmatch=True))
 def test_valid_image_survives_the_command(image):
     assert build_request(image=image).images == {"": image}
-    check_command(image=image)
-    check_command(images={"web": image, "log": "b:2"})
+    check_that_command_repeats_images(image=image)
+    check_that_command_repeats_images(images={"web": image, "log": "b:2"})
 
 
 @given(IMAGE_TEXT, st.text(st.sampled_from("ab'\" =\\{"), max_size=4))
 def test_accepted_image_and_container_survive_the_command(
         image, container):
-    check_command(image=image, container=container)
-    check_command(images={"web": image, container or "log": "b:2"})
+    check_that_command_repeats_images(image=image, container=container)
+    check_that_command_repeats_images(images={"web": image, container or "log": "b:2"})
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
@@ -467,7 +467,7 @@ def test_fingerprint_depends_on_the_requested_pods(params, is_same):
     assert (build_request(**params).fingerprint == build_request(**V2).fingerprint) is is_same
 
 
-def test_hash_of_a_definition_covers_selector_and_template():
+def test_content_of_a_definition_is_its_selector_and_template():
     first = build_request(definition=definition_with(selector={"app": "foo"}, replicas=3))
     second = dataclasses.replace(first,
                                  definition={**definition_with(selector={"app": "foo"}),

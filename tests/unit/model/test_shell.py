@@ -10,15 +10,15 @@ import pytest
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import shell
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
+UPDATE = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
 
 @pytest.mark.parametrize("line, expected", [
-    (f"{ROLL} 'name=foo image=a:1'", True),
+    (f"{UPDATE} 'name=foo image=a:1'", True),
     ("kubectl -n shop edit quota none", True),
     ("oc -n shop rollout latest dc/foo", True),
-    (f"{ROLL} 'name=foo image=ANOTHER-IMAGE'", False),
-    (f"{ROLL} 'name=foo image=THE-EARLIER-IMAGE'", False),
+    (f"{UPDATE} 'name=foo image=ANOTHER-IMAGE'", False),
+    (f"{UPDATE} 'name=foo image=THE-EARLIER-IMAGE'", False),
     ("kubectl --kubeconfig=KUBECONFIG-OF-THE-TASK -n shop get rc", False),
     ("run the same task again with state=rolled_back", False),
     ("or:", False), ("kubectl", False), ("", False),
@@ -28,7 +28,7 @@ def test_only_a_whole_command_without_a_placeholder_can_be_pasted(line, expected
 
 
 def test_an_error_lists_its_commands_without_the_hints():
-    update, rollback = (f"{ROLL} 'name=foo image=a:1'", f"{ROLL} 'name=foo state=rolled_back'")
+    update, rollback = (f"{UPDATE} 'name=foo image=a:1'", f"{UPDATE} 'name=foo state=rolled_back'")
     error = RolloutError("it failed", next_command=("raise the quota, then:", update, "or:",
                                                     "run the same task again"))
     assert error.commands == error.as_result()["failure"]["commands"] == [update]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read and write the annotation of a soak; other texts are ignored."""
+"""Read and write the annotation of a soak; an invalid text is ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forged import KEYS
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import MAX_TIME, Soak
 
-COMPLETE = {"template": "0123", "began": "2026-11-21T10:00:00Z"}
+STORED_SOAK = {"template": "0123", "began": "2026-11-21T10:00:00Z"}
 
 
 @pytest.mark.parametrize("soak",
@@ -35,7 +35,7 @@ def test_timestamp_has_the_format_of_rfc_3339():
     {"usual": None}, {"usual": [1]},
     {"usual": [""]}, {"usual": ["x" * 129]}, {"usual": ["x"] * 11}])
 def test_soak_with_an_invalid_field_is_ignored(changes):
-    assert Soak.read(COMPLETE) and Soak.read(COMPLETE | changes) is None
+    assert Soak.read(STORED_SOAK) and Soak.read(STORED_SOAK | changes) is None
 
 
 def test_written_reasons_are_within_the_limits_of_reading():

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build JSON patches: the tests before each write, and the escapes of keys with slashes."""
+"""Build JSON patches: the test operations before each change, and the escapes in keys."""
 
 from __future__ import annotations
 
@@ -70,16 +70,16 @@ def test_escaped_key_round_trip(key):
     assert pointer(key).replace("~1", "/").replace("~0", "~") == key
 
 
-@pytest.mark.parametrize("subject, expected", [
+@pytest.mark.parametrize("controller, expected", [
     (WITHOUT_ANNOTATIONS, {"/metadata/annotations": None}),
     (WITH_ANNOTATION, dict.fromkeys(ANNOTATION_PATHS)),
     (PRIMARY,
      dict(zip(ANNOTATION_PATHS, ["0", SUCCESSOR, f"uid of {SUCCESSOR}", "3", None, None, None],
               strict=True))),
 ], ids=["no annotations", "other annotations", "annotations of an update"])
-def test_observed_annotations_are_tested(subject, expected):
-    assert preconditions_of(expect_annotations(subject)) == expected
-    assert len(expect_annotations(subject)) == len(expected)
+def test_observed_annotations_are_tested(controller, expected):
+    assert preconditions_of(expect_annotations(controller)) == expected
+    assert len(expect_annotations(controller)) == len(expected)
 
 
 def test_annotate_sets_adds_and_removes():
@@ -110,8 +110,8 @@ def test_tests_precede_changes():
                        *annotate(PRIMARY,
                                  {object_meta.DESIRED: "3", object_meta.PARTNER: None})).operations
 
-    kinds = [operation["op"] == "test" for operation in operations]
-    assert kinds == sorted(kinds, reverse=True)
+    are_tests = [operation["op"] == "test" for operation in operations]
+    assert are_tests == sorted(are_tests, reverse=True)
 
 
 def test_scale_tests_size_and_annotations():

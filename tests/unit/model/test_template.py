@@ -76,43 +76,43 @@ def test_repository_of_an_image(image, expected):
     assert repository(image) == expected
 
 
-def changed(template, **params):
+def images_after(template, **params):
     return images_of(build_request(**params).apply_to(template))
 
 
 def test_single_container_gets_any_image():
-    assert changed(pod_template("web=one:v1"), image="two:v2") == {"web": "two:v2"}
+    assert images_after(pod_template("web=one:v1"), image="two:v2") == {"web": "two:v2"}
 
 
 def test_container_with_the_same_repository_gets_the_image():
     two_containers = pod_template("web=localhost:5000/web:v1", "log=localhost:5000/log:v1")
 
-    assert changed(two_containers, image="localhost:5000/log:v2") == {
+    assert images_after(two_containers, image="localhost:5000/log:v2") == {
         "web": "localhost:5000/web:v1", "log": "localhost:5000/log:v2"}
 
 
 def test_named_container_gets_the_image():
-    assert changed(pod_template("web=a:1", "log=b:1"), image="c:2", container="log") == {
+    assert images_after(pod_template("web=a:1", "log=b:1"), image="c:2", container="log") == {
         "web": "a:1", "log": "c:2"}
 
 
 def test_named_init_container_gets_the_image():
     two_containers = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
 
-    assert changed(two_containers, image="b:2", container="prepare") == {"prepare": "b:2",
-                                                                         "web": "a:1"}
+    assert images_after(two_containers, image="b:2", container="prepare") == {"prepare": "b:2",
+                                                                              "web": "a:1"}
 
 
 def test_containers_precede_init_containers():
     two_containers = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "a:1"}])
 
-    assert changed(two_containers, image="a:2") == {"prepare": "a:1", "web": "a:2"}
+    assert images_after(two_containers, image="a:2") == {"prepare": "a:1", "web": "a:2"}
 
 
 def test_several_images():
     before = pod_template("web=a:1", "log=b:1", "mesh=c:1")
 
-    assert changed(before, images={"web": "a:2", "log": "b:2"}) == {
+    assert images_after(before, images={"web": "a:2", "log": "b:2"}) == {
         "web": "a:2", "log": "b:2", "mesh": "c:1"}
 
 
@@ -182,7 +182,7 @@ def template_of(containers, init_containers):
                                         for number, image in enumerate(init_containers)]}}
 
 
-@pytest.mark.parametrize("containers, init_containers, expected_containers, expected", [
+@pytest.mark.parametrize("containers, init_containers, matching_containers, expected_container", [
     (["a:1"], [], ["c0"], "c0"),
     (["a:1"], ["a:1"], ["c0"], "c0"),
     (["a:1", "b:1"], ["a:1"], ["c0"], "c0"),
@@ -194,17 +194,17 @@ def template_of(containers, init_containers):
     (["b:1"], ["d:1"], [], "c0"),
     (["b:1", "d:1"], [], [], None),
 ])
-def test_container_of_an_image(containers, init_containers, expected_containers,
-                               expected):
+def test_container_of_an_image(containers, init_containers, matching_containers,
+                               expected_container):
     template = template_of(containers, init_containers)
 
-    assert containers_with("a:9", template) == expected_containers
-    if expected is None:
+    assert containers_with("a:9", template) == matching_containers
+    if expected_container is None:
         with pytest.raises(RolloutError, match="the container of foo for the image a:9"):
             with_image(template, "", "a:9", "foo")
     else:
         changed = with_image(template, "", "a:9", "foo")
-        assert images_of(changed) == {**images_of(template), expected: "a:9"}
+        assert images_of(changed) == {**images_of(template), expected_container: "a:9"}
 
 
 @pytest.mark.parametrize("containers", list(itertools.product(["a:1", "b:1"], repeat=2)))

@@ -130,11 +130,11 @@ def test_settled_controllers_are_never_stuck(strategy, growing, shrinking):
 
 
 @given(strategies(), COUNT)
-def test_rollout_ends_between_floor_and_ceiling(strategy, broken):
-    """All pods move from the old side to the new; some old pods never were available."""
+def test_rollout_stays_between_floor_and_ceiling_until_it_ends(strategy, never_available):
+    """All old pods are replaced by new pods; some old pods are never available."""
     desired, surge, unavailable = strategy
     state = types.SimpleNamespace(old=desired, new=0)
-    floor = min(desired - unavailable, max(0, desired - broken))
+    floor = min(desired - unavailable, max(0, desired - never_available))
     for _turn in range(2 * desired + 2):
         if (state.old, state.new) == (0, desired):
             break
@@ -142,7 +142,7 @@ def test_rollout_ends_between_floor_and_ceiling(strategy, broken):
         assert state.old + state.new <= desired + surge
         state.old = shrink_to(desired=desired, unavailable=unavailable, shrinking=state.old,
                               growing_available=state.new)
-        assert min(state.old, max(0, desired - broken)) + state.new >= floor
+        assert min(state.old, max(0, desired - never_available)) + state.new >= floor
 
     assert (state.old, state.new) == (0, desired)
 

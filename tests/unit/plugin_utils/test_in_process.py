@@ -90,7 +90,7 @@ def test_failed_process_gives_a_result(task, tmp_path, work, message):
 
 
 def test_process_ends_after_an_interrupted_wait(task, tmp_path):
-    """The timeout of the task also interrupts the wait: the pipe of the process has no reader."""
+    """A timeout of the task interrupts the wait; then nothing reads the pipe of the process."""
     def work(params, diff):
         while True:
             # fails once the reader has closed the pipe

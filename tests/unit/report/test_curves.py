@@ -26,8 +26,8 @@ def draw(curve_):
     return ElementTree.fromstring(curves.draw(curve_, WIDTH, HEIGHT, "it"))
 
 
-def by_class(picture, kind):
-    return [element for element in picture.iter() if element.get("class") == kind]
+def by_class(picture, class_name):
+    return [element for element in picture.iter() if element.get("class") == class_name]
 
 
 def points(path):
@@ -89,13 +89,13 @@ def test_one_curve_per_controller_and_metric():
     [], [5], [0], [1e300], [-1e299, 1e299], [1e17, 1e17 + 32], [1e-300, 2e-300],
     [0.1, 0.1 + 1e-17]])
 def test_ticks_cover_all_values(values):
-    marks = curves._ticks(values)
+    ticks = curves._ticks(values)
 
-    assert (2 <= len(marks) <= curves.TICKS + 2 and marks == sorted(set(marks))
-            and all(map(math.isfinite, marks)))
+    assert (2 <= len(ticks) <= curves.TICKS + 2 and ticks == sorted(set(ticks))
+            and all(map(math.isfinite, ticks)))
     assert (not values
-            or marks[0] <= min(values) * (1 - 1e-9 * (min(values) < 0)) + 1e-9 * abs(min(values)))
-    assert not values or max(values) <= marks[-1] + 1e-9 * abs(max(values))
+            or ticks[0] <= min(values) * (1 - 1e-9 * (min(values) < 0)) + 1e-9 * abs(min(values)))
+    assert not values or max(values) <= ticks[-1] + 1e-9 * abs(max(values))
 
 
 @pytest.mark.parametrize("value", ["+Inf", None, True, math.inf, "5", {}])

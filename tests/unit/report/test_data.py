@@ -70,7 +70,7 @@ def test_mismatches_detects_other_types():
                       data.Release) == ["data.clusters.eu is no dictionary"]
 
 
-def documented(entry, shape) -> list[str]:
+def undocumented_keys(entry, shape) -> list[str]:
     """Return the keys of a type that the module's RETURN lacks or documents with another type."""
     names = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict",
              typing.Any: "raw"}
@@ -85,7 +85,7 @@ def documented(entry, shape) -> list[str]:
         if value.get("type") != names[kind]:
             missing.append(f"{shape.__name__}.{key}")
         elif typing.is_typeddict(inner):
-            missing += documented(value["contains"], inner)
+            missing += undocumented_keys(value["contains"], inner)
     return missing
 
 
@@ -97,10 +97,10 @@ def test_types_equal_the_documented_return_values():
     missing = ["Result.sizes"]
     # An entry of `results` has these keys of a single controller, too.
     shared = {key: update[key] for key in ("steps", "rollout", "failure")}
-    assert documented(update["results"]["contains"] | shared, data.Result) == missing
-    assert sorted(documented(update, data.Result)) == sorted(
+    assert undocumented_keys(update["results"]["contains"] | shared, data.Result) == missing
+    assert sorted(undocumented_keys(update, data.Result)) == sorted(
         ["Result.name", "Result.failed", "Result.skipped", *missing])
-    assert documented(analyzed, data.Measured) == []
+    assert undocumented_keys(analyzed, data.Measured) == []
 
 
 def test_code_reads_documented_keys_only():

@@ -28,17 +28,17 @@ NAME, WORD = "n" * 253, "w" * 400
 TEXT = "\n".join(f"line {number}: <b>{WORD}</b> 日本語のとても長い名前です" for number in range(50))
 
 
-def bloated(item):
+def bloat(item):
     """Return the data with the longest names, endless words, and fifty lines in each sentence."""
     if isinstance(item, dict):
         return {key: element
                 if key in ("at", "phase", "started", "ended", "action", "outcome", "kind")
                 else
                 NAME if key in ("name", "pod", "container", "metric")
-                and isinstance(element, str) else bloated(element)
+                and isinstance(element, str) else bloat(element)
                 for key, element in item.items()}
     if isinstance(item, list):
-        return [bloated(element) for element in item]
+        return [bloat(element) for element in item]
     return TEXT if isinstance(item, str) else item
 
 
@@ -61,25 +61,27 @@ FLEET = {"name": "app=shop", "outcome": "failed", "results": [
 CLUSTERS = {"clusters": {f"eu-west-{number}": {**TYPICAL, "page": f"rollout-eu-west-{number}.html"}
                          for number in range(12)},
             "regions": {"europe": [f"eu-west-{number}" for number in range(12)]}}
-PAGES = {"typical": TYPICAL, "bloated": bloated(TYPICAL), "fleet": FLEET,
-         "bloated fleet": bloated(FLEET),
+PAGES = {"typical": TYPICAL, "bloated": bloat(TYPICAL), "fleet": FLEET,
+         "bloated fleet": bloat(FLEET),
          "clusters": CLUSTERS,
-         "bloated clusters": bloated(CLUSTERS), "nothing": {}}
+         "bloated clusters": bloat(CLUSTERS), "nothing": {}}
 
-#: Per frame: the width of the document, and the elements beyond the width, without scrolled ones.
+#: Measures per frame: the pixels beyond its width, the number of characters, and the elements that
+#: are too wide, except in scrolled tables and charts.
 MEASURE = """
 onload = () => {
-  const found = {};
+  const measurements = {};
   for (const frame of document.querySelectorAll("iframe")) {
     const page = frame.contentDocument, width = page.documentElement.clientWidth;
-    page.querySelectorAll("details").forEach(each => { each.open = true; });
-    const beyond = [...page.body.querySelectorAll("*")].filter(each =>
-      !each.closest(".scroll table, svg")
-      && each.getBoundingClientRect().right > width + 1);
-    found[frame.name] = [page.documentElement.scrollWidth - width, page.body.innerText.length,
-      beyond.slice(0, 5).map(each => each.outerHTML.slice(0, 100))];
+    page.querySelectorAll("details").forEach(element => { element.open = true; });
+    const beyond = [...page.body.querySelectorAll("*")].filter(element =>
+      !element.closest(".scroll table, svg")
+      && element.getBoundingClientRect().right > width + 1);
+    measurements[frame.name] = [
+      page.documentElement.scrollWidth - width, page.body.innerText.length,
+      beyond.slice(0, 5).map(element => element.outerHTML.slice(0, 100))];
   }
-  document.getElementById("found").textContent = JSON.stringify(found);
+  document.getElementById("found").textContent = JSON.stringify(measurements);
 };
 """
 
@@ -131,7 +133,7 @@ def test_only_tables_of_figures_scroll_on_a_phone(name):
 
 def test_size_of_a_page_is_limited():
     """Texts and rows are cut at a maximum."""
-    assert len(rollout_report(bloated(FLEET))) < 3_000_000
+    assert len(rollout_report(bloat(FLEET))) < 3_000_000
     many = [{**updated(), "steps": updated()["steps"] * 10_000}]
     assert len(rollout_report({"message": "x" * 10_000_000, "results": many})) < 500_000
 
@@ -157,7 +159,8 @@ def test_contrast_of_texts_and_lines(scheme):
 
     assert len(colors) == 13
     for text in ("text", "muted", "link", "good", "turned", "bad", "bound"):
-        assert min(contrast(colors[text], colors[under]) for under in ("page", "soft")) >= 4.5, (
+        assert min(contrast(colors[text], colors[background])
+                   for background in ("page", "soft")) >= 4.5, (
             text)
     for line in ("new", "old-line", "bound"):
         assert contrast(colors[line], colors["page"]) >= 3, line

@@ -293,7 +293,7 @@ def test_data_of_the_cluster_is_escaped(data):
     assert ATTACK in "".join(tree.itertext())
 
 
-def without_each(item):
+def variants_without_a_part(item):
     """Return variants of the data with a part missing or of another type."""
     for key in item if isinstance(item, dict) else range(len(item[:1])) if isinstance(
             item, list) else ():
@@ -303,7 +303,7 @@ def without_each(item):
             yield changed
         if isinstance(item, dict):
             yield {name: element for name, element in item.items() if name != key}
-        for changed in without_each(item[key]):
+        for changed in variants_without_a_part(item[key]):
             yield ({**item, key: changed} if isinstance(item, dict)
                    else [*item[:key], changed, *item[key + 1:]])
 
@@ -312,18 +312,19 @@ def without_each(item):
                          ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
 def test_missing_or_invalid_data_never_raises(data):
     """Examples are an interrupted run and another version of the module."""
-    for number, changed in enumerate(without_each(data)):
+    for number, changed in enumerate(variants_without_a_part(data)):
         assert "</html>" in rollout_report(changed, str(TEMPLATE)), number
 
 
 def test_page_without_the_chart_library(monkeypatch):
-    with_it = page(DATA)
+    page_with_chart = page(DATA)
     monkeypatch.setattr(sizes_chart, "drawsvg", None)
-    without = page(DATA)
+    page_without_chart = page(DATA)
 
-    assert "pip install drawsvg" in text(without) and "pip install drawsvg" not in text(with_it)
-    assert list(tables(without)) == list(tables(with_it))
-    assert not [element for element in without.iter() if element.get("role") == "img"]
+    assert "pip install drawsvg" in text(page_without_chart)
+    assert "pip install drawsvg" not in text(page_with_chart)
+    assert list(tables(page_without_chart)) == list(tables(page_with_chart))
+    assert not [element for element in page_without_chart.iter() if element.get("role") == "img"]
 
 
 @pytest.mark.parametrize("data, template", [("text", TEMPLATE), (DATA, "/nowhere/report.html.j2")],

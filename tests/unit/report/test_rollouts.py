@@ -14,13 +14,13 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import ove
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.report.rollouts import Report
 
 
-def only(*results, **more):
+def single_rollout(*results, **more):
     (rollout,) = Report({"name": "shop", "results": list(results), **more}).rollouts
     return rollout
 
 
 def test_tasks_of_one_controller_are_one_rollout():
-    rollout = only(paused(), updated(begin=10))
+    rollout = single_rollout(paused(), updated(begin=10))
 
     assert (rollout.name, rollout.outcome, rollout.successor_name) == ("shop", "updated", "shop-1")
     assert (rollout.floor, rollout.ceiling) == (4, 5)
@@ -30,7 +30,7 @@ def test_tasks_of_one_controller_are_one_rollout():
 
 
 def test_pods_after_the_handover_are_new():
-    samples = only(updated()).samples
+    samples = single_rollout(updated()).samples
 
     assert [(sample.old_pods, sample.new_pods) for sample in samples] == [
         (4, 0), (4, 1), (0, 4), (0, 0), (0, 4)]
@@ -38,7 +38,7 @@ def test_pods_after_the_handover_are_new():
 
 
 def test_pods_in_the_next_update_are_old():
-    samples = only(updated(), updated(begin=10)).samples
+    samples = single_rollout(updated(), updated(begin=10)).samples
 
     assert [(sample.old_pods, sample.new_pods) for sample in samples[-4:]] == [
         (4, 1), (0, 4), (0, 0), (0, 4)]
@@ -52,11 +52,11 @@ def test_pods_in_the_next_update_are_old():
 ], ids=["updated", "paused", "failed", "unchanged", "empty", "failed without a message",
         "skipped"])
 def test_outcome_of_a_task(result, outcome):
-    assert only(result).outcome == outcome
+    assert single_rollout(result).outcome == outcome
 
 
 def test_failure_before_the_rollback_is_reported():
-    assert only(failed(), updated(begin=20)).failure == FAILURE
+    assert single_rollout(failed(), updated(begin=20)).failure == FAILURE
 
 
 def test_rollouts_and_sections_of_a_fleet():
@@ -87,11 +87,13 @@ REFUSED = {"name": "shop", "failed": True, "msg": "another task holds the Lease"
         "rolled back, then skipped", "refused in the next stage",
         "refused after a rollback"])
 def test_outcome_is_the_last_state_of_the_controller(results, outcome):
-    assert only(*results).outcome == outcome
+    assert single_rollout(*results).outcome == outcome
 
 
 def test_images_stay_after_a_failure_without_an_observation():
-    assert only(REFUSED, paused(), REFUSED).images == {"web": ("myimage:v1", "myimage:v2")}
+    images = single_rollout(REFUSED, paused(), REFUSED).images
+
+    assert images == {"web": ("myimage:v1", "myimage:v2")}
 
 
 @pytest.mark.parametrize("results, titles", [

@@ -24,8 +24,8 @@ def draw(*results, name="shop"):
     return ElementTree.fromstring(sizes_chart.draw(rollout, WIDTH, HEIGHT, "it"))
 
 
-def by_class(picture, kind):
-    return [element for element in picture.iter() if element.get("class") == kind]
+def by_class(picture, class_name):
+    return [element for element in picture.iter() if element.get("class") == class_name]
 
 
 def points(path):
@@ -40,12 +40,11 @@ def points(path):
     return places
 
 
-def height(picture, kind):
-    """Return the distance of a straight line from the top."""
-    (line,) = by_class(picture, kind)
-    heights = {y for _x, y in points(line)}
-    assert len(heights) == 1
-    return heights.pop()
+def y_of_line(picture, class_name):
+    """Return the y coordinate of a horizontal line, counted from the top."""
+    (line,) = by_class(picture, class_name)
+    (y,) = {y for _x, y in points(line)}
+    return y
 
 
 def test_examples_in_docstrings():
@@ -56,8 +55,8 @@ def test_available_pods_are_between_floor_and_ceiling():
     picture = draw(updated())
 
     (available,) = by_class(picture, "available")
-    heights = [y for _x, y in points(available)]
-    assert height(picture, "ceiling") < min(heights) <= max(heights) == height(picture, "floor")
+    ys = [y for _x, y in points(available)]
+    assert y_of_line(picture, "ceiling") < min(ys) <= max(ys) == y_of_line(picture, "floor")
 
 
 def test_all_elements_are_inside_the_picture():
@@ -89,13 +88,12 @@ def test_pause_and_handover_are_bands():
 def test_gap_during_the_handover():
     picture = draw(updated())
     (band,) = by_class(picture, "handover")
-    inside = float(band.get("x")) + float(band.get("width")) / 2
+    middle_of_band = float(band.get("x")) + float(band.get("width")) / 2
 
     for kind in ("new", "old", "edge"):
         (path,) = by_class(picture, kind)
-        places = points(path)
-        spans = pairwise(places)
-        assert not any(begin[0] < inside < end[0] and begin[1] == end[1] for begin, end in spans)
+        assert not any(begin[0] < middle_of_band < end[0] and begin[1] == end[1]
+                       for begin, end in pairwise(points(path)))
 
 
 def test_axes_have_round_numbers_with_units():
@@ -135,6 +133,6 @@ def test_chart_without_pods_and_with_one_sample():
 
 @pytest.mark.parametrize("end, expected", [(4.0, 5), (0.31, 4), (90.0, 5), (4000.0, 4), (10**6, 2)])
 def test_ticks_are_few_and_start_at_zero(end, expected):
-    marks = sizes_chart._ticks(end, sizes_chart._time_step(end, 6))
+    ticks = sizes_chart._ticks(end, sizes_chart._time_step(end, 6))
 
-    assert marks[0] == 0 and marks[-1] <= end * 1.001 and len(marks) == expected
+    assert ticks[0] == 0 and ticks[-1] <= end * 1.001 and len(ticks) == expected

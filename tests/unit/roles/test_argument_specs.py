@@ -87,15 +87,15 @@ def test_defaults_equal_the_documentation(role):
     assert module_options(role, {f"{role}_name": "foo"}) == {"name": "foo"} | with_default
 
 
-@pytest.mark.parametrize("prefix", [True, False],
+@pytest.mark.parametrize("has_prefix", [True, False],
                          ids=["name of the role's variable", "short name of a playbook"])
-def test_each_option_reaches_the_module(role, prefix):
+def test_each_option_reaches_the_module(role, has_prefix):
     options = values(role)
     # the playbook rollback sets the images
-    by_long_name = options if prefix else IMAGES if role == "rollback" else ()
+    by_long_name = options if has_prefix else IMAGES if role == "rollback" else ()
     variables = {f"{role}_{name}" if name in by_long_name else name: value
                  for name, value in options.items()}
-    variables |= {} if prefix else {f"__{role}_short_names": True}
+    variables |= {} if has_prefix else {f"__{role}_short_names": True}
 
     assert module_options(role, variables) == options
 

@@ -61,8 +61,8 @@ LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role ro
           "survey of *Image bump*": ["survey image_bump"],
           "survey of *Rollback*": ["survey rollback"],
           "surveys": ["survey image_bump", "survey rollback"]}
-#: Types of the questions for options without choices; all other options have a text, which may
-#: be empty.
+#: Types of the survey's questions by the type of the option, if the option has no choices; other
+#: types have a question of type text.
 QUESTIONS = {"list": "textarea", "dict": "textarea", "raw": "textarea"}
 
 
@@ -209,12 +209,12 @@ def test_modules_differ_only_as_documented():
     ({}, ("{}",), ""),
 ], ids=["role", "typed for a playbook", "another variable", "typed for a role"])
 def test_a_removed_option_is_an_error_with_the_replacement(option, variables, extra, name):
-    read = release_request.Variables(
+    role_variables = release_request.Variables(
         "image_bump", {key.format(option): value for key, value in variables.items()}
         | {"image_bump_name": "foo"}, lambda template: template,
         [text.format(option) for text in extra])
 
-    errors = Request.of(read.request(lambda path: [])).errors
+    errors = Request.of(role_variables.request(lambda path: [])).errors
     assert errors == ([f"{name.format(option)} was removed: {REMOVED_FROM_ROLES[option]}"]
                       if name else [])
     assert option not in ARGUMENT_SPEC and option not in role_options("image_bump")
@@ -305,7 +305,7 @@ def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json
     variables = ({question["variable"]: question["default"]
                   for question in questions(role).values()} | answers)
     options = {name: option for option, name in PLAYBOOK_NAMES.items()}
-    # as in the playbook
+    # The playbook sets the role's variables, too.
     role_variables = {f"{role}_{options.get(name, name)}": value
                       for name, value in variables.items()}
     request_variables = release_request.Variables(role, {**variables, **role_variables,

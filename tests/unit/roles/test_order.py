@@ -12,11 +12,11 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 #: Filters of Ansible that turn a list into a set.
-SETS = re.compile(r"\b(difference|intersect|symmetric_difference|union)\b")
+SET_FILTERS = re.compile(r"\b(difference|intersect|symmetric_difference|union)\b")
 FILES = sorted(path for folder in ("roles", "playbooks") for path in (ROOT / folder).rglob("*.yml"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_list_becomes_a_set(path):
     """The hash seed decides the order of a set: use a filter of the collection for lists."""
-    assert SETS.findall(path.read_text(encoding="utf-8")) == []
+    assert SET_FILTERS.findall(path.read_text(encoding="utf-8")) == []

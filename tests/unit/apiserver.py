@@ -36,7 +36,9 @@ class Api(http.server.ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers, self.watches, self.requests = [], [], []
+        #: Prepared responses: to all requests except watches, and to watches.
+        self.answers, self.watches = [], []
+        self.requests = []
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.closing = threading.Event()
 
@@ -63,9 +65,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.server.requests.append((self.command, self.path, self.headers,
                                          json.loads(body) if body else None))
             answers = self.server.answers
-        answer = (answers.pop(0) if answers
-                  else status(404, f"unexpected: {self.command} {self.path}"))
-        answer(self, query)
+        send = (answers.pop(0) if answers
+                else status(404, f"unexpected: {self.command} {self.path}"))
+        send(self, query)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_one
 
@@ -131,7 +133,7 @@ PRIMARY = Controller.from_api(item())
 SCALE_TO_2 = scale(PRIMARY, 2).write
 DELETE = Delete("foo", {"uid": "uid of foo"})
 CREATE = Create(new(name="bar"))
-#: The server's error for an invalid manifest.
+#: Field of the Status with which the API server rejects an invalid manifest.
 CAUSES = {"details": {"causes": [{"field": "spec.replicas"}]}}
 
 
@@ -140,12 +142,13 @@ def event(kind, version, **changes):
 
 
 def stream(*events, tail=b""):
-    """Return a watch that sends the events and ends."""
+    """Return the response to a watch: the events, then the end; record the query in `watched`."""
     def send(handler, query):
         handler.server.watched = [*getattr(handler.server, "watched", ()), query]
         handler.send_response(200)
         handler.end_headers()
-        handler.wfile.write(b"".join(json.dumps(item).encode() + b"\n" for item in events) + tail)
+        handler.wfile.write(b"".join(json.dumps(event_).encode() + b"\n" for event_ in events)
+                            + tail)
         handler.wfile.flush()
     return send
 

@@ -106,8 +106,9 @@ def old(replicas: int = 3, goal: int = 0, desired: int = 3,
         annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
     """Return foo during an update of three pods.
 
-    replicas: those of foo now. goal: those of foo at the end, 0 for an update and 3 for a rollback.
-    desired: the size of the whole update. annotate: changed annotations; None removes one.
+    replicas: the current size of foo. goal: its size at the end, 0 for an update and 3 for a
+    rollback. desired: the size from before the update. annotate: changed annotations; None removes
+    an annotation.
     """
     return rc("foo", replicas,
               **{"annotations": _annotations(SUCCESSOR, goal, desired, annotate or {}), **changes})
@@ -136,7 +137,7 @@ def final_record(request: Request, before: str = "myimage:v1", after: str = "myi
 
 
 def observe(request: Request, *items: Json, **facts: t.Any) -> Observed:
-    """Return the observation of the controllers for a request. facts: other fields of it."""
+    """Return the observation of the controllers for a request. facts: its other fields."""
     controllers = map(Controller.from_api, items)
     observed = find({controller.name: controller for controller in controllers}, request)
     base = observed.primary or observed.successor
@@ -163,7 +164,7 @@ def summary(decision: Decision) -> tuple:
 
 
 def apply(decision: Decision, *items: Json) -> dict[str, Json]:
-    """Return the controllers by name after a step accepted by the API server."""
+    """Return the controllers by name, after the API server has accepted the step."""
     assert isinstance(decision, Step), decision
     cluster = ClusterModel(items)
     assert cluster.write(decision.write), f"refused: {decision}"
@@ -184,29 +185,29 @@ def _annotations(partner: str, goal: int, desired: int,
     return {key: value for key, value in annotations.items() if value is not None}
 
 
-def run_to_end(decide: t.Callable[..., Decision], request: Request, world: t.Any, *,
+def run_to_end(decide: t.Callable[..., Decision], request: Request, cluster: t.Any, *,
                until: str = "end", **facts: t.Any) -> list[str]:
     """Run a task on a simulated cluster, and return its actions.
 
     The task ends with its last step, or is killed after the action `until`.
     """
     actions: list[str] = []
-    while not isinstance(decision := decide(request, world, **facts), Done):
+    while not isinstance(decision := decide(request, cluster, **facts), Done):
         assert len(actions) < 20, actions
         if isinstance(decision, Wait):
-            assert world.settle(), f"waits without end: {decision}"
+            assert cluster.settle(), f"waits without end: {decision}"
             continue
-        assert world.write(decision.write)
+        assert cluster.write(decision.write)
         actions.append(str(decision.action))
         if decision.is_last or decision.action == until:
             if decision.is_last:
-                world.settle()
+                cluster.settle()
             break
     return actions
 
 
 def make_status_stale(items: dict[t.Any, Json | None]) -> None:
-    """Replace each status by the status before the last write."""
+    """Make each status older than the last write: without pods, of an earlier generation."""
     for key, item in items.items():
         if item and "status" in item:
             counts = (field for field in item["status"] if field.lower().endswith("replicas"))

@@ -60,7 +60,8 @@ class Move(t.NamedTuple):
 
     deliver: the controller manager receives the next change of a controller.
     deliver-owner: the controller manager receives the change of a pod's owner.
-    sync: the controller manager syncs a controller; roll: a Deployment.
+    sync: the controller manager syncs a controller.
+    roll: the controller manager syncs a Deployment.
     finalize: the finalizers of an object in deletion are removed.
     collect: the garbage collector deletes the pods of a deleted controller.
     ready, end: a pod becomes ready, or has terminated.
@@ -71,9 +72,10 @@ class Move(t.NamedTuple):
 
 
 class Moves:
-    """The moves of a model, made in their order until none remains."""
+    """Model that can make all of its moves."""
 
     def settle(self) -> bool:
+        """Make moves in their order until none remains; return whether there were any."""
         has_changed = False
         while moves := self.moves():
             self.make(moves[0])
@@ -262,7 +264,7 @@ class DeploymentModel(Moves, SimulatedDeployments):
         return self.sets.moves() + [Move("roll", name) for name in self._unsynced()]
 
     def _change(self, name: str) -> Write | None:
-        """Return the next change, also the scaling of a paused Deployment.
+        """Return the next change; unlike the model of check mode, also scale a paused Deployment.
 
         Source: scale (pkg/controller/deployment/sync.go). The largest ReplicaSet gets the whole
         difference, instead of its proportion.
@@ -272,16 +274,16 @@ class DeploymentModel(Moves, SimulatedDeployments):
             return super()._change(name)
         active = [replica_set for replica_set in find(primary, self.sets.controllers()).sets
                   if replica_set.replicas]
-        numbers = primary.settings["strategy"].get("rollingUpdate")
-        if len(active) < 2 or numbers is None:
+        rolling_update = primary.settings["strategy"].get("rollingUpdate")
+        if len(active) < 2 or rolling_update is None:
             return super()._change(name)
-        limit = primary.replicas + Size.from_api(numbers["maxSurge"]).resolve(
+        limit = primary.replicas + Size.from_api(rolling_update["maxSurge"]).resolve(
             primary.replicas, round_up=True)
-        missing = limit - sum(replica_set.replicas for replica_set in active)
+        difference = limit - sum(replica_set.replicas for replica_set in active)
         largest = max(active, key=lambda replica_set: replica_set.replicas)
-        if not missing:
+        if not difference:
             return super()._change(name)
-        return Patch(largest.name, (put("/spec/replicas", max(0, largest.replicas + missing)),))
+        return Patch(largest.name, (put("/spec/replicas", max(0, largest.replicas + difference)),))
 
     def make(self, move: Move) -> None:
         """Make a move from the list."""
@@ -294,7 +296,7 @@ class DeploymentModel(Moves, SimulatedDeployments):
 class RevisionMoves:
     """Moves of StatefulSets and DaemonSets, also with pods that never become ready."""
 
-    #: Images without any ready pod.
+    #: Images whose pods never become ready.
     broken_images: frozenset[str] = frozenset()
 
     def copy(self) -> t.Self:

@@ -46,8 +46,9 @@ class Cluster(IdleGateway):
     def __init__(self, *items):
         self.cluster, self.clock, self.lock = ClusterModel(
             items), FakeClock(), threading.RLock()
-        #: Called during each wait, and before each write to accept or reject the write.
+        #: Called during each wait.
         self.on_wait = self.cluster.settle
+        #: Called before each write; False rejects the write.
         self.allow_write = lambda write: True
         #: Image set by admission in every template; None: a dry run fails the test.
         self.admission_image = None

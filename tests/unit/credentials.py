@@ -67,7 +67,7 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
     proxied = kubeconfig(server, {"token": token}, **{"proxy-url": address})
     not_a_path = "neither the path|must be the path|not valid YAML|there is no kubeconfig"
     environment = {"K8S_AUTH_HOST": host, **({"K8S_AUTH_SSL_CA_CERT": ca_cert} if ca_cert else {})}
-    table = {
+    cases = {
         "api-key": Case([token], {**server, "api_key": token}),
         "api-key-variable": Case([token], {}, {**environment, "K8S_AUTH_API_KEY": token}),
         "password": Case(password_texts, {**server, "username": "me", "password": PASSWORD},
@@ -113,7 +113,7 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
                               error_pattern="cannot be set up"),
     }
     if proxy:
-        table |= {
+        cases |= {
             "proxy": Case([*password_texts, token], {**server, "api_key": token, "proxy": address}),
             "proxy-headers": Case([*password_texts, token],
                                   {**server, "api_key": token, "proxy": f"http://{proxy}",
@@ -133,7 +133,7 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
             "file-with-proxy": Case([PASSWORD, token], {},
                                     {"KUBECONFIG": write("with-proxy", json.dumps(proxied))}),
         }
-    return table
+    return cases
 
 
 def kubeconfig(server: dict[str, t.Any], user: dict[str, t.Any],

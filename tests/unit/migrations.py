@@ -88,7 +88,7 @@ def world_after(step):
     return world
 
 
-#: Steps of the migration of a DeploymentConfig.
+#: Steps of the migration of a DeploymentConfig, between its pause and its deletion.
 CONFIG_STEPS = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController",
                 "hand over Pod",
                 "delete ReplicationController", "restore ReplicaSet", "create Deployment",
@@ -99,6 +99,7 @@ CONFIG_UID = "uid of the config"
 
 
 def config(latest=1, annotations=None, metadata=None, **spec):
+    """Return the DeploymentConfig foo; latest: the number of its latest rollout."""
     template = rc()["spec"]["template"]
     return {"kind": "DeploymentConfig",
             "metadata": {"name": "foo", "uid": CONFIG_UID, "resourceVersion": "7", "generation": 1,
@@ -111,6 +112,7 @@ def config(latest=1, annotations=None, metadata=None, **spec):
 
 
 def rollout(number=1, replicas=2, phase="Complete", **more):
+    """Return the ReplicationController of a rollout of the DeploymentConfig foo."""
     name = f"foo-{number}"
     owner = {"kind": "DeploymentConfig", "name": "foo", "uid": CONFIG_UID, "controller": True}
     item = rc(name, replicas, **{"annotations": {object_meta.ROLLOUT_PHASE: phase},

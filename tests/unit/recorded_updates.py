@@ -29,7 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
 RECORDED = Path(__file__).parent / "recorded"
 CLIENT_DRIVEN = ("ReplicationController", "ReplicaSet")
 WITH_REVISIONS = ("StatefulSet", "DaemonSet")
-HASH, GENERATION = "controller-revision-hash", "pod-template-generation"
+HASH_LABEL, GENERATION_LABEL = "controller-revision-hash", "pod-template-generation"
 
 
 class InterruptedCluster(Cluster):
@@ -70,7 +70,7 @@ class InterruptedCluster(Cluster):
         self.is_reached = lambda: False
 
     @property
-    def new(self):
+    def new_pod_count(self):
         """The number of pods with the new image."""
         return sum(image == "myimage:v2" for image in images(pods_of(self), objects_of(self)))
 
@@ -78,10 +78,10 @@ class InterruptedCluster(Cluster):
 def record(kind):
     """Return the objects of each recorded state of an update of four pods."""
     forward, paused, back = (InterruptedCluster(kind) for _number in range(3))
-    forward.run_until(lambda: forward.new in (2, 3))
+    forward.run_until(lambda: forward.new_pod_count in (2, 3))
     paused.run(update_request(kind, pause_at="2"))
-    back.run_until(lambda: back.new == 3)
-    back.run_until(lambda: back.new in (1, 2) and len(back.pods) >= SIZE,
+    back.run_until(lambda: back.new_pod_count == 3)
+    back.run_until(lambda: back.new_pod_count in (1, 2) and len(back.pods) >= SIZE,
                    image=None, state="rolled_back")
     moments = {"forward": forward, "paused": paused, "back": back}
     if kind in CLIENT_DRIVEN:
@@ -121,7 +121,7 @@ def pods_of(cluster):
     if str(cluster.kind) in WITH_REVISIONS:
         uid = cluster.cluster.items["foo"]["metadata"]["uid"]
         return [_pod(getattr(pod, "name", f"foo-{number}"), getattr(pod, "uid", f"uid {number}"),
-                     {HASH: pod.revision, GENERATION: getattr(pod, "generation", "")},
+                     {HASH_LABEL: pod.revision, GENERATION_LABEL: getattr(pod, "generation", "")},
                      uid, pod.ready, getattr(pod, "node", ""))
                 for number, pod in enumerate(cluster.pods)]
     return [_pod(f"pod-{number}", f"uid of pod-{number}", dict(pod.labels), pod.owner, pod.ready)
@@ -145,8 +145,8 @@ def images(pods, objects):
         if item["kind"] == "ControllerRevision" and "template" in item["data"].get("spec", {}):
             template = item["data"]["spec"]["template"]
             by_hash[item["metadata"]["name"]] = template
-            by_hash[item["metadata"].get("labels", {}).get(HASH, "-")] = template
-    templates = [by_hash.get(pod["metadata"]["labels"].get(HASH))
+            by_hash[item["metadata"].get("labels", {}).get(HASH_LABEL, "-")] = template
+    templates = [by_hash.get(pod["metadata"]["labels"].get(HASH_LABEL))
                  or by_uid[pod["metadata"]["ownerReferences"][0]["uid"]] for pod in pods]
     return [template["spec"]["containers"][0]["image"] for template in templates]
 
@@ -162,9 +162,9 @@ def load(kind, objects):
         example = cluster.pods[0]
         model._pods["foo"] = tuple(
             example._replace(name=pod["metadata"]["name"], uid=pod["metadata"]["uid"],
-                             revision=pod["metadata"]["labels"][HASH], ready=_is_ready(pod),
+                             revision=pod["metadata"]["labels"][HASH_LABEL], ready=_is_ready(pod),
                              node=pod.get("spec", {}).get("nodeName", ""),
-                             generation=pod["metadata"]["labels"].get(GENERATION, ""))
+                             generation=pod["metadata"]["labels"].get(GENERATION_LABEL, ""))
             for pod in pods)
         model.stored_revisions = {model.items["foo"]["metadata"]["uid"]: tuple(revisions)}
         return cluster
@@ -202,7 +202,7 @@ def _is_ready(pod):
     return pod["status"]["conditions"][0]["status"] == "True"
 
 
-#: The recorded migrations: the world, the request and the steps.
+#: The recorded migrations: the class of the simulation, the request and the steps.
 MIGRATIONS = {
     "migration of a ReplicationController": (
         migrations.World, migrations.MIGRATE, migrations.ALL_STEPS),

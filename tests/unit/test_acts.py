@@ -11,7 +11,7 @@ import pytest
 from acts import ACTIONS, play, series
 from simulated import SimulatedWorld
 
-#: Of each row, `make test` plays one of these parts.
+#: The kills of each row are divided into this number of parts; `make test` plays one of them.
 PARTS = 5
 
 

@@ -59,15 +59,16 @@ def test_the_playbook_accepts_every_variable_of_the_survey(survey):
 
 
 def test_the_credential_type_injects_the_options_of_the_module():
-    kind = json.loads((AWX / "kubeconfig.credential_type.json").read_text())
-    fields = {field["id"] for field in kind["inputs"]["fields"]}
+    credential_type = json.loads((AWX / "kubeconfig.credential_type.json").read_text())
+    fields = {field["id"] for field in credential_type["inputs"]["fields"]}
+    injectors = credential_type["injectors"]
 
     spec = connection.ARGUMENT_SPEC
     names = {name for option in spec for name in (option, *spec[option].get("aliases", ()))}
     assert {variable.removeprefix("K8S_AUTH_").lower()
-            for variable in kind["injectors"]["env"]} <= names
-    used = set(re.findall(r"{{ (\w+)", json.dumps(kind["injectors"]))) - {"tower"}
-    assert used == fields >= set(kind["inputs"]["required"])
+            for variable in injectors["env"]} <= names
+    used_fields = set(re.findall(r"{{ (\w+)", json.dumps(injectors))) - {"tower"}
+    assert used_fields == fields >= set(credential_type["inputs"]["required"])
 
 
 def test_the_awx_project_imports_each_playbook():

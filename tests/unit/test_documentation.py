@@ -36,10 +36,12 @@ ROOT = Path(__file__).parents[2]
 #: The text of each page about errors, by the page's name.
 ERRORS = {page.stem: " ".join(page.read_text(encoding="utf-8").split())
           for page in sorted((ROOT / "docs" / "reference" / "errors").glob("*.md"))}
-#: Functions that create errors, with the argument for the failed step.
-MAKERS = {"RolloutError": 0, "RolloutFailed": 0, "NoSuchController": 0, "failed": 2, "as_error": 1}
+#: Functions that create errors, each with the position of the argument that says what failed.
+ERROR_FUNCTIONS = {"RolloutError": 0, "RolloutFailed": 0, "NoSuchController": 0, "failed": 2,
+                   "as_error": 1}
 #: The page of a class of errors.
-CLASS_PAGES = {maker.__name__: maker.page for maker in (RolloutFailed, NoSuchController)}
+CLASS_PAGES = {error_class.__name__: error_class.page
+               for error_class in (RolloutFailed, NoSuchController)}
 
 
 def fixed_texts(node):
@@ -54,20 +56,21 @@ def fixed_texts(node):
 def messages():
     for path in sorted((ROOT / "plugins" / "module_utils").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            maker = (getattr(node.func, "id", getattr(node.func, "attr", ""))
-                     if isinstance(node, ast.Call) else "")
-            if maker in MAKERS and len(node.args) > MAKERS[maker]:
-                texts = [text.strip(" .;:,()") for text in fixed_texts(node.args[MAKERS[maker]])]
+            function = (getattr(node.func, "id", getattr(node.func, "attr", ""))
+                        if isinstance(node, ast.Call) else "")
+            if function in ERROR_FUNCTIONS and len(node.args) > ERROR_FUNCTIONS[function]:
+                message = node.args[ERROR_FUNCTIONS[function]]
+                texts = [text.strip(" .;:,()") for text in fixed_texts(message)]
                 if any(texts):
-                    yield pytest.param(max(texts, key=len), page_of_error(path, maker, node),
+                    yield pytest.param(max(texts, key=len), page_of_error(path, function, node),
                                        id=f"{path.stem}:{node.lineno}")
 
 
-def page_of_error(path, maker, node):
+def page_of_error(path, function, node):
     """Return the page of an error by its argument, its class, or the module that creates it."""
     provided = [keyword.value.value for keyword in node.keywords if keyword.arg == "page"]
     module = ".".join(path.relative_to(ROOT / "plugins").with_suffix("").parts)
-    return provided[0] if provided else CLASS_PAGES.get(maker) or error_pages.page_of(module)
+    return provided[0] if provided else CLASS_PAGES.get(function) or error_pages.page_of(module)
 
 
 @pytest.mark.parametrize("text, page", list(messages()))
@@ -83,11 +86,11 @@ def test_each_page_of_errors_has_a_module_or_a_class():
 
 def test_rows_of_the_client_driven_planner_are_documented():
     row = re.compile(r"^ *(?:# )?(\|(?: (?:-|yes[^|]*) \|){2}.* \|)$", re.MULTILINE)
-    decided, documented = (row.findall((ROOT / path).read_text(encoding="utf-8"))
-                           for path in ("plugins/module_utils/flows/client_driven/planner.py",
-                                        "docs/concepts/how-it-works.md"))
+    coded, documented = (row.findall((ROOT / path).read_text(encoding="utf-8"))
+                         for path in ("plugins/module_utils/flows/client_driven/planner.py",
+                                      "docs/concepts/how-it-works.md"))
 
-    assert decided == documented and len(decided) > 10
+    assert coded == documented and len(coded) > 10
 
 
 def test_rows_of_the_handover_are_documented():
@@ -95,10 +98,10 @@ def test_rows_of_the_handover_are_documented():
     page = (ROOT / "docs/concepts/handover.md").read_text(encoding="utf-8")
     section = page.partition("\n## ")[0]
     source = (ROOT / "plugins/module_utils/flows/handover.py").read_text(encoding="utf-8")
-    decided, documented = row.findall(source), row.findall(section)
+    coded, documented = row.findall(source), row.findall(section)
 
-    assert (decided == documented[1:]
-            and documented[0] == "| primary | successor | condition | step |" and len(decided) > 10)
+    assert (coded == documented[1:]
+            and documented[0] == "| primary | successor | condition | step |" and len(coded) > 10)
 
 
 @pytest.mark.parametrize("page, planners", [
@@ -110,13 +113,13 @@ def test_rows_of_the_handover_are_documented():
 def test_rows_of_the_server_driven_planners_are_documented(page, planners):
     row = re.compile(r"^ *(?:# )?(\|(?: [^|-][^|]* \|){3})$", re.MULTILINE)
     documented = row.findall((ROOT / f"docs/concepts/{page}.md").read_text(encoding="utf-8"))
-    decided = [line for planner in planners for line in row.findall(
+    coded = [line for planner in planners for line in row.findall(
         (ROOT / f"plugins/module_utils/flows/{planner}/planner.py").read_text(encoding="utf-8"))]
-    head = "| record | condition | step |"
+    header = "| record | condition | step |"
 
-    assert (sorted(line for line in documented if line != head)
-            == sorted(line for line in decided if line != head))
-    assert head in documented and len(decided) > 1
+    assert (sorted(line for line in documented if line != header)
+            == sorted(line for line in coded if line != header))
+    assert header in documented and len(coded) > 1
 
 
 def test_rows_for_a_deployment_config_are_documented():
@@ -135,8 +138,8 @@ def test_rows_of_a_traffic_split_are_documented():
     page, planner = ((ROOT / path).read_text(encoding="utf-8") for path in (
         "docs/how-to/traffic-split.md", "plugins/module_utils/traffic/planner.py"))
     section = page.partition("\n## How a split resumes\n")[2].partition("\n## ")[0]
-    head = "| record | condition | step |"
-    documented = [line for line in row.findall(section) if line != head]
+    header = "| record | condition | step |"
+    documented = [line for line in row.findall(section) if line != header]
 
     assert documented == row.findall(planner) and len(documented) > 15
 
@@ -145,8 +148,8 @@ def test_rows_of_a_switch_are_documented():
     row = re.compile(r"^ *(?:# )?(\|(?: [^|-][^|]* \|){3})$", re.MULTILINE)
     page, planner = ((ROOT / path).read_text(encoding="utf-8") for path in (
         "docs/how-to/blue-green.md", "plugins/module_utils/traffic/switch.py"))
-    heads = ("| record | condition | step |", "| state | condition | step |")
-    documented = [line for line in row.findall(page) if line not in heads]
+    headers = ("| record | condition | step |", "| state | condition | step |")
+    documented = [line for line in row.findall(page) if line not in headers]
 
     assert documented == row.findall(planner) and len(documented) > 20
 
@@ -154,7 +157,7 @@ def test_rows_of_a_switch_are_documented():
 def test_warnings_and_causes_of_a_traffic_split_are_documented():
     page = (ROOT / "docs/how-to/traffic-split.md").read_text(encoding="utf-8")
 
-    def shown(text):
+    def as_documented(text):
         text = re.sub(r"\{(\w+_)?(kubectl|cluster)\}", "kubectl", text)
         return re.sub(r"\{(\w+)\}", lambda match: match[1].upper(), text)
 
@@ -164,7 +167,7 @@ def test_warnings_and_causes_of_a_traffic_split_are_documented():
              [(row.case, row.sentence, f"`{row.command}`") for row in causes.ROWS])):
         section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
         documented = [[cell.strip("| ") for cell in row] for row in lines_of(section)]
-        assert documented == [list(map(shown, row)) for row in rows] and len(rows) > 7
+        assert documented == [list(map(as_documented, row)) for row in rows] and len(rows) > 7
 
 
 def test_rows_of_a_split_that_follows_an_update_are_documented():
@@ -172,8 +175,8 @@ def test_rows_of_a_split_that_follows_an_update_are_documented():
     page, decisions = ((ROOT / path).read_text(encoding="utf-8") for path in (
         "docs/how-to/traffic-split.md", "plugins/module_utils/traffic/follow.py"))
     section = page.partition("\n## How a split follows the update\n")[2].partition("\n## ")[0]
-    heads = ("| the update | the route |", "| route | condition | step |")
-    documented = [line for line in row.findall(section) if line not in heads]
+    headers = ("| the update | the route |", "| route | condition | step |")
+    documented = [line for line in row.findall(section) if line not in headers]
 
     assert documented == row.findall(decisions) and len(documented) > 10
 
@@ -199,12 +202,12 @@ def lines_of(table):
 def test_comparison_names_existing_tests():
     page = (ROOT / "docs/concepts/compared.md").read_text(encoding="utf-8")
     section = page.partition("\n## Argo Rollouts and Flagger\n")[2]
-    compared, run = (lines_of(part.partition("\n## ")[0])
-                     for part in section.split("\n## Which test runs it\n"))
+    compared_rows, test_rows = (lines_of(part.partition("\n## ")[0])
+                                for part in section.split("\n## Which test runs it\n"))
 
-    ours = [line.strip("| ") for line, answer, *_cells in compared if answer != "no"]
-    assert [line.strip("| ") for line, _tests in run] == ours and len(ours) > 15
-    for line, cell in run:
+    features = [line.strip("| ") for line, answer, *_cells in compared_rows if answer != "no"]
+    assert [line.strip("| ") for line, _tests in test_rows] == features and len(features) > 15
+    for line, cell in test_rows:
         tests = re.findall(r"`(\S+)::(\w+)`", cell)
         assert tests, line
         for file, name in tests:
@@ -233,8 +236,8 @@ def test_documented_error_probabilities_of_samples_are_exact():
         chances = [[math.comb(count, failed) * share**failed * (1 - share)**(count - failed)
                     for failed in range(count + 1)]
                    for share in (0.05, 0.0003, 0.001)]
-        misled = [sum(chances[0][:limit + 1]), *(sum(terms[limit + 1:]) for terms in chances[1:])]
-        assert documented == [f"{chance:.0e}" for chance in misled], samples
+        errors = [sum(chances[0][:limit + 1]), *(sum(terms[limit + 1:]) for terms in chances[1:])]
+        assert documented == [f"{chance:.0e}" for chance in errors], samples
 
 
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "roles").glob("*/README.md")),

@@ -59,7 +59,7 @@ def test_oldest_versions_are_consistent():
     fragment = read("plugins/doc_fragments/connection.py")
     documented = dict(re.findall(r"^\| ([^|]+?) \| (\d[\d.]+) \|",
                                  read("docs/reference/versions.md"), re.MULTILINE))
-    rows = re.search(r"KUBERNETES = \{\s*\"(\d+\.\d+)\.", read("tests/versions/packages.py"))
+    oldest_row = re.search(r"KUBERNETES = \{\s*\"(\d+\.\d+)\.", read("tests/versions/packages.py"))
     core = yaml.safe_load(read("meta/runtime.yml"))["requires_ansible"].removeprefix(
         ">=").removesuffix(".0")
     python = ".".join(map(str, runpy.run_path(str(FLOOR))["OLDEST"]))
@@ -71,6 +71,6 @@ def test_oldest_versions_are_consistent():
     assert {yaml.safe_load(path.read_text())["galaxy_info"]["min_ansible_version"]
             for path in ROOT.glob("roles/*/meta/main.yml")} == {core}
     oldest = documented["Python package `kubernetes`"]
-    assert rows and rows[1] == oldest
+    assert oldest_row and oldest_row[1] == oldest
     assert (f"kubernetes >= {oldest}.0 " in fragment
             and f"kubernetes>={oldest}.0" in read("meta/ee-requirements.txt"))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Hold the rules that import-linter cannot see: comparisons of kinds, and sizes of files."""
+"""Enforce the rules that import-linter cannot check: comparisons of kinds, and sizes of files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_only_flows_and_the_model_read_flags_of_a_kind(name):
 
 
 @pytest.mark.parametrize("code",
-                         ["kind is Kind.DEPLOYMENT", "it.state != State.MIGRATED",
+                         ["kind is Kind.DEPLOYMENT", "request.state != State.MIGRATED",
                           "kind in (Kind.REPLICA_SET,)",
                           "isinstance(primary, Deployment)"])
 def test_comparisons_are_detected(code):

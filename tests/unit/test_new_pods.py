@@ -120,6 +120,7 @@ def world(monkeypatch):
     return make
 
 
+#: Functions that return the names of the new and of the old pods.
 SOURCES = (pods_of_info, pods_of_analysis, pods_of_soak)
 
 
@@ -141,7 +142,7 @@ def test_new_pods_of_info_analysis_and_soak(world, kind):
     for sources in phases:
         assert (sources[0] == sources[1] == sources[2] and len(sources[0][0]) == 1
                 and len(sources[0][1]) in (2, 3))
-    assert phases[0] == phases[1], "the new pods have changed during the rollback"
+    assert phases[0] == phases[1], "a rollback must not change which pods are new"
 
 
 def test_analysis_without_revisions_names_the_missing_permission(world):

@@ -14,8 +14,8 @@ import pytest
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 ROOT = Path(__file__).parents[2]
-PASTING = ast.parse((ROOT / "tests" / "integration"
-                     / "test_next_commands.py").read_text(encoding="utf-8"))
+PASTING_TESTS = ast.parse((ROOT / "tests" / "integration"
+                           / "test_next_commands.py").read_text(encoding="utf-8"))
 
 
 def test_every_function_that_builds_a_command_is_listed():
@@ -24,7 +24,7 @@ def test_every_function_that_builds_a_command_is_listed():
 
 @pytest.mark.parametrize("site", next_commands.SITES)
 def test_each_command_is_pasted_by_a_test_or_has_a_reason(site):
-    tests = {node.name for node in PASTING.body if isinstance(node, ast.FunctionDef)}
+    tests = {node.name for node in PASTING_TESTS.body if isinstance(node, ast.FunctionDef)}
 
     assert (next_commands.SITES[site] in tests
             or next_commands.SITES[site].startswith(("not executed", "not a command: ")))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare docs/reference/permissions with the checks of the code, and with the page.
+"""Compare the files of docs/reference/permissions with the code, and with permissions.md.
 
 tests/integration/test_permission_files.py uses each file on a real API server.
 """
@@ -25,7 +25,7 @@ CLUSTER_PERMISSIONS = {("", "nodes", "list", "")}
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_each_file_is_current(feature):
-    assert feature.path.read_text("utf-8") == feature.text, "make permissions"
+    assert feature.path.read_text("utf-8") == feature.text, "run `make permissions`"
     assert yaml.safe_load(feature.text) == feature.manifest
     assert f"permissions/{feature.name}.yaml" in PERMISSIONS.read_text("utf-8")
 

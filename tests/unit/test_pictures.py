@@ -36,7 +36,7 @@ def steps(lines):
 @pytest.mark.parametrize("name, drawn",
                          [(NAMES[0], draw.terminal(TERMINAL)), (NAMES[1], draw.report(REPORT))])
 def test_each_picture_is_current(name, drawn):
-    assert (PICTURES / name).read_text("utf-8") == drawn, "make pictures"
+    assert (PICTURES / name).read_text("utf-8") == drawn, "run `make pictures`"
 
 
 def test_the_terminal_picture_shows_the_current_lines():
@@ -45,11 +45,12 @@ def test_the_terminal_picture_shows_the_current_lines():
 
     pictured = [line.removeprefix("localhost | default | ") for line in TERMINAL.splitlines()
                 if line.startswith("localhost | default | ")]
-    assert steps(pictured) - steps(lines) <= {HISTORY_STEP} and len(pictured) > 15, "make pictures"
+    assert steps(pictured) - steps(lines) <= {HISTORY_STEP} and len(pictured) > 15, (
+        "run `make pictures`")
     # The time between the interruption and the end has no lines.
     assert all(step.startswith("scale ") for step in steps(lines) - steps(pictured)), (
-        "make pictures")
-    assert f'"msg": "{result["msg"]}"' in TERMINAL, "make pictures"
+        "run `make pictures`")
+    assert f'"msg": "{result["msg"]}"' in TERMINAL, "run `make pictures`"
 
 
 @pytest.mark.parametrize("name", NAMES)

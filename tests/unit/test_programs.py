@@ -101,7 +101,7 @@ def test_the_remaining_build_time_is_estimated(monkeypatch):
     now = iter([100, 130, 130, 130])
     monkeypatch.setattr(subtask.time, "monotonic", lambda: next(now))
     progress = subtask.Progress(4)
-    assert str(progress) == "", "an estimate before the first package is built"
+    assert str(progress) == "", "there must be no estimate before the first package is built"
 
     assert list(progress.count(["a"])) == ["a"]
     assert str(progress) == ", 1 of 4, about 90 s left"

@@ -57,8 +57,8 @@ def test_recorded_update_is_resumed_and_finished(version, kind, moment):
     assert rollout["phase"] != "complete"
     assert rollout["direction"] == ("back" if moment == "back" else "forward")
 
-    checked, result = cluster.check_mode(update_request(kind)), cluster.run(update_request(kind))
-    assert checked["changed"] and result["changed"]
+    planned, result = cluster.check_mode(update_request(kind)), cluster.run(update_request(kind))
+    assert planned["changed"] and result["changed"]
     assert_ended(cluster, kind, "myimage:v2")
     assert not cluster.run(update_request(kind))["changed"]
 
@@ -66,15 +66,15 @@ def test_recorded_update_is_resumed_and_finished(version, kind, moment):
 @pytest.mark.parametrize(("version", "kind", "moment"), moments(KINDS))
 def test_recorded_update_is_rolled_back(version, kind, moment):
     cluster = load(kind, _read(version, kind)[moment])
-    back = update_request(kind, image=None, state="rolled_back")
+    rollback = update_request(kind, image=None, state="rolled_back")
     if moment == "handover":
         # All pods are new, so the way back to the former image is another update.
-        assert "there is no update in progress to roll back" in cluster.error(back).what
-        back = update_request(kind, image="myimage:v1")
-    result = cluster.run(back)
+        assert "there is no update in progress to roll back" in cluster.error(rollback).what
+        rollback = update_request(kind, image="myimage:v1")
+    result = cluster.run(rollback)
     assert result["changed"]
     assert_ended(cluster, kind, "myimage:v1")
-    assert not cluster.run(back)["changed"]
+    assert not cluster.run(rollback)["changed"]
 
 
 @pytest.mark.parametrize(("version", "name", "moment"), moments(MIGRATIONS))
@@ -93,14 +93,14 @@ def test_recorded_migration_is_resumed_and_finished(version, name, moment):
 @pytest.mark.parametrize(("version", "name", "moment"), moments(MIGRATIONS))
 def test_recorded_migration_is_rolled_back(version, name, moment):
     world_type, request, _steps = MIGRATIONS[name]
-    back = dataclasses.replace(request, state=State.ROLLED_BACK)
+    rollback = dataclasses.replace(request, state=State.ROLLED_BACK)
     world, fresh = load_migration(world_type, _read(version, name)[moment]), world_type()
     initial = {key for key, item in fresh.cluster._items.items() if item}
     if not initial <= {key for key, item in world.cluster._items.items() if item}:
         with pytest.raises(RolloutError, match="cannot be rolled back"):
-            world.run_steps(request=back)
+            world.run_steps(request=rollback)
         return
-    world.run_steps(request=back)
+    world.run_steps(request=rollback)
     assert {key for key, item in world.cluster._items.items() if item} == initial
     (controller,) = world.cluster.controllers(Kind.REPLICATION_CONTROLLER).values()
     assert {pod.owner for pod in world.cluster.live_pods({})} == {controller.uid}

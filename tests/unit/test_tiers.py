@@ -18,12 +18,12 @@ import pytest
 from objects import eventually
 
 ROOT = Path(__file__).parents[2]
-DEFAULT = "kindest/node:v1.36.1@sha256:" + "a" * 64
+DEFAULT_IMAGE = "kindest/node:v1.36.1@sha256:" + "a" * 64
 #: A container engine with a single image, unable to pull others.
 DOCKER = """#!/bin/sh
 case "$1 $2" in "version ") exit 0;; "image inspect") [ "$3" = "$HERE" ];; *) exit 1;; esac
 """
-KIND = f"#!/bin/sh\nexit 0\n# The program contains the name of its image: {DEFAULT}.\n"
+KIND = f"#!/bin/sh\nexit 0\n# The program contains the name of its image: {DEFAULT_IMAGE}.\n"
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def runner(monkeypatch, tmp_path_factory):
     ({}, "", "", "`docker version` fails"),
     ({"docker": DOCKER}, "", "", "`kind version` fails"),
     ({"docker": DOCKER, "kind": KIND}, "", "",
-     f"the node image {DEFAULT} is missing and cannot be pulled"),
-    ({"docker": DOCKER, "kind": KIND}, DEFAULT, "", ""),
-    ({"docker": DOCKER, "kind": KIND}, DEFAULT, "local/node:1",
+     f"the node image {DEFAULT_IMAGE} is missing and cannot be pulled"),
+    ({"docker": DOCKER, "kind": KIND}, DEFAULT_IMAGE, "", ""),
+    ({"docker": DOCKER, "kind": KIND}, DEFAULT_IMAGE, "local/node:1",
      "the node image local/node:1 is missing"),
     ({"docker": DOCKER, "kind": KIND}, "local/node:1", "local/node:1", ""),
 ])
@@ -114,8 +114,8 @@ def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tiers, tmp_p
     assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
 
 
-def test_make_test_all_resumes_while_no_file_but_prose_changes(two_tiers, tmp_path, monkeypatch,
-                                                               capsys):
+def test_make_test_all_resumes_while_only_prose_changes(two_tiers, tmp_path, monkeypatch,
+                                                        capsys):
     monkeypatch.setattr(two_tiers, "ALL", ("unit", "node-sample"))
     monkeypatch.setitem(two_tiers.TIERS, "node-sample", two_tiers.Tier(["test -e second"]))
 
@@ -178,15 +178,15 @@ def test_a_hanging_command_is_ended_with_all_children(runner, monkeypatch, tmp_p
                "the end of the child", seconds=30)
 
 
-#: A failing tier that prints the hash seed of the processes.
-SHOWS_THE_SEED = (
+#: A failing command that prints the hash seed of its process.
+PRINT_SEED_AND_FAIL = (
     """python -c "import os; print('seed', os.environ['PYTHONHASHSEED']); raise SystemExit(1)" """)
 
 
 @pytest.mark.parametrize("provided", ["", "random", "17"])
 def test_a_failing_tier_is_printed_with_the_hash_seed(runner, monkeypatch, capfd, provided):
     monkeypatch.setenv("PYTHONHASHSEED", provided)
-    monkeypatch.setitem(runner.TIERS, "unit", runner.Tier([SHOWS_THE_SEED]))
+    monkeypatch.setitem(runner.TIERS, "unit", runner.Tier([PRINT_SEED_AND_FAIL]))
     monkeypatch.setitem(runner.TIERS, "lint", runner.Tier(["true"]))
 
     assert runner.main(["unit", "lint"]) == 1

@@ -148,7 +148,7 @@ UNREACHABLE_CAUSE = UNREACHABLE_REGISTRY.partition(": ")[2]
 PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {UNREACHABLE_REGISTRY}'),
                event("Failed", "Error: ErrImagePull"), event("Failed", "Error: ImagePullBackOff")]
 CHECK_REGISTRY = ("check the registry name in the image, then DNS, proxy and certificates on node "
-               "real-1: it cannot reach the registry")
+                  "real-1: it cannot reach the registry")
 NOT_FOUND = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference '
              '"shop/web:v9": shop/web:v9: not found')
 DENIED = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference '

@@ -140,7 +140,7 @@ SUSPENDING = dataclasses.replace(REQUEST, suspends_gitops=True)
     (SUSPENDING, KUSTOMIZATION_LABELS, {}, True),
     (SUSPENDING, KUSTOMIZATION_LABELS, {gitops.FLUX_RECONCILE: "enabled"}, False),
     (REQUEST, KUSTOMIZATION_LABELS, {gitops.FLUX_RECONCILE: "disabled",
-                                  SUSPENDED_GITOPS: gitops.FLUX_RECONCILE}, True),
+                                     SUSPENDED_GITOPS: gitops.FLUX_RECONCILE}, True),
 ], ids=["no option", "option", "annotation of the user", "suspended by an earlier task"])
 def test_warning_says_that_the_manifest_must_change_before_a_suspension_ends(
         request_, labels, annotations, is_suspended):

@@ -24,7 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.request imp
 
 PAGE = Path(__file__).parents[3] / "docs/reference/permissions.md"
 ROLE_RULES = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"),
-                                re.DOTALL)[1])["rules"]
+                                      re.DOTALL)[1])["rules"]
 CONTROLLERS_RULE, *_OTHER_RULES, LEASES_RULE = ROLE_RULES
 PODS_RULE = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "patch"]}
 UPDATE = Request("foo", namespace="shop")

@@ -43,7 +43,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds 
 
 WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar")
 ENDED_ROLLOUT = {"outcome": "updated", "from": {"web": "myimage:v1"}, "to": {"web": "myimage:v2"},
-         "time": NOW}
+                 "time": NOW}
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
 

@@ -28,7 +28,8 @@ sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"),
 
 import embedded  # noqa: E402
 from ansible_runs import Ansible  # noqa: E402
-from rows import ROWS, Bench  # noqa: E402
+from measuring import Bench  # noqa: E402
+from rows import ROWS  # noqa: E402
 from table import format_rows, settings  # noqa: E402
 from workers import begin  # noqa: E402
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +19,8 @@ from typing import Any, NamedTuple
 from table import progress
 
 ROOT = Path(__file__).resolve().parents[2]
+PLAYBOOK = "playbook.yml"
+"""Name of the playbook in the project of a slice."""
 
 
 class Timed(NamedTuple):
@@ -68,16 +72,57 @@ class Ansible:
         SystemExit.
         """
         inventory = self._home / "hosts.json"
-        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        inventory.write_text(
-            json.dumps({"all": {"hosts": {name: local | host for name, host in hosts.items()}}}),
-            "utf-8")
+        _write_inventory(inventory, hosts)
         own_arguments = {name: f"{{{{ {name} }}}}" for host in hosts.values() for name in host}
         ended, cost = self._timed(["all", "-i", str(inventory), "-f", str(len(hosts)), "-m", module,
                                    "-a", json.dumps(own_arguments | arguments)])
         if ended.returncode or ended.stdout.count('"changed": true') < len(hosts):
             progress(ended.stdout + ended.stderr)
             raise SystemExit(f"{module} has not changed all of {', '.join(hosts)}")
+        return cost
+
+    def run_playbook(self, hosts: dict[str, dict[str, Any]], limit: list[str], playbook: str,
+                     **variables: Any) -> tuple[float, float]:
+        """Run a playbook for the hosts of the limit; return the seconds, and the peak memory of the
+        process of Ansible in MiB, without its forks. Raises SystemExit.
+        """
+        inventory, output = self._home / "hosts.json", self._home / "output"
+        _write_inventory(inventory, hosts)
+        began, memory = time.perf_counter(), 0
+        with output.open("wb") as file:
+            job = subprocess.Popen(
+                ["ansible-playbook", "-i", str(inventory), "--limit", ",".join(limit),
+                 "-f", str(len(limit)), "-e", json.dumps(variables), playbook],
+                env=self._environment, stdout=file, stderr=subprocess.STDOUT)
+            while job.poll() is None:
+                memory = max(memory, peak_memory(job.pid))
+                time.sleep(0.02)
+        if job.returncode:
+            progress(output.read_text("utf-8"))
+            raise SystemExit(f"{playbook} has failed")
+        return time.perf_counter() - began, memory / 1024
+
+    def run_slices(self, slices: list[dict[str, dict[str, Any]]], playbook: str,
+                   **variables: Any) -> Timed:
+        """Run a playbook for the hosts of each slice, by an ansible-runner for each slice, as AWX
+        does. Raises SystemExit.
+        """
+        with tempfile.TemporaryDirectory(prefix="baton-bench-slices-") as folder:
+            data = [Path(folder) / str(number) for number in range(len(slices))]
+            for path, hosts in zip(data, slices, strict=True):
+                _write_private_data(path, hosts, playbook, variables)
+            cpu, wall = cpu_of_children(), time.perf_counter()
+            jobs = []
+            for path in data:
+                with (path / "output").open("wb") as output:
+                    jobs.append(subprocess.Popen(
+                        ["ansible-runner", "run", str(path), "-p", PLAYBOOK],
+                        env=self._environment, stdout=output, stderr=subprocess.STDOUT))
+            failed = [path for path, job in zip(data, jobs, strict=True) if job.wait()]
+            cost = Timed(time.perf_counter() - wall, cpu_of_children() - cpu)
+            if failed:
+                progress((failed[0] / "output").read_text("utf-8"))
+                raise SystemExit(f"{len(failed)} of {len(slices)} slices have failed")
         return cost
 
     def _timed(self, arguments: list[str]) -> tuple[subprocess.CompletedProcess[str], Timed]:
@@ -87,7 +132,37 @@ class Ansible:
         return ended, Timed(time.perf_counter() - wall, cpu_of_children() - cpu)
 
 
+def _write_inventory(path: Path, hosts: dict[str, dict[str, Any]]) -> None:
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    inventory = {"all": {"hosts": {name: local | host for name, host in hosts.items()}}}
+    path.write_text(json.dumps(inventory), "utf-8")
+
+
+def _write_private_data(folder: Path, hosts: dict[str, dict[str, Any]], playbook: str,
+                        variables: dict[str, Any]) -> None:
+    """Write the input of ansible-runner: inventory, playbook, variables and options."""
+    for name in ("env", "inventory", "project"):
+        (folder / name).mkdir(parents=True)
+    _write_inventory(folder / "inventory/hosts.json", hosts)
+    play = [{"name": "Import the playbook", "ansible.builtin.import_playbook": playbook}]
+    (folder / "project" / PLAYBOOK).write_text(json.dumps(play), "utf-8")
+    (folder / "env/extravars").write_text(json.dumps(variables), "utf-8")
+    (folder / "env/cmdline").write_text(f"--forks {len(hosts)}", "utf-8")
+
+
 def cpu_of_children() -> float:
     """Return the CPU time of the exited child processes in seconds."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+def peak_memory(pid: int) -> int:
+    """Return the peak memory of a process in KiB; 0 after its exit.
+
+    The rusage of a child process includes the memory of its parent.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    except OSError:
+        return 0
+    return int((re.search(r"VmHWM:\s+(\d+)", status) or ["", "0"])[1])

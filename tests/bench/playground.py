@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import kubernetes
-from ansible_runs import cpu_of_children
+from ansible_runs import cpu_of_children, peak_memory
 from counting import AllClients, Counter, cluster_processor_seconds
 from kubernetes.client.exceptions import ApiException
 from objects import role_rules
@@ -118,6 +118,7 @@ class Playground:
         self._client = kubernetes.config.new_client_from_config(kubeconfig)
         self._core = kubernetes.client.CoreV1Api(self._client)
         self._apps = kubernetes.client.AppsV1Api(self._client)
+        self._is_deleted = False
 
     def __enter__(self) -> Playground:
         self.namespace: str = self._core.create_namespace(
@@ -132,12 +133,19 @@ class Playground:
         self._all_clients_counter = AllClients(self._client)
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def begin_deletion(self) -> None:
+        """Delete the namespace and its nodes, without a wait."""
+        if self._is_deleted:
+            return
+        self._is_deleted = True
         self._client_requests.end()
         self._peer_requests.end()
         self._core.delete_namespace(self.namespace)
         self._core.delete_collection_node(label_selector=f"{NODES_OF}={self.namespace}")
         self._folder.cleanup()
+
+    def __exit__(self, *exception: object) -> None:
+        self.begin_deletion()
         if exception[0] is None:
             # the deletion of the namespace would disturb the next measurement
             self._until(self._is_gone, "the namespace is not deleted")
@@ -181,10 +189,10 @@ class Playground:
         self._apps.create_namespaced_stateful_set(self.namespace,
                                                   {"metadata": {"name": name}, "spec": spec})
 
-    def create_daemon_set(self, nodes: int, image: str, name: str = "qux") -> None:
-        """Create a DaemonSet and a fake node for each pod; the pods are replaced in sequence."""
+    def create_nodes(self, count: int) -> None:
+        """Create fake nodes for the pods of this namespace whose template has been pinned."""
         size = {"cpu": "100", "memory": "1Ti", "pods": "100"}
-        for number in range(nodes):
+        for number in range(count):
             node = f"{self.namespace}-{number}"
             labels = {"kubernetes.io/hostname": node, NODES_OF: self.namespace}
             self._core.create_node({
@@ -192,9 +200,24 @@ class Playground:
                              "labels": labels},
                 "spec": {"taints": [{"key": NODES_OF, "effect": "NoSchedule"}]},
                 "status": {"capacity": size, "allocatable": size}})
-        template = _template(name, image)
+
+    def cordon_nodes(self, is_cordoned: bool) -> None:
+        """Cordon or uncordon the nodes of this namespace."""
+        nodes = self._core.list_node(label_selector=f"{NODES_OF}={self.namespace}").items
+        for node in nodes:
+            self._core.patch_node(node.metadata.name, {"spec": {"unschedulable": is_cordoned}})
+
+    def pinned_template(self, app: str, image: str) -> Json:
+        """Return a template whose pods run only on the nodes of this namespace."""
+        template = _template(app, image)
         template["spec"] |= {"nodeSelector": {NODES_OF: self.namespace},
                              "tolerations": [{"key": NODES_OF, "operator": "Exists"}]}
+        return template
+
+    def create_daemon_set(self, nodes: int, image: str, name: str = "qux") -> None:
+        """Create a DaemonSet and a fake node for each pod; the pods are replaced in sequence."""
+        self.create_nodes(nodes)
+        template = self.pinned_template(name, image)
         spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
         self._apps.create_namespaced_daemon_set(self.namespace,
                                                 {"metadata": {"name": name}, "spec": spec})
@@ -223,6 +246,12 @@ class Playground:
         counts = [item.status.replicas, item.status.ready_replicas, item.status.updated_replicas]
         return is_observed and counts == [item.spec.replicas, item.spec.replicas - 1, updated]
 
+    def has_only(self, image: str) -> bool:
+        """Return whether all ReplicationControllers have the image in their templates."""
+        listed = self._core.list_namespaced_replication_controller(self.namespace)
+        return {container.image for item in listed.items
+                for container in item.spec.template.spec.containers} == {image}
+
     def until_ready(self) -> None:
         """Wait until all desired pods are available."""
         lists = (self._core.list_namespaced_replication_controller,
@@ -233,12 +262,23 @@ class Playground:
                                 for item in list_items(self.namespace).items),
                     "pods are not available")
 
+    def until_unschedulable(self) -> None:
+        """Wait until the scheduler finds no node for a pod."""
+        self._until(lambda: any(condition.reason == "Unschedulable"
+                                for pod in self._core.list_namespaced_pod(self.namespace).items
+                                for condition in pod.status.conditions or ()),
+                    "there is no unschedulable pod")
+
     def until_pods_are(self, count: int) -> None:
         """Wait for the number of pods, including terminating pods, and for an idle API server."""
         self._until(lambda: self._pods() == count, f"there are not {count} pods")
         self._all_clients_counter.wait_until_idle()
 
     # Rollouts
+
+    def requests(self) -> int:
+        """Return the number of requests of the client since the start of the API server."""
+        return self._client_requests.total()
 
     def roll(self, **task: Any) -> Rollout:
         """Run a task in this process without Ansible, and return its measurements."""
@@ -384,7 +424,7 @@ class Playground:
                 raise SystemExit(f"{failure} within {TIMEOUT} s")
             time.sleep(0.1)
 
-    def roll_many(self, **task: Any) -> FleetRollout:
+    def roll_many(self, changed: bool = True, **task: Any) -> FleetRollout:
         """Run a task for many controllers in a separate process without Ansible."""
         before, refused = self._client_requests.total(), self._client_requests.refused()
         cluster_processor = cluster_processor_seconds(self._administrator)
@@ -403,13 +443,13 @@ class Playground:
                                        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
             memory = 0
             while process.poll() is None:
-                memory = max(memory, _peak_memory(process.pid))
+                memory = max(memory, peak_memory(process.pid))
                 time.sleep(0.02)
             seconds = time.perf_counter() - began
             output.seek(0)
             result = json.loads(output.read())
-        if process.returncode or not result["changed"]:
-            raise SystemExit(f"nothing was updated: {result['msg']}")
+        if process.returncode or result["changed"] is not changed:
+            raise SystemExit(f"the task has not ended with changed={changed}: {result['msg']}")
         return FleetRollout(seconds, self._client_requests.total() - before, memory / 1024,
                             self._client_requests.refused() - refused,
                             cpu_of_children() - processor,
@@ -507,6 +547,16 @@ class Playground:
         }
 
 
+@contextlib.contextmanager
+def playgrounds(kubeconfig: str, count: int) -> Iterator[list[Playground]]:
+    """Provide several playgrounds, whose namespaces are deleted at the same time."""
+    with contextlib.ExitStack() as stack:
+        created = [stack.enter_context(Playground(kubeconfig)) for _number in range(count)]
+        yield created
+        for playground in created:
+            playground.begin_deletion()
+
+
 class Answers:
     """Measures the bytes that a gateway reads, and the time for which it waits for answers."""
 
@@ -577,15 +627,3 @@ def _is_complete(controller: Any, nodes: int | None = None) -> bool:
         counts = {status.replicas, status.updated_replicas, status.available_replicas}
     return ((status.observed_generation or 0) >= controller.metadata.generation
             and counts == {desired})
-
-
-def _peak_memory(pid: int) -> int:
-    """Return the peak memory of a process in KiB; 0 after its exit.
-
-    The rusage of a child process includes the memory of its parent.
-    """
-    try:
-        status = Path(f"/proc/{pid}/status").read_text("utf-8")
-    except OSError:
-        return 0
-    return int((re.search(r"VmHWM:\s+(\d+)", status) or ["", "0"])[1])

@@ -11,18 +11,21 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from statistics import median
 
 import binaries
 import embedded
 import machine
-from ansible_runs import Ansible, Timed
+from ansible_runs import Timed
 from external import external_kubeconfig
+from large_inventory import large_inventory
+from long_update import long_update
+from measuring import Bench, measure_alternately, new_versions
 from peers import add_kubernetes_core
-from playground import FleetRollout, HandoverTimes, Json, Playground, Rollout
+from playground import FleetRollout, HandoverTimes, Json, Playground, Rollout, playgrounds
 from proxy import Proxy
-from table import LONG_RUNS, Row, progress
+from slices import slices
+from table import Row, progress
 
 KUBECTL = "kubectl-1.17"
 #: Name of a cluster whose controller manager has the default rate limit.
@@ -30,33 +33,6 @@ THROTTLED = embedded.checkout_cluster_name("bench-throttled")
 
 #: Additional latency of a request to a cluster in another region in seconds.
 LATENCY = 0.1
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Resources of a measurement."""
-
-    kubeconfig: str
-    ansible: Ansible
-    runs: int
-
-    def with_fewer_runs(self) -> Bench:
-        """Return the same bench with fewer runs, for long measurements."""
-        return replace(self, runs=min(LONG_RUNS, self.runs))
-
-
-def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object]) -> list[list]:
-    """Call the actions alternately, once to warm up and then `runs` times; return their results."""
-    results = []
-    for number in range(bench.runs + 1):
-        results.append([action() for action in actions])
-        progress(f"{what}: {f'run {number} of {bench.runs}' if number else 'warm'}")
-    return [list(column) for column in zip(*results[1:], strict=True)]
-
-
-def new_versions() -> Iterator[str]:
-    """Yield images that no update has used."""
-    return (f"myimage:v{number}" for number in itertools.count(2))
 
 
 def converged_task(bench: Bench) -> list[Row]:
@@ -631,19 +607,18 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
     return many, single_runs, theirs
 
 
-def region(bench: Bench) -> list[Row]:
-    """Compare one command for the ten clusters of a region, at a latency of 100 ms, with the
-    slowest of three commands for one cluster each.
+def region(bench: Bench, count: int) -> list[Row]:
+    """Compare one command for the clusters of a region, at a latency of 100 ms, with the slowest of
+    three commands for one cluster each.
 
     All clusters are namespaces of one cluster: the measurement is the cost on the control node.
     """
-    count, alone, seconds = 10, 3, 3
-    with contextlib.ExitStack() as stack:
-        clusters = [stack.enter_context(Playground(bench.kubeconfig)) for _number in range(count)]
+    alone, seconds = 3, 3
+    with playgrounds(bench.kubeconfig, count) as clusters, Proxy(bench.kubeconfig) as line:
         for cluster in clusters:
             cluster.create_controller(5, "myimage:v1", minReadySeconds=seconds)
+        for cluster in clusters:
             cluster.until_ready()
-        line = stack.enter_context(Proxy(bench.kubeconfig))
         line.script = lambda exchange: time.sleep(LATENCY)
         hosts = {cluster.namespace: {"namespace": cluster.namespace,
                                      "kubeconfig": cluster.kubeconfig_for(line.url)}
@@ -662,7 +637,7 @@ def region(bench: Bench) -> list[Row]:
             lambda: max(roll(name) for name in list(hosts)[:alone]),
         )
     what = f"{count} clusters in one command, 5 pods each, {seconds} s until ready, lines of 100 ms"
-    return [Row(what, together, f"the slowest of {alone} alone", slowest, ratio_goal=1.1)]
+    return [Row(what, together, f"the slowest of {alone} alone", slowest, ratio_goal=1.2)]
 
 
 ROWS: dict[str, Callable[[Bench], list[Row]]] = {
@@ -683,5 +658,8 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "sizes-of-deployments": sizes_of_deployments,
     "fleet": fleet,
     "large-fleet": large_fleet,
-    "region": region,
+    "region": functools.partial(region, count=20),
+    "long-update": long_update,
+    "slices": functools.partial(slices, controllers=100),
+    "large-inventory": large_inventory,
 }

@@ -1,0 +1,89 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A clock that runs fast, so that a process waits for hours in minutes.
+
+The clock is a file, so that one process reads the clock whose speed another process changes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import mmap
+import queue
+import struct
+import subprocess  # noqa: F401 - imported before install(), so that its timeouts are real seconds
+import threading
+import time
+from pathlib import Path
+
+_real_monotonic, _real_sleep = time.monotonic, time.sleep
+_real_wait, _RealDatetime = threading.Condition.wait, datetime.datetime
+
+#: Real time and fast time of the last change of the speed, and the speed.
+_RECORD = struct.Struct("ddd")
+
+
+class FastClock:
+    """A clock of which `speed` seconds pass in each second."""
+
+    @classmethod
+    def create(cls, path: Path) -> FastClock:
+        """Create the file of a clock that has the current time, and the normal speed."""
+        path.write_bytes(bytes(1) + _RECORD.pack(_real_monotonic(), time.time(), 1.0)
+                         + bytes(_RECORD.size))
+        return cls(path)
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._file = mmap.mmap(file.fileno(), 1 + 2 * _RECORD.size)
+
+    def _record(self) -> tuple[float, float, float]:
+        """Return the current one of both records: set_speed() writes the other one."""
+        return _RECORD.unpack_from(self._file, 1 + self._file[0] * _RECORD.size)
+
+    @property
+    def speed(self) -> float:
+        return self._record()[2]
+
+    def set_speed(self, speed: float) -> None:
+        record = _RECORD.pack(_real_monotonic(), self.now(), speed)
+        other = 1 - self._file[0]
+        self._file[1 + other * _RECORD.size : 1 + (other + 1) * _RECORD.size] = record
+        self._file[0] = other
+
+    def now(self) -> float:
+        """Return the seconds since 1970 by this clock."""
+        real, fast, speed = self._record()
+        return fast + (_real_monotonic() - real) * speed
+
+    def install(self) -> None:
+        """Replace the clocks and the waits of this process.
+
+        Sockets and child processes keep their timeouts in real seconds, since the servers and
+        programs that they wait for have the normal clock.
+        """
+        clock = self
+
+        class FastDatetime(_RealDatetime):
+            """A datetime whose now() is that of the clock."""
+
+            @classmethod
+            def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+                return cls.fromtimestamp(clock.now(), tz)
+
+        class FastQueue(queue.SimpleQueue):
+            """A queue with a timeout in seconds of the clock."""
+
+            def get(self, block: bool = True, timeout: float | None = None) -> object:
+                return super().get(block, None if timeout is None else timeout / clock.speed)
+
+        def wait(condition: threading.Condition, timeout: float | None = None) -> bool:
+            return _real_wait(condition, None if timeout is None else timeout / clock.speed)
+
+        time.time = time.monotonic = self.now
+        time.clock_gettime = lambda _clock: self.now()
+        time.sleep = lambda seconds: _real_sleep(seconds / self.speed)
+        threading.Condition.wait = wait
+        queue.SimpleQueue = FastQueue
+        datetime.datetime = FastDatetime

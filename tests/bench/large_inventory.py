@@ -1,0 +1,76 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Measure a task among 10,000 ReplicationControllers, and a playbook with 10,000 hosts."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from measuring import Bench, measure_alternately, new_versions
+from playground import Playground, playgrounds
+from table import Row
+
+COUNT, SELECTED, THREADS = 10_000, 10, 8
+
+
+def large_inventory(bench: Bench) -> list[Row]:
+    """Compare ten updates among 10,000 controllers with ten updates alone, and ten clusters of an
+    inventory of 10,000 hosts with an inventory of ten hosts.
+    """
+    with playgrounds(bench.kubeconfig, 2) as (crowded, alone):
+        others = [f"other-{number}" for number in range(COUNT - SELECTED)]
+        with ThreadPoolExecutor(THREADS) as executor:
+            list(executor.map(lambda name: crowded.create_controller(0, "myimage:v1", name),
+                              others))
+        names = [f"foo-{number}" for number in range(SELECTED)]
+        for playground in (crowded, alone):
+            for name in names:
+                playground.create_controller(2, "myimage:v1", name)
+            playground.until_ready()
+        return [*_hosts(bench, alone, names[0]),
+                *_controllers(bench, crowded, alone, names, others)]
+
+
+def _controllers(bench: Bench, crowded: Playground, alone: Playground, names: list[str],
+                 others: list[str]) -> list[Row]:
+    versions = new_versions()
+    among, without, converged = measure_alternately(
+        bench.with_fewer_runs(), f"{COUNT} controllers",
+        lambda: crowded.roll_many(names=names, concurrency=SELECTED, image=next(versions)),
+        lambda: alone.roll_many(names=names, concurrency=SELECTED, image=next(versions)),
+        lambda: crowded.roll_many(changed=False, names=others, concurrency=SELECTED,
+                                  image="myimage:v1"))
+    what = f"{SELECTED} ReplicationControllers of 2 pods among {COUNT} in the namespace"
+    all_converged = f"{len(others)} converged ReplicationControllers in one task"
+    peer = "in a namespace without others"
+    return [
+        Row(what, [run.seconds for run in among], peer, [run.seconds for run in without]),
+        Row(f"{what}: peak memory", [run.memory for run in among], peer,
+            [run.memory for run in without], unit="MiB"),
+        Row(all_converged, [run.seconds for run in converged]),
+        Row(f"{all_converged}: peak memory", [run.memory for run in converged], unit="MiB"),
+        Row(f"{all_converged}: requests", [run.requests for run in converged], unit=""),
+    ]
+
+
+def _hosts(bench: Bench, playground: Playground, name: str) -> list[Row]:
+    host = {"controller_namespace": playground.namespace, "kubeconfig": playground.kubeconfig}
+    hosts = {f"cluster-{number}": host for number in range(COUNT)}
+    limit = list(hosts)[:SELECTED]
+
+    def converge(number: int) -> tuple[float, float]:
+        return bench.ansible.run_playbook(
+            dict(list(hosts.items())[:number]), limit, "baton.kubernetes.regions",
+            controller=name, image="myimage:v1")
+
+    many, few = measure_alternately(bench.with_fewer_runs(), f"an inventory of {COUNT} hosts",
+                                    lambda: converge(COUNT), lambda: converge(SELECTED))
+    what = f"{SELECTED} converged clusters of an inventory of {COUNT} hosts"
+    peer = f"an inventory of {SELECTED} hosts"
+    return [
+        Row(what, [seconds for seconds, _memory in many], peer,
+            [seconds for seconds, _memory in few]),
+        Row(f"{what}: peak memory of `ansible-playbook`", [memory for _seconds, memory in many],
+            peer, [memory for _seconds, memory in few], unit="MiB"),
+    ]

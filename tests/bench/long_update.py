@@ -1,0 +1,261 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Measure an update that waits for hours, by a clock that runs fast, while its surroundings change.
+
+The API server, etcd and the controllers are real and have the normal clock. In each hour of the
+update, the API server is killed and restarted, a token is revoked before its expiry, and a token
+expires and is replaced by the exec plugin. The API server ends each watch after one second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import embedded
+import kubernetes
+from external import external_kubeconfig
+from fast_clock import FastClock
+from measuring import Bench
+from playground import Playground
+from table import Row, progress
+
+HOURS, SPEED, PODS = 8, 120.0, 3
+
+#: Minutes of each hour: the token is revoked, the API server restarts, the next token is issued.
+REVOKED, RESTARTED, ISSUED = 15, 40, 55
+#: A token expires so many minutes after the beginning of the next hour. The client renews a token
+#: five minutes earlier.
+EXPIRY = 5
+
+SETTLING_SECONDS = 2.0
+"""Seconds after a restart of the API server until the clock runs fast again."""
+
+SAMPLE_SECONDS = 0.2
+END_TIMEOUT = 120
+"""Timeout of the rest of the update, after the end of the obstacle, in seconds."""
+
+PLUGIN = 'echo >> "$0.runs"; cat "$0"'
+"""Exec plugin: a shell script whose $0 is the file of the credential."""
+
+
+class Sample(NamedTuple):
+    """Resources of a process at a moment; memory in MiB."""
+
+    memory: float
+    threads: int
+    descriptors: int
+    processor: float
+
+
+class Hour(NamedTuple):
+    """The largest samples of an hour, and the requests and the processor time in this hour."""
+
+    memory: float
+    threads: int
+    descriptors: int
+    requests: int
+    processor: float
+
+
+def long_update(bench: Bench) -> list[Row]:
+    """Compare the last hour of an update with its second hour. The update runs only once."""
+    what = f"an update of {HOURS} hours"
+    if external_kubeconfig():
+        reason = "KUBECONFIG names the cluster, whose API server cannot be restarted"
+        progress(f"long-update: SKIPPED, {reason}")
+        return [Row(f"{what}: SKIPPED, {reason}", [])]
+    with (Playground(bench.kubeconfig) as playground,
+          tempfile.TemporaryDirectory(prefix="baton-bench-") as folder):
+        playground.create_nodes(1)
+        playground.create_controller(PODS, "myimage:v1",
+                                     template=playground.pinned_template("foo", "myimage:v1"))
+        playground.until_ready()
+        playground.cordon_nodes(True)
+        with _Update(bench.kubeconfig, playground, Path(folder)) as update:
+            hours = [update.pass_hour(number) for number in range(HOURS)]
+            seconds = update.complete()
+            renewals, expired = update.renewals(), update.expired_watches()
+    second, last = hours[1], hours[-1]
+
+    def flat(field: str, unit: str = "") -> Row:
+        return Row(f"{what}: {field} in the last hour", [getattr(last, field)], "the second hour",
+                   [getattr(second, field)], unit=unit, ratio_goal=1.1)
+
+    return [
+        flat("memory", "MiB"),
+        flat("threads"),
+        flat("descriptors"),
+        flat("requests"),
+        flat("processor", " s"),
+        Row(f"{what}: restarts of the API server", [HOURS], unit=""),
+        Row(f"{what}: renewed tokens", [renewals], unit=""),
+        Row(f"{what}: watches that ended with status 410", [expired], unit=""),
+        Row("then, from the end of the obstacle to that of the update", [seconds]),
+    ]
+
+
+class _Credential:
+    """The file of the exec plugin. Each token is bound to a Secret, and ends with the Secret."""
+
+    def __init__(self, client: kubernetes.client.ApiClient, namespace: str, path: Path) -> None:
+        self._core, self._namespace = kubernetes.client.CoreV1Api(client), namespace
+        self.path, self._secrets = path, []
+
+    def issue(self, expiry: float) -> None:
+        """Write a new token, with its expiry in seconds since 1970."""
+        secret = self._core.create_namespaced_secret(
+            self._namespace, {"metadata": {"generateName": "token-"}}).metadata.name
+        reference = {"kind": "Secret", "apiVersion": "v1", "name": secret}
+        token = self._core.create_namespaced_service_account_token(
+            "client", self._namespace, {"spec": {"boundObjectRef": reference}}).status.token
+        time_text = datetime.fromtimestamp(expiry, UTC).isoformat()
+        new_file = self.path.with_suffix(".new")
+        new_file.write_text(json.dumps({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+            "status": {"token": token, "expirationTimestamp": time_text}}), "utf-8")
+        new_file.replace(self.path)
+        self._secrets.append(secret)
+
+    def revoke_all_but_last(self) -> None:
+        """Revoke the earlier tokens; the API server accepts them for 10 more seconds."""
+        for secret in self._secrets[:-1]:
+            self._core.delete_namespaced_secret(secret, self._namespace)
+        del self._secrets[:-1]
+
+    def user(self) -> dict[str, Any]:
+        """Return the user of a kubeconfig."""
+        return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
+                         "args": ["-c", PLUGIN, str(self.path)], "interactiveMode": "Never"}}
+
+
+class _Update:
+    """A context manager with a task in a separate process, without Ansible."""
+
+    def __init__(self, kubeconfig: str, playground: Playground, folder: Path) -> None:
+        self._playground, self._folder = playground, folder
+        self._cluster = embedded.find(embedded.checkout_cluster_name("bench"))
+        client = kubernetes.config.new_client_from_config(kubeconfig)
+        self._clock = FastClock.create(folder / "clock")
+        self._credential = _Credential(client, playground.namespace, folder / "credential")
+        self._samples: list[Sample] = []
+        #: Requests until the last restart of the API server, which counts from zero again.
+        self._requests = 0
+
+    def __enter__(self) -> _Update:
+        config = json.loads(Path(self._playground.kubeconfig).read_text("utf-8"))
+        config["users"][0]["user"] = self._credential.user()
+        kubeconfig = self._folder / "kubeconfig"
+        kubeconfig.write_text(json.dumps(config), "utf-8")
+        arguments = self._folder / "arguments"
+        arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": {
+            "kubeconfig": str(kubeconfig), "namespace": self._playground.namespace, "name": "foo",
+            "image": "myimage:v2", "progress_deadline": (HOURS + 1) * 3600,
+            "_ansible_remote_tmp": str(self._folder)}}), "utf-8")
+        self._credential.issue(self._clock.now() + 3600 + 60 * EXPIRY)
+        self._output = (self._folder / "output").open("w+b")
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("fast_task.py")),
+             str(self._folder / "clock"), str(self._folder / "statistics"), str(arguments)],
+            stdout=self._output, stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        self._playground.until_unschedulable()
+        time.sleep(SETTLING_SECONDS)
+        self._begin = self._clock.now()
+        self._clock.set_speed(SPEED)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._output.close()
+
+    def pass_hour(self, number: int) -> Hour:
+        """Let an hour pass; return its measurements."""
+        began, requests = self._sample(), self._total_requests()
+        self._samples.clear()
+        end = number + 1
+        self._pass_until(number, REVOKED)
+        self._issue(expiry=end * 60 + EXPIRY)
+        self._credential.revoke_all_but_last()
+        self._pass_until(number, RESTARTED)
+        self._restart()
+        self._pass_until(number, ISSUED)
+        self._issue(expiry=(end + 1) * 60 + EXPIRY)
+        self._pass_until(end, 0)
+        hour = Hour(max(sample.memory for sample in self._samples),
+                    max(sample.threads for sample in self._samples),
+                    max(sample.descriptors for sample in self._samples),
+                    self._total_requests() - requests,
+                    self._sample().processor - began.processor)
+        progress(f"long update: hour {end} of {HOURS}: {hour.memory:.1f} MiB, {hour.threads} "
+                 f"threads, {hour.descriptors} descriptors, {hour.requests} requests, "
+                 f"{hour.processor:.1f} s of processor time")
+        return hour
+
+    def complete(self) -> float:
+        """End the obstacle; return the seconds until the update is complete. Raises SystemExit."""
+        self._clock.set_speed(1)
+        began = time.perf_counter()
+        self._playground.cordon_nodes(False)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_TIMEOUT)
+        seconds = time.perf_counter() - began
+        if self._process.poll() != 0 or '"changed": true' not in self._printed():
+            raise SystemExit(f"the long update has not completed: {self._printed()}")
+        return seconds
+
+    def renewals(self) -> int:
+        """Return how often the exec plugin has run after the first time."""
+        return len(Path(f"{self._credential.path}.runs").read_text("utf-8").splitlines()) - 1
+
+    def expired_watches(self) -> int:
+        statuses = json.loads((self._folder / "statistics").read_text("utf-8"))
+        return statuses.get("410", 0)
+
+    def _issue(self, expiry: int) -> None:
+        self._credential.issue(self._begin + 60 * expiry)
+
+    def _restart(self) -> None:
+        """Kill and restart the API server, while the clock runs normally."""
+        self._clock.set_speed(1)
+        self._requests += self._playground.requests()
+        self._cluster.stop("kube-apiserver", kill=True)
+        self._cluster.start("kube-apiserver")
+        time.sleep(SETTLING_SECONDS)
+        self._clock.set_speed(SPEED)
+
+    def _total_requests(self) -> int:
+        return self._requests + self._playground.requests()
+
+    def _pass_until(self, hour: int, minute: int) -> None:
+        end = self._begin + hour * 3600 + minute * 60
+        while self._clock.now() < end:
+            self._samples.append(self._sample())
+            time.sleep(SAMPLE_SECONDS)
+
+    def _sample(self) -> Sample:
+        if self._process.poll() is not None:
+            raise SystemExit(f"the long update has ended early: {self._printed()}")
+        folder = Path(f"/proc/{self._process.pid}")
+        status = (folder / "status").read_text("utf-8")
+        ticks = (folder / "stat").read_text("utf-8").rpartition(")")[2].split()
+        descriptors = len(os.listdir(folder / "fd"))
+        memory, threads = (int(re.search(rf"{name}:\s+(\d+)", status)[1])
+                           for name in ("VmRSS", "Threads"))
+        processor = (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
+        return Sample(memory / 1024, threads, descriptors, processor)
+
+    def _printed(self) -> str:
+        self._output.seek(0)
+        return self._output.read().decode()

@@ -1,0 +1,40 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Call the actions of a comparison alternately."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from ansible_runs import Ansible
+from table import LONG_RUNS, progress
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Resources of a measurement."""
+
+    kubeconfig: str
+    ansible: Ansible
+    runs: int
+
+    def with_fewer_runs(self) -> Bench:
+        """Return the same bench with fewer runs, for long measurements."""
+        return replace(self, runs=min(LONG_RUNS, self.runs))
+
+
+def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object]) -> list[list]:
+    """Call the actions alternately, once to warm up and then `runs` times; return their results."""
+    results = []
+    for number in range(bench.runs + 1):
+        results.append([action() for action in actions])
+        progress(f"{what}: {f'run {number} of {bench.runs}' if number else 'warm'}")
+    return [list(column) for column in zip(*results[1:], strict=True)]
+
+
+def new_versions() -> Iterator[str]:
+    """Yield images that no update has used."""
+    return (f"myimage:v{number}" for number in itertools.count(2))

@@ -1,0 +1,62 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Measure the clusters of a region, distributed over several control nodes."""
+
+from __future__ import annotations
+
+import functools
+
+from ansible_runs import Timed
+from measuring import Bench, measure_alternately, new_versions
+from playground import Playground, playgrounds
+from table import Row
+
+CLUSTERS, COUNTS = 10, (1, 2, 5, 10)
+
+
+def slices(bench: Bench, controllers: int) -> list[Row]:
+    """Compare the slices of a job with one job, and with the Deployment controller.
+
+    All clusters are namespaces of one cluster, with as many controllers each; all control nodes are
+    processes of this machine.
+    """
+    with (playgrounds(bench.kubeconfig, CLUSTERS) as clusters,
+          Playground(bench.kubeconfig) as peers):
+        for number in range(controllers):
+            cluster = clusters[number % CLUSTERS]
+            cluster.create_controller(2, "myimage:v1", f"foo-{number}")
+            peers.create("Deployment", 2, "myimage:v1", f"foo-{number}")
+        for playground in (*clusters, peers):
+            playground.until_ready()
+        hosts = {cluster.namespace: {"controller_namespace": cluster.namespace,
+                                     "kubeconfig": cluster.kubeconfig}
+                 for cluster in clusters}
+        versions = new_versions()
+
+        def roll(count: int) -> Timed:
+            image = next(versions)
+            # as AWX distributes the hosts of an inventory
+            parts = [dict(list(hosts.items())[number::count]) for number in range(count)]
+            cost = bench.ansible.run_slices(parts, "baton.kubernetes.regions", image=image,
+                                            label_selectors="app", concurrency=controllers)
+            if not all(cluster.has_only(image) for cluster in clusters):
+                raise SystemExit("a slice has not updated all controllers of its clusters")
+            return cost
+
+        *runs, theirs = measure_alternately(
+            bench.with_fewer_runs(), f"{controllers} controllers in {CLUSTERS} clusters",
+            *(functools.partial(roll, count) for count in COUNTS),
+            lambda: peers.roll_deployments(next(versions)))
+    rows = []
+    per_minute = [[controllers / run.wall * 60 for run in column] for column in runs]
+    for count, column, rates in zip(COUNTS, runs, per_minute, strict=True):
+        what = (f"{controllers} ReplicationControllers of 2 pods in {CLUSTERS} clusters, "
+                f"{count} {'slice' if count == 1 else 'slices'}")
+        rows += [
+            Row(what, [run.wall for run in column], "Deployment controller",
+                [run.seconds for run in theirs]),
+            Row(f"{what}: controllers per minute", rates, "1 slice", per_minute[0], unit=""),
+            Row("of that, processor time of the control nodes", [run.cpu for run in column]),
+        ]
+    return rows

@@ -23,7 +23,7 @@ import typing as t
 from urllib.parse import quote, urlencode
 
 from ..model.errors import RolloutError
-from ..model.fields import Json, display_text, mapping, text
+from ..model.fields import Json, display_text, mapping, objects, text
 from .connection import Connection
 from .refused import RETRIED, Refused
 
@@ -252,7 +252,8 @@ class Http:
                     raise
                 items, token, is_repeated = [], "", True  # the continue token has expired
                 continue
-            items += page.get("items") or []  # null in an empty PartialObjectMetadataList
+            # null in an empty PartialObjectMetadataList
+            items += map(_without_field_sets, page.get("items") or [])
             token = page["metadata"].get("continue")
             if not token:
                 return items, page["metadata"]["resourceVersion"]
@@ -267,6 +268,16 @@ class Namespaced:
         #: The location that errors show.
         self._where = f"namespace {namespace}"
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
+
+
+def _without_field_sets(item: Json) -> Json:
+    """Return the object of a list without the field sets of its managers, which nothing reads.
+
+    They take half of the memory of thousands of objects.
+    """
+    for entry in objects(mapping(item, "metadata"), "managedFields"):
+        entry.pop("fieldsV1", None)
+    return item
 
 
 def _parse(data: bytes, server: str) -> Json | None:

@@ -56,6 +56,17 @@ def test_long_lists_are_paged(cluster, api):
                         ("GET", f"{BASE}?limit=500&continue=more+of+it")]
 
 
+def test_lists_contain_no_field_sets_of_managers(gateway, api):
+    controller = item()
+    controller["metadata"]["managedFields"] = [
+        {"manager": "kubectl", "time": "2026-11-26T08:00:00Z", "fieldsV1": {"f:spec": {}}}]
+    api.answers.append(rc_list(controller))
+
+    (listed,), _version = gateway.http.pages("/x", {})
+    assert listed["metadata"]["managedFields"] == [
+        {"manager": "kubectl", "time": "2026-11-26T08:00:00Z"}]
+
+
 def test_requests_are_authenticated(gateway, api):
     api.answers.append(rc_answer())
 

@@ -20,6 +20,7 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import embedded
@@ -59,11 +60,11 @@ class Sample(NamedTuple):
 
 
 class Hour(NamedTuple):
-    """The largest samples of an hour, and the requests and the processor time in this hour."""
+    """The medians of an hour's samples, and the requests and the processor time in this hour."""
 
     memory: float
-    threads: int
-    descriptors: int
+    threads: float
+    descriptors: float
     requests: int
     processor: float
 
@@ -88,16 +89,16 @@ def long_update(bench: Bench) -> list[Row]:
             renewals, expired = update.renewals(), update.expired_watches()
     second, last = hours[1], hours[-1]
 
-    def flat(field: str, unit: str = "") -> Row:
-        return Row(f"{what}: {field} in the last hour", [getattr(last, field)], "the second hour",
+    def flat(field: str, name: str, unit: str = "") -> Row:
+        return Row(f"{what}: {name} in the last hour", [getattr(last, field)], "the second hour",
                    [getattr(second, field)], unit=unit, ratio_goal=1.1)
 
     return [
-        flat("memory", "MiB"),
-        flat("threads"),
-        flat("descriptors"),
-        flat("requests"),
-        flat("processor", " s"),
+        flat("memory", "memory", "MiB"),
+        flat("threads", "threads"),
+        flat("descriptors", "open file descriptors"),
+        flat("requests", "requests"),
+        flat("processor", "processor time", " s"),
         Row(f"{what}: restarts of the API server", [HOURS], unit=""),
         Row(f"{what}: renewed tokens", [renewals], unit=""),
         Row(f"{what}: watches that ended with status 410", [expired], unit=""),
@@ -193,13 +194,13 @@ class _Update:
         self._pass_until(number, ISSUED)
         self._issue(expiry=(end + 1) * 60 + EXPIRY)
         self._pass_until(end, 0)
-        hour = Hour(max(sample.memory for sample in self._samples),
-                    max(sample.threads for sample in self._samples),
-                    max(sample.descriptors for sample in self._samples),
+        hour = Hour(median(sample.memory for sample in self._samples),
+                    median(sample.threads for sample in self._samples),
+                    median(sample.descriptors for sample in self._samples),
                     self._total_requests() - requests,
                     self._sample().processor - began.processor)
-        progress(f"long update: hour {end} of {HOURS}: {hour.memory:.1f} MiB, {hour.threads} "
-                 f"threads, {hour.descriptors} descriptors, {hour.requests} requests, "
+        progress(f"long update: hour {end} of {HOURS}: {hour.memory:.1f} MiB, {hour.threads:g} "
+                 f"threads, {hour.descriptors:g} descriptors, {hour.requests} requests, "
                  f"{hour.processor:.1f} s of processor time")
         return hour
 

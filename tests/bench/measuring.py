@@ -26,13 +26,16 @@ class Bench:
         return replace(self, runs=min(LONG_RUNS, self.runs))
 
 
-def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object]) -> list[list]:
-    """Call the actions alternately, once to warm up and then `runs` times; return their results."""
+def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object],
+                        is_warm: bool = False) -> list[list]:
+    """Call the actions alternately `runs` times, and return their results; unless is_warm, once
+    more before, to warm up.
+    """
     results = []
-    for number in range(bench.runs + 1):
+    for number in range(1 if is_warm else 0, bench.runs + 1):
         results.append([action() for action in actions])
         progress(f"{what}: {f'run {number} of {bench.runs}' if number else 'warm'}")
-    return [list(column) for column in zip(*results[1:], strict=True)]
+    return [list(column) for column in zip(*results[-bench.runs:], strict=True)]
 
 
 def new_versions() -> Iterator[str]:

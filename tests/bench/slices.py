@@ -44,10 +44,11 @@ def slices(bench: Bench, controllers: int) -> list[Row]:
                 raise SystemExit("a slice has not updated all controllers of its clusters")
             return cost
 
+        roll(1)
         *runs, theirs = measure_alternately(
             bench.with_fewer_runs(), f"{controllers} controllers in {CLUSTERS} clusters",
             *(functools.partial(roll, count) for count in COUNTS),
-            lambda: peers.roll_deployments(next(versions)))
+            lambda: peers.roll_deployments(next(versions)), is_warm=True)
     rows = []
     per_minute = [[controllers / run.wall * 60 for run in column] for column in runs]
     for count, column, rates in zip(COUNTS, runs, per_minute, strict=True):

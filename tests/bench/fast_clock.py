@@ -48,9 +48,9 @@ class FastClock:
 
     def set_speed(self, speed: float) -> None:
         record = _RECORD.pack(_real_monotonic(), self.now(), speed)
-        other = 1 - self._file[0]
-        self._file[1 + other * _RECORD.size : 1 + (other + 1) * _RECORD.size] = record
-        self._file[0] = other
+        unused = 1 - self._file[0]
+        self._file[1 + unused * _RECORD.size : 1 + (unused + 1) * _RECORD.size] = record
+        self._file[0] = unused
 
     def now(self) -> float:
         """Return the seconds since 1970 by this clock."""

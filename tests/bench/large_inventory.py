@@ -19,30 +19,30 @@ def large_inventory(bench: Bench) -> list[Row]:
     inventory of 10,000 hosts with an inventory of ten hosts.
     """
     with playgrounds(bench.kubeconfig, 2) as (crowded, alone):
-        others = [f"other-{number}" for number in range(COUNT - SELECTED)]
+        idle_names = [f"other-{number}" for number in range(COUNT - SELECTED)]
         with ThreadPoolExecutor(THREADS) as executor:
             list(executor.map(lambda name: crowded.create_controller(0, "myimage:v1", name),
-                              others))
+                              idle_names))
         names = [f"foo-{number}" for number in range(SELECTED)]
         for playground in (crowded, alone):
             for name in names:
                 playground.create_controller(2, "myimage:v1", name)
             playground.until_ready()
         return [*_hosts(bench, alone, names[0]),
-                *_controllers(bench, crowded, alone, names, others)]
+                *_controllers(bench, crowded, alone, names, idle_names)]
 
 
 def _controllers(bench: Bench, crowded: Playground, alone: Playground, names: list[str],
-                 others: list[str]) -> list[Row]:
+                 idle_names: list[str]) -> list[Row]:
     versions = new_versions()
     among, without, converged = measure_alternately(
         bench.with_fewer_runs(), f"{COUNT} controllers",
         lambda: crowded.roll_many(names=names, concurrency=SELECTED, image=next(versions)),
         lambda: alone.roll_many(names=names, concurrency=SELECTED, image=next(versions)),
-        lambda: crowded.roll_many(changed=False, names=others, concurrency=SELECTED,
+        lambda: crowded.roll_many(has_changes=False, names=idle_names, concurrency=SELECTED,
                                   image="myimage:v1"))
     what = f"{SELECTED} ReplicationControllers of 2 pods among {COUNT} in the namespace"
-    all_converged = f"{len(others)} converged ReplicationControllers in one task"
+    all_converged = f"{len(idle_names)} converged ReplicationControllers in one task"
     peer = "in a namespace without others"
     return [
         Row(what, [run.seconds for run in among], peer, [run.seconds for run in without]),

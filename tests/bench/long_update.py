@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -87,18 +88,17 @@ def long_update(bench: Bench) -> list[Row]:
             hours = [update.pass_hour(number) for number in range(HOURS)]
             seconds = update.complete()
             renewals, expired = update.renewals(), update.expired_watches()
-    second, last = hours[1], hours[-1]
 
-    def flat(field: str, name: str, unit: str = "") -> Row:
-        return Row(f"{what}: {name} in the last hour", [getattr(last, field)], "the second hour",
-                   [getattr(second, field)], unit=unit, ratio_goal=1.1)
+    def last_hour(name: str, select: Callable[[Hour], float], unit: str = "") -> Row:
+        return Row(f"{what}: {name} in the last hour", [select(hours[-1])], "the second hour",
+                   [select(hours[1])], unit=unit, ratio_goal=1.1)
 
     return [
-        flat("memory", "memory", "MiB"),
-        flat("threads", "threads"),
-        flat("descriptors", "open file descriptors"),
-        flat("requests", "requests"),
-        flat("processor", "processor time", " s"),
+        last_hour("memory", lambda hour: hour.memory, "MiB"),
+        last_hour("threads", lambda hour: hour.threads),
+        last_hour("open file descriptors", lambda hour: hour.descriptors),
+        last_hour("requests", lambda hour: hour.requests),
+        last_hour("processor time", lambda hour: hour.processor, " s"),
         Row(f"{what}: restarts of the API server", [HOURS], unit=""),
         Row(f"{what}: renewed tokens", [renewals], unit=""),
         Row(f"{what}: watches that ended with status 410", [expired], unit=""),

@@ -424,7 +424,7 @@ class Playground:
                 raise SystemExit(f"{failure} within {TIMEOUT} s")
             time.sleep(0.1)
 
-    def roll_many(self, changed: bool = True, **task: Any) -> FleetRollout:
+    def roll_many(self, has_changes: bool = True, **task: Any) -> FleetRollout:
         """Run a task for many controllers in a separate process without Ansible."""
         before, refused = self._client_requests.total(), self._client_requests.refused()
         cluster_processor = cluster_processor_seconds(self._administrator)
@@ -448,8 +448,8 @@ class Playground:
             seconds = time.perf_counter() - began
             output.seek(0)
             result = json.loads(output.read())
-        if process.returncode or result["changed"] is not changed:
-            raise SystemExit(f"the task has not ended with changed={changed}: {result['msg']}")
+        if process.returncode or result["changed"] is not has_changes:
+            raise SystemExit(f"the task has not ended with changed={has_changes}: {result['msg']}")
         return FleetRollout(seconds, self._client_requests.total() - before, memory / 1024,
                             self._client_requests.refused() - refused,
                             cpu_of_children() - processor,
@@ -551,9 +551,9 @@ class Playground:
 def playgrounds(kubeconfig: str, count: int) -> Iterator[list[Playground]]:
     """Provide several playgrounds, whose namespaces are deleted at the same time."""
     with contextlib.ExitStack() as stack:
-        created = [stack.enter_context(Playground(kubeconfig)) for _number in range(count)]
-        yield created
-        for playground in created:
+        members = [stack.enter_context(Playground(kubeconfig)) for _number in range(count)]
+        yield members
+        for playground in members:
             playground.begin_deletion()
 
 

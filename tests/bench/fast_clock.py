@@ -49,7 +49,8 @@ class FastClock:
     def set_speed(self, speed: float) -> None:
         record = _RECORD.pack(_real_monotonic(), self.now(), speed)
         unused = 1 - self._file[0]
-        self._file[1 + unused * _RECORD.size : 1 + (unused + 1) * _RECORD.size] = record
+        start = 1 + unused * _RECORD.size
+        self._file[start:start + _RECORD.size] = record
         self._file[0] = unused
 
     def now(self) -> float:

@@ -318,7 +318,7 @@ def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subjec
     new_pods: list[str] = []
     old_pods: list[str] = []
     for holder in status.holders:
-        if not holder.is_known:
+        if not holder.has_known_labels:
             raise refusals.unreadable_history(request)
         for pod in own_live_pods(gateway, holder.controller):
             (new_pods if holder.is_new(pod.labels) else old_pods).append(pod.name)

@@ -189,7 +189,7 @@ class Memory:
     #: Whether the update stores its history; False if not permitted.
     keeps_history: bool = True
     #: The time of the next list of pods, by the same clock as `seconds`.
-    look_at_pods_from: float = 0.0
+    next_pod_list: float = 0.0
     #: The warnings in the task's result.
     warnings: list[str] = dataclasses.field(default_factory=list)
     #: The caches of a single flow.
@@ -203,7 +203,7 @@ class Memory:
 
     def note_handover(self, seconds: float, is_complete: bool) -> None:
         """Set the time of the next list of pods: immediately if some pods were not reparented."""
-        self.look_at_pods_from = seconds + (POD_LIST_INTERVAL if is_complete else 0)
+        self.next_pod_list = seconds + (POD_LIST_INTERVAL if is_complete else 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Holder(t.NamedTuple):
         return self.new_labels is not None and self.new_labels.items() <= pod_labels.items()
 
     @property
-    def is_known(self) -> bool:
+    def has_known_labels(self) -> bool:
         """Whether the labels distinguish new pods from old ones."""
         return self.new_labels is None or all(self.new_labels.values())
 
@@ -289,7 +289,7 @@ class RolloutStatus:
     #: A number that increases with each replaced pod; valid only if is_observed.
     progress: int = 0
     #: Whether a rollback is no longer possible.
-    is_past_return: bool = False
+    is_irreversible: bool = False
     #: Commands and hints in place of a rollback, if pods do not become available.
     way_out: tuple[str, ...] = ()
 
@@ -357,7 +357,7 @@ class Flow(t.Protocol[ObservedT]):
     def plan(self, request: Request, observed: ObservedT) -> Decision:
         """Return the next step, a wait, or the end of the task. Raises RolloutError."""
 
-    def carrier(self, observed: ObservedT) -> Controller | None:
+    def controller_of_new_pods(self, observed: ObservedT) -> Controller | None:
         """Return the controller with the template of the new pods; None before its creation."""
         return observed.primary
 

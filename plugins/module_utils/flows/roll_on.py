@@ -72,12 +72,12 @@ def _checksums_in_progress(flow: Flow, request: Request, references: t.Mapping[R
     With new checksums, a task could not finish an update after a change of a Secret.
     """
     observed = flow.find(request, cluster)
-    carrier = flow.carrier(observed)
+    controller = flow.controller_of_new_pods(observed)
     direction = flow.status(request, observed).direction
     # During a rollback, only the successor of a client-driven update has the new template.
-    if carrier is None or direction not in ("forward", flow.creates_successor and "back"):
+    if controller is None or direction not in ("forward", flow.creates_successor and "back"):
         return {}
-    stored = object_meta.checksums(carrier.template)
+    stored = object_meta.checksums(controller.template)
     required = {str(reference) for reference, is_required in references.items() if is_required}
     is_same = required <= stored.keys() <= set(map(str, references))
     return stored if is_same else {}

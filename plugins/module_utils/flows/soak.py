@@ -73,9 +73,9 @@ def decide(flow: Flow, request: Request, observed: Observed,
     return decision
 
 
-def template_hash(carrier: Controller | None) -> str:
+def template_hash(controller_of_new_pods: Controller | None) -> str:
     """Return the hash of the template of the new pods; "" before the update has begun."""
-    return identity.digest(carrier.template) if carrier else ""
+    return identity.digest(controller_of_new_pods.template) if controller_of_new_pods else ""
 
 
 def annotate_soak(primary: Controller, text: str, after: str) -> Step:

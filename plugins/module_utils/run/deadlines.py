@@ -221,7 +221,7 @@ class Deadlines:
         if growing:
             progress = f"{growing.name} has {growing.available} of {growing.replicas} available"
         error = failure(request, self._gateway, what, progress, causes,
-                        can_roll_back=not status.is_past_return)
+                        can_roll_back=not status.is_irreversible)
         if status.way_out:
             error.next_command += "\n" + as_lines(["or:", *status.way_out])
         return error

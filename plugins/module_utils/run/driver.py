@@ -341,7 +341,7 @@ class _Run(_State):
         if step.write.kind == AUTOSCALER:
             preflight.read_autoscalers(self.gateway, self.memory)
         if not is_applied:  # A precondition failed.
-            self.memory.revisions, self.memory.look_at_pods_from = None, 0
+            self.memory.revisions, self.memory.next_pod_list = None, 0
             _read_controllers(self.flow, self.request, self.gateway, observed)
             self.attempts.count_rejection(self.request, step)
             return False
@@ -350,8 +350,8 @@ class _Run(_State):
             self.memory.warnings.append(step.warning)
         self.attempts.count_step(step)
         self.recorder.report_step(step)
-        is_past_return = self.status(self.memory.observed).is_past_return
-        self.recorder.record(step, may_wait=is_past_return)
+        is_irreversible = self.status(self.memory.observed).is_irreversible
+        self.recorder.record(step, may_wait=is_irreversible)
         return True
 
     def wait(self, observed: Observed, wait: Wait) -> None:
@@ -375,7 +375,7 @@ class _Run(_State):
         """Roll back if possible (on_failure=rollback), and add the outcome to the error."""
         if self.request.undoes or error.skips_rollback:
             return
-        if self.status(self.observe()).is_past_return:
+        if self.status(self.observe()).is_irreversible:
             return
         error.next_command = next_commands(self.request, error, is_undone=True)
         self.recorder.print_line(f"{error.what}: rolling back")

@@ -77,7 +77,7 @@ class ImageDrift:
         moment = _moment(flow, observed, decision)
         is_new_moment = bool(moment) and moment not in self._moments
         holders = [holder for holder in status.holders
-                   if holder.new_labels is not None and holder.is_known]
+                   if holder.new_labels is not None and holder.has_known_labels]
         controllers = [holder.controller for holder in holders]
         if is_due or (is_new_moment and controllers != self._controllers):
             self._listed_available, self._controllers = available, controllers
@@ -123,7 +123,7 @@ class ImageDrift:
         causes = image_drift.causes(self._pods.values())
         if causes and request.image_drift == "fail":
             raise failure(request, self._gateway, MOVED, "", causes,
-                          can_roll_back=not status.is_past_return)
+                          can_roll_back=not status.is_irreversible)
         for cause in causes:
             if (cause.place, cause.reason) not in self._warned:
                 self._warned.add((cause.place, cause.reason))

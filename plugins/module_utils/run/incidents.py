@@ -37,7 +37,8 @@ class View(t.NamedTuple):
 
     @classmethod
     def from_observed(cls, flow: Flow, request: Request, observed: Observed) -> View:
-        return cls(request, observed, flow.status(request, observed), flow.carrier(observed))
+        return cls(request, observed, flow.status(request, observed),
+                   flow.controller_of_new_pods(observed))
 
     @property
     def template_hash(self) -> str:

@@ -310,6 +310,6 @@ def _old_pod_uids(gateway: Gateway, status: RolloutStatus) -> set[str]:
     Pods that may be old or new are left out: no label distinguishes the pods of their controller.
     """
     in_progress = status.phase != "complete"
-    return {pod.uid for holder in status.holders if holder.is_known
+    return {pod.uid for holder in status.holders if holder.has_known_labels
             for pod in own_live_pods(gateway, holder.controller)
             if not (in_progress and holder.is_new(pod.labels))}

@@ -63,7 +63,7 @@ class WatchedPods:
             uid = holder.controller.uid
             labels = self._holders.get(uid, holder).new_labels
             # If the revisions cannot be listed now, the labels of the last call still apply.
-            if not holder.is_known and labels is not None:
+            if not holder.has_known_labels and labels is not None:
                 holder = holder._replace(new_labels=labels)
             self._holders[uid] = holder
         before, self._states = self._states, {}

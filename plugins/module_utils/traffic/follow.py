@@ -53,7 +53,7 @@ def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) 
     if begins_to_pause(request, status, decision):
         return Goal.ANY
     # | no update is in progress, or its pods are reparented | restored |
-    if status.phase == "complete" or status.is_past_return:
+    if status.phase == "complete" or status.is_irreversible:
         return Goal.RESTORED
     is_end = isinstance(decision, Step) and (decision.is_end or decision.is_last)
     if request.undoes:

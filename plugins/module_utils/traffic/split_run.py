@@ -172,7 +172,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
     pods: list[tuple[Pod, bool]] = []
     fallback = ""
     for holder in status.holders:
-        if not holder.is_known:
+        if not holder.has_known_labels:
             raise RolloutError("the new pods are unknown without permission to list the "
                                "ControllerRevisions", where=request.where,
                                next_command="see docs/reference/permissions.md")

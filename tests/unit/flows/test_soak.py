@@ -37,7 +37,7 @@ def plan(request, *items, **facts):
 
 def carrier(*items):
     """Return the controller with the template of the new pods."""
-    return choose(UPDATE).carrier(observe(UPDATE, *items))
+    return choose(UPDATE).controller_of_new_pods(observe(UPDATE, *items))
 
 
 # Rows of a ReplicationController

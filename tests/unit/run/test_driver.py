@@ -445,11 +445,11 @@ def test_revisions_and_pods_are_read_after_a_rejected_write():
     run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
                       DEFAULT_INTERVALS)
     observation = run.observe()
-    run.memory.revisions, run.memory.look_at_pods_from = [{}], cluster.clock.now + 1000
+    run.memory.revisions, run.memory.next_pod_list = [{}], cluster.clock.now + 1000
     cluster.allow_write = lambda write: False
 
     assert not run.apply(observation, decide(run.flow, run.request, observation))
-    assert (run.memory.revisions, run.memory.look_at_pods_from) == (None, 0)
+    assert (run.memory.revisions, run.memory.next_pod_list) == (None, 0)
 
 
 def interrupted_handover():

@@ -80,7 +80,7 @@ class Caches:
     #: The last count of terminating pods.
     terminating: Terminating = NONE_TERMINATING
     #: The time of the next count, by the monotonic clock.
-    count_terminating_from: float = 0.0
+    next_terminating_count: float = 0.0
     #: The first list of pods of a handover, requested before the controllers are closed.
     prefetched_pods: concurrent.futures.Future[tuple[Pod, ...]] | None = None
 
@@ -169,7 +169,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
     def plan(self, request: Request, observed: ClientDrivenObserved) -> Decision:
         return plan(request, observed)
 
-    def carrier(self, observed: ClientDrivenObserved) -> Controller | None:
+    def controller_of_new_pods(self, observed: ClientDrivenObserved) -> Controller | None:
         return observed.successor
 
     def is_soak_due(self, observed: ClientDrivenObserved, decision: Decision) -> bool:
@@ -198,7 +198,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             since=record.get("time") if phase != "complete" else None,
             before={} if is_reparenting else survivor.images, after=survivor.images,
             template=survivor.template, paused=survivor.paused if successor else None,
-            is_past_return=is_reparenting)
+            is_irreversible=is_reparenting)
 
     def commands(self, request: Request,
                  observed: ClientDrivenObserved) -> tuple[str | None, str | None]:
@@ -266,7 +266,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         caches = memory.caches(Caches)
         if isinstance(step.write, Create):
             caches.created = step.write.name
-        caches.step, caches.count_terminating_from = step, 0.0
+        caches.step, caches.next_terminating_count = step, 0.0
         memory.revisions = history.stored_after(memory.revisions, step.write)
 
 
@@ -358,10 +358,10 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
         return prefetched.result()
     is_empty = successor is not None and successor.current == 0
     selecting = successor or observed.primary
-    if selecting is None or (memory.seconds < memory.look_at_pods_from and not is_empty):
+    if selecting is None or (memory.seconds < memory.next_pod_list and not is_empty):
         return None
     if memory.has_begun:
-        memory.look_at_pods_from = memory.seconds + POD_LIST_INTERVAL
+        memory.next_pod_list = memory.seconds + POD_LIST_INTERVAL
     return cluster.live_pods(selecting.selector)
 
 
@@ -385,7 +385,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
     if not request.waits_for_termination or not depends_on_terminating(request, observed):
         return observed
     caches = memory.caches(Caches)
-    if memory.seconds < caches.count_terminating_from:
+    if memory.seconds < caches.next_terminating_count:
         outdated = dataclasses.replace(caches.terminating, count=UNKNOWN_TERMINATING.count)
         return dataclasses.replace(observed, terminating=outdated)
     controllers = observed.controllers
@@ -398,7 +398,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
         [pod for pod in cluster.terminating_pods(dict(sorted(labels.items())))
          if pod.owner_kind in ("", str(request.kind)) and pod.owner not in other_uids])
     hundreds = sum(controller.current for controller in controllers) / 100
-    caches.count_terminating_from = memory.seconds + COUNT_INTERVAL * max(1, hundreds)
+    caches.next_terminating_count = memory.seconds + COUNT_INTERVAL * max(1, hundreds)
     return dataclasses.replace(observed, terminating=caches.terminating)
 
 

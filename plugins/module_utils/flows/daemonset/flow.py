@@ -49,8 +49,9 @@ class Caches(RevisionsCaches):
     nodes: frozenset[str] | None = None
     #: The resourceVersion of the DaemonSet, and the pods that its status wrongly counts as new.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
-    #: The resourceVersion of the DaemonSet, and the time of the next list (see Memory.seconds).
-    surge: tuple[str, float] = ("", 0.0)
+    #: The resourceVersion of the DaemonSet, and the time of the next list of pods for _with_stall()
+    #: (see Memory.seconds).
+    next_stall_check: tuple[str, float] = ("", 0.0)
     #: The number of new pods at which the task last woke the controller.
     woken_at: int = -1
 
@@ -119,7 +120,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         former = last.daemon_pods if isinstance(last, DaemonSetObserved) else None
         has_changed = (
             last.primary is None or last.primary.resource_version != primary.resource_version)
-        if former is not None and not has_changed and memory.seconds < memory.look_at_pods_from:
+        if former is not None and not has_changed and memory.seconds < memory.next_pod_list:
             return _with_daemon_pods(observed, primary, former, memory)
         pods = cluster.all_pods(primary)
         if pods is None:
@@ -133,13 +134,13 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         daemon_pods = tuple(sorted(map(DaemonPod.from_api, own_pods(primary, pods)),
                                    key=lambda pod: (pod.node, pod.name)))
         interval = UNCHANGED_LIST_INTERVAL if daemon_pods == former else LIST_INTERVAL
-        memory.look_at_pods_from = memory.seconds + interval
+        memory.next_pod_list = memory.seconds + interval
         return _with_daemon_pods(observed, primary, daemon_pods, memory)
 
     def note(self, step: Step, memory: Memory) -> None:
         caches = memory.caches(Caches)
         version, pods = caches.miscounted
-        memory.look_at_pods_from = memory.seconds + LIST_INTERVAL if pods else 0
+        memory.next_pod_list = memory.seconds + LIST_INTERVAL if pods else 0
         # Until the next list, a deleted pod counts as terminating.
         caches.miscounted = version, tuple(
             pod._replace(is_inactive=True) if pod.name == step.write.name else pod for pod in pods)
@@ -201,8 +202,8 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     caches = memory.caches(Caches)
     version, wrong = caches.miscounted
     is_same, present = version == primary.resource_version, observed.present.pod_revision
-    if not is_same or (wrong and memory.seconds >= memory.look_at_pods_from):
-        memory.look_at_pods_from = memory.seconds + LIST_INTERVAL
+    if not is_same or (wrong and memory.seconds >= memory.next_pod_list):
+        memory.next_pod_list = memory.seconds + LIST_INTERVAL
         items = cluster.all_pods(primary, "" if is_same else present) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
         ready = sum(pod.is_ready and not pod.is_inactive for pod in pods)
@@ -222,13 +223,13 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
     caches = memory.caches(Caches)
     if observed.present is None or not primary.may_stall or caches.woken_at == primary.updated:
         return observed
-    version, next_list = caches.surge
+    version, next_list = caches.next_stall_check
     if version != primary.resource_version:
         next_list = memory.seconds + (primary.min_ready_seconds or 0) + REPLACED_WITHIN
-        caches.surge = primary.resource_version, next_list
+        caches.next_stall_check = primary.resource_version, next_list
     if memory.seconds < next_list:
         return observed
-    caches.surge = primary.resource_version, memory.seconds + UNCHANGED_LIST_INTERVAL
+    caches.next_stall_check = primary.resource_version, memory.seconds + UNCHANGED_LIST_INTERVAL
     pods = map(DaemonPod.from_api, own_pods(primary, cluster.all_pods(primary) or ()))
     stalled = is_stalled(primary, observed.present.pod_revision, pods, memory.server_time)
     if stalled:

@@ -73,12 +73,12 @@ class MigrationFlow(Flow[MigrationObserved]):
         surge, unavailable = budgets.surge_and_unavailable(request, (), goal)
         phase, direction = (("progressing", "forward") if observed.in_progress
                             else ("complete", None))
-        is_past_return = observed.stored is not None and observed.controller is None
+        is_irreversible = observed.stored is not None and observed.controller is None
         return RolloutStatus(
             dataclasses.replace(primary, name=request.name), phase=phase, direction=direction,
             old=Side.of(primary), goal=goal, surge=surge, unavailable=unavailable,
             before=primary.images, after=primary.images, template=primary.template, grows=primary,
-            progress=primary.available, is_past_return=is_past_return,
+            progress=primary.available, is_irreversible=is_irreversible,
             way_out=_way_out(request, observed))
 
     def commands(self, request: Request,

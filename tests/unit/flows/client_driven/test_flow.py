@@ -131,7 +131,7 @@ def test_count_is_repeated_after_an_interval_or_a_step():
     # An interval later, the terminating pod is gone.
     assert decide(0, 3, 1)[0][0] == "wait" and decide(COUNT_INTERVAL, 3, 0) == (scale_up, 1)
 
-    memory.caches(Caches).count_terminating_from = 0
+    memory.caches(Caches).next_terminating_count = 0
     blocked, number_of_counts = decide(10, 3, 1)
     assert blocked[0] == "wait" and number_of_counts == 1
     # Within the interval, nothing is counted again.

@@ -1072,7 +1072,7 @@ def test_pods_are_listed_after_a_change_and_otherwise_at_intervals():
     assert [number_of_lists_at(seconds) for seconds in times] == [1, 1, 1, 2, 2, 2, 2, 3, 3]
     model._pods["foo"] = tuple(pod._replace(uid="other") for pod in model.pods("foo"))
     assert [number_of_lists_at(seconds) for seconds in (62.0, 63.0, 64.0, 66.0)] == [4, 4, 5, 5]
-    memory.look_at_pods_from = 0
+    memory.next_pod_list = 0
     assert number_of_lists_at(66.2) == 6
     model.items["foo"]["metadata"]["resourceVersion"] = "1000"
     assert [number_of_lists_at(66.4), number_of_lists_at(66.6)] == [7, 7]

@@ -47,8 +47,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     # Defined by each kind
 
     def find_in(self, primary: Controller | None, revisions: t.Iterable[Json] = ()) -> RevisionsT:
-        """Return the observation of the object. revisions: its ControllerRevisions, maybe others.
-        """
+        """Return the observation of the object. Other objects may own some of the revisions."""
         raise NotImplementedError
 
     def needs_history(self, request: Request, observed: RevisionsT, desired: Json | None,
@@ -135,10 +134,10 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
 
 def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
-    """Return the observation with the direction in the annotation, if the API server is old.
+    """Return the observation; before Kubernetes 1.25, with the direction in the annotation.
 
-    Before Kubernetes 1.25, managedFields has no times. Only the annotation then shows that a
-    rollback has restored the template.
+    managedFields has no times before 1.25. Only the annotation then shows that a rollback has
+    restored the template.
     """
     record, stored = observed.record, observed.primary.rollout if observed.primary else None
     if record is None or stored is None or not stored.is_back or record.is_back:
@@ -150,7 +149,7 @@ def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT
 
 
 def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
-    """Return the warning about pods without a readiness probe."""
+    """Yield the warning about pods without a readiness probe."""
     primary = observed.primary
     if primary is None or primary.replicas <= 1:
         return
@@ -172,10 +171,10 @@ def _progress(primary: RevisionDriven) -> int:
 
 
 def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
-    """Return the ControllerRevision label of the new pods; "" if unknown.
+    """Return the ControllerRevision label of the new pods; "" without a known ControllerRevision.
 
     After a rollback has replaced all new pods, the controller manager may have deleted their
-    ControllerRevision, and the label is unknown. The name is then returned, which no pod has.
+    ControllerRevision. The recorded name is then returned instead of the label: no pod matches it.
     """
     if direction == "forward":
         return (observed.present.pod_revision if observed.present else "") or observed.present_name

@@ -23,6 +23,8 @@ from ..flow import Model
 from ..simulated import LookUpRevisions, after_patch, has_counts
 
 Controlled = t.TypeVar("Controlled", bound=RevisionDriven)
+#: The default of revisionHistoryLimit.
+HISTORY_LIMIT = 10
 
 
 class Pod(t.NamedTuple):
@@ -95,18 +97,18 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         changed = after_patch(write, item)
         if item is None or changed is None:
             return False
-        self.items[write.name] = self._with_template_number(item, changed)
+        self.items[write.name] = self._with_template_generation(item, changed)
         return True
 
-    def _with_template_number(self, item: Json, changed: Json) -> Json:
+    def _with_template_generation(self, item: Json, changed: Json) -> Json:
         """Return the changed object with its template generation, if the kind has one."""
         return changed
 
     def _delete_pod(self, write: Delete) -> bool:
         for name in self.items:
             for pod in self.pods(name):
-                conditions = {"uid": pod.uid, "resourceVersion": str(pod.ready)}
-                if pod.name == write.name and write.preconditions == conditions:
+                preconditions = {"uid": pod.uid, "resourceVersion": str(pod.ready)}
+                if pod.name == write.name and write.preconditions == preconditions:
                     self._pods[name] = without(self.pods(name), pod)
                     return True
         return False
@@ -200,22 +202,23 @@ def with_counts(item: Json, status: Json) -> Json:
     return before if has_counts(item, status) else {**before, **status}
 
 
-def revision_of(controller: RevisionDriven, revisions: tuple[Json, ...],
-                ) -> tuple[Json, tuple[Json, ...]]:
+def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json, ...],
+                              ) -> tuple[Json, tuple[Json, ...]]:
     """Return the ControllerRevision of the current template, and all ControllerRevisions.
 
     A ControllerRevision that a rollback uses again gets the highest number.
     """
     newest = max((item["revision"] for item in revisions), default=0)
+    # Sorted as text, later than all times of the real cluster and of earlier calls.
+    time = f"9999, after {newest:09} others"
     for item in revisions:
         template = {field: value for field, value in item["data"]["spec"]["template"].items()
                     if field != "$patch"}
         if same_template(template, controller.template, controller.kind.server_label):
             if item["revision"] == newest:
                 return item, revisions
-            fields = [{"time": f"9999, after {newest:09} others"}]
-            renumbered = {**item, "metadata": {**item["metadata"], "managedFields": fields},
-                          "revision": newest + 1}
+            metadata = {**item["metadata"], "managedFields": [{"time": time}]}
+            renumbered = {**item, "metadata": metadata, "revision": newest + 1}
             return renumbered, (*(revision for revision in revisions
                                   if revision is not item), renumbered)
     digest = identity.digest(controller.template)
@@ -223,7 +226,7 @@ def revision_of(controller: RevisionDriven, revisions: tuple[Json, ...],
     labels = {**labels_of(controller.template),
               **({object_meta.POD_REVISION: digest} if has_hash else {})}
     metadata = {"name": f"{controller.name}-{digest}", "ownerReferences": [controller.reference],
-                "labels": labels, "creationTimestamp": f"9999, after {newest:09} others"}
+                "labels": labels, "creationTimestamp": time}
     created: Json = {"apiVersion": "apps/v1", "kind": REVISION, "metadata": metadata,
                      "revision": newest + 1, "data": {"spec": {"template": controller.template}}}
     return created, (*revisions, created)
@@ -242,7 +245,7 @@ def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ..
     earlier = sorted((item for item in revisions if item is not present),
                      key=lambda item: number(item, "revision"))
     dead = [item for item in earlier if not is_live(item)]
-    surplus = len(earlier if counts_live else dead) - (10 if limit is None else limit)
+    surplus = len(earlier if counts_live else dead) - (HISTORY_LIMIT if limit is None else limit)
     removed = dead[:max(0, surplus)]
     return tuple(item for item in revisions if not any(item is revision
                                                        for revision in removed))

@@ -89,7 +89,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
             return False
         return (request.undoes or observed.in_progress or observed.record is not None
                 or recorded.pauses(request, primary)
-                or _are_counted_as_new(primary)
+                or _counts_all_as_new(primary)
                 or (memory.has_begun
                     and self.match(request, observed, desired) is not Match.EXACT))
 
@@ -105,9 +105,11 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
 
     def with_pods(self, request: Request, observed: DaemonSetObserved, cluster: Cluster,
                   memory: Memory) -> DaemonSetObserved:
-        """Return the observation with all pods, if the task may have to delete a pod.
+        """Return the observation with pods, if a decision depends on them. Raises RolloutError.
 
-        The pods are listed again after a change of the status. Raises RolloutError.
+        Before a pause, the task itself deletes pods, so it lists all of them: after each change of
+        the status, and from time to time. Otherwise, it lists pods only to find miscounted pods, a
+        stalled surge, or the revision that a rollback restores.
         """
         primary, last = observed.primary, memory.observed
         if primary is None:
@@ -117,11 +119,11 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         if not recorded.pauses(request, primary):
             observed = _with_miscounted(observed, primary, cluster, memory)
             return _with_stall(observed, primary, cluster, memory)
-        former = last.daemon_pods if isinstance(last, DaemonSetObserved) else None
+        last_pods = last.daemon_pods if isinstance(last, DaemonSetObserved) else None
         has_changed = (
             last.primary is None or last.primary.resource_version != primary.resource_version)
-        if former is not None and not has_changed and memory.seconds < memory.next_pod_list:
-            return _with_daemon_pods(observed, primary, former, memory)
+        if last_pods is not None and not has_changed and memory.seconds < memory.next_pod_list:
+            return _with_daemon_pods(observed, primary, last_pods, memory)
         pods = cluster.all_pods(primary)
         if pods is None:
             raise RolloutError("its pods cannot be listed, and pause_at requires them",
@@ -133,7 +135,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
             caches.nodes = cluster.nodes(request.nodes)
         daemon_pods = tuple(sorted(map(DaemonPod.from_api, own_pods(primary, pods)),
                                    key=lambda pod: (pod.node, pod.name)))
-        interval = UNCHANGED_LIST_INTERVAL if daemon_pods == former else LIST_INTERVAL
+        interval = UNCHANGED_LIST_INTERVAL if daemon_pods == last_pods else LIST_INTERVAL
         memory.next_pod_list = memory.seconds + interval
         return _with_daemon_pods(observed, primary, daemon_pods, memory)
 
@@ -168,7 +170,7 @@ def _asks_for_nodes(request: Request) -> bool:
 
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
                            cluster: Cluster) -> DaemonSetObserved:
-    """Return the observation with the revisions of the pods, if several may be the previous one."""
+    """Return the observation with the revisions of the pods, if the previous one is uncertain."""
     is_back = observed.record and observed.record.is_back
     if len(observed.other_revisions) < 2 or observed.before is None or is_back:
         return observed
@@ -178,13 +180,14 @@ def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
 
 def _with_daemon_pods(observed: DaemonSetObserved, primary: DaemonSet, pods: tuple[DaemonPod, ...],
                       memory: Memory) -> DaemonSetObserved:
-    wrong = miscounted(primary, observed.present.pod_revision, pods) if observed.present else ()
+    miscounted_pods = (
+        miscounted(primary, observed.present.pod_revision, pods) if observed.present else ())
     return dataclasses.replace(observed, daemon_pods=pods, nodes=memory.caches(Caches).nodes,
-                               miscounted=wrong)
+                               miscounted=miscounted_pods)
 
 
-def _are_counted_as_new(primary: DaemonSet) -> bool:
-    """Return whether all pods are new according to the status."""
+def _counts_all_as_new(primary: DaemonSet) -> bool:
+    """Return whether the status counts all pods as new."""
     return primary.is_observed and 0 < primary.current <= primary.updated
 
 
@@ -192,33 +195,34 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
                      memory: Memory) -> DaemonSetObserved:
     """Return the observation with the old pods that the status counts as new.
 
-    Without permission to list pods or ControllerRevisions, there are no such pods. The pods are
-    listed after a change of the status. A deletion may not change the status, if the new pod is
-    ready before the status is written. While such pods remain, they are therefore listed again from
-    time to time, and the list counts once as many pods are ready as the status says.
+    Without permission to list pods or ControllerRevisions, the result has none. The pods are listed
+    after each change of the status. The deletion of such a pod may leave the status unchanged, if
+    the new pod is ready before the controller writes the status. While such pods remain, they are
+    therefore listed again every LIST_INTERVAL seconds. That list is used once it has as many ready
+    pods as the status counts available pods.
     """
-    if observed.present is None or not _are_counted_as_new(primary):
+    if observed.present is None or not _counts_all_as_new(primary):
         return observed
     caches = memory.caches(Caches)
-    version, wrong = caches.miscounted
+    version, miscounted_pods = caches.miscounted
     is_same, present = version == primary.resource_version, observed.present.pod_revision
-    if not is_same or (wrong and memory.seconds >= memory.next_pod_list):
+    if not is_same or (miscounted_pods and memory.seconds >= memory.next_pod_list):
         memory.next_pod_list = memory.seconds + LIST_INTERVAL
         items = cluster.all_pods(primary, "" if is_same else present) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
         ready = sum(pod.is_ready and not pod.is_inactive for pod in pods)
         if not is_same or ready >= primary.available:
-            wrong = miscounted(primary, present, pods)
-        caches.miscounted = primary.resource_version, wrong
-    return dataclasses.replace(observed, miscounted=wrong)
+            miscounted_pods = miscounted(primary, present, pods)
+        caches.miscounted = primary.resource_version, miscounted_pods
+    return dataclasses.replace(observed, miscounted=miscounted_pods)
 
 
 def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
                 memory: Memory) -> DaemonSetObserved:
-    """Return the observation with whether a surge has stalled, once for each number of new pods.
+    """Return the observation with is_stalled, which is set once for each number of new pods.
 
-    The pods are listed only while the DaemonSet does not change. Without permission to list pods,
-    the surge may stall.
+    The pods are listed only while the DaemonSet does not change. Without permission to list pods, a
+    stalled surge goes unnoticed.
     """
     caches = memory.caches(Caches)
     if observed.present is None or not primary.may_stall or caches.woken_at == primary.updated:

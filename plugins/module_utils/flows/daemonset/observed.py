@@ -10,10 +10,10 @@ status or ControllerRevisions. Each claim of the record therefore needs evidence
 | claim | evidence |
 |---|---|
 | an update is in progress | the status, not all pods new and available, or settings to restore |
-| a pause | the same; or the record alone, which does not block any other update |
+| a pause | as in the row above; or the record alone, which does not block another update |
 | it is a rollback | the present template was restored, or is the older or the only one |
-| the previous template | pods have it; or the record names the highest number except the current |
-| updateStrategy before | the present one is the update's; at most one more unavailable pod |
+| the previous template | pods have it; or it is recorded, and newest except the current |
+| the previous updateStrategy | the present one is the update's; maxUnavailable rises to 1 at most |
 
 A forged record can still have these effects: the next task sets OnDelete or a maxSurge at its end,
 or a revisionHistoryLimit of 0 instead of 1; and state=rolled_back rolls back a finished update,
@@ -43,7 +43,7 @@ from ..controller_revisions.observed import (
 
 #: Seconds from the end of the grace period until a terminating pod counts as overdue.
 OVERDUE_AFTER = 60.0
-#: Seconds after minReadySeconds in which the DaemonSet controller deletes an old pod.
+#: Seconds after minReadySeconds within which the DaemonSet controller deletes an old pod.
 REPLACED_WITHIN = 5.0
 
 
@@ -161,7 +161,7 @@ class DaemonSetObserved(RevisionsObserved):
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
-    """Return the observation of a DaemonSet. revisions: its ControllerRevisions, maybe others."""
+    """Return the observation of a DaemonSet. Other objects may own some of the revisions."""
     if not isinstance(primary, DaemonSet):
         return DaemonSetObserved(None, None)
     history = own_revisions(primary, revisions)

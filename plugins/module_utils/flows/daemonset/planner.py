@@ -5,7 +5,8 @@
 """The settings of a DaemonSet, and the DaemonSet's rows of the state table. No I/O.
 
 The rows are the `# | ... |` comments (see docs/concepts/server-driven.md);
-server_driven/planner.py and controller_revisions/planner.py have the rows of all such kinds.
+server_driven/planner.py has the rows of all server-driven kinds, controller_revisions/planner.py
+the rows in common with StatefulSets.
 
 An update with a pause sets updateStrategy.type to OnDelete, so that the DaemonSet controller
 replaces no running pod. Until the pause, the task itself deletes old pods, with preconditions on
@@ -71,8 +72,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         if not (self.request.undoes and Size.from_api(self._requested_numbers["maxSurge"]).value):
             return False
         present, before = self.primary.template, self.observed.before
-        former = before.template if before else present
-        return not set(_host_ports(present)).isdisjoint(_host_ports(former))
+        previous = before.template if before else present
+        return not set(_host_ports(present)).isdisjoint(_host_ports(previous))
 
     def strategy_of_update(self, *, has_template: bool) -> Json:
         numbers = self._numbers
@@ -90,7 +91,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
     def _refuse_surge(self, numbers: Json) -> None:
-        """Raise RolloutError if an old and a new pod cannot run on the same node."""
+        """Raise RolloutError if an old pod and its replacement may not run at the same time."""
         request = self.request
         if request.waits_for_termination:
             raise RolloutError("pod_replacement_policy=TerminationComplete cannot be used, "
@@ -108,7 +109,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                             "old pod is deleted before its replacement is created")
 
     def _refuse_to_pause(self, numbers: Json) -> None:
-        """Raise RolloutError if the task may not delete a pod, or if the nodes have no pods."""
+        """Raise RolloutError if no pod may be deleted, or if the requested nodes have no pods."""
         request, observed, size = self.request, self.observed, self.primary.replicas
         # | any | `pause_at`, and no pod may be missing | error |
         if not max_unavailable_pods(numbers, max(1, size)):
@@ -173,28 +174,28 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         ready = sum(pod.is_ready for pod in live)
         unavailable = max(size - ready, primary.replicas - primary.available)
         # | updating | new pods plus pods to be created < `pause_at` | **delete** an old pod |
-        late = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
-        if len(new) + max(0, size - len(live) - len(late)) < goal:
+        overdue = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
+        if len(new) + max(0, size - len(live) - len(overdue)) < goal:
             may_disrupt = unavailable < self.settings.bounds[1]
             old_pod = self._next_pod(live, present.pod_revision, may_disrupt)
-            return self._delete(old_pod, may_disrupt, record) or self._wait(late)
+            return self._delete(old_pod, may_disrupt, record) or self._wait(overdue)
         # After the deletion of a node, the status counts its pod for a while.
         has_enough_available = primary.available + primary.misscheduled >= min(ready, size)
         is_reached = sum(pod.is_ready for pod in new) >= goal and has_enough_available
-        return self.pause(record, len(new), size) if is_reached else self._wait(late)
+        return self.pause(record, len(new), size) if is_reached else self._wait(overdue)
 
     def _is_status_consistent(self, pods: tuple[DaemonPod, ...], new: int, revision: str) -> bool:
         """Return whether the status counts as many new pods as were observed.
 
-        A different number means that the status is outdated, or that another client has changed
-        the label of a pod.
+        new: the number of live pods with the new revision. A different number in the status means
+        that it is outdated, or that another client has changed the label of a pod.
         """
         primary = self.primary
         # updatedNumberScheduled does not count pods on nodes that are not eligible, and such a pod
         # may be new.
         updated = primary.updated - len(miscounted(primary, revision, pods))
-        observed = sum(pod.revision == revision for pod in pods)
-        return new <= updated + primary.misscheduled and updated <= observed
+        all_new = sum(pod.revision == revision for pod in pods)
+        return new <= updated + primary.misscheduled and updated <= all_new
 
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
         """Return the deletion of an old pod that the status counts as new, or None.
@@ -223,11 +224,11 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                     before=f"stalled at {primary.updated} of {primary.replicas} new pods",
                     after=f"the controller continues after {primary.updated} new pods")
 
-    def _wait(self, late: list[DaemonPod]) -> Wait:
+    def _wait(self, overdue: list[DaemonPod]) -> Wait:
         """Return a wait for the pods, with the names of the overdue pods."""
-        what = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}"
-                       for pod in late)
-        return Wait(f"{self.progress().until}{what}")
+        suffix = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}"
+                         for pod in overdue)
+        return Wait(f"{self.progress().until}{suffix}")
 
     def _next_pod(self, live: list[DaemonPod], present: str, may_disrupt: bool) -> DaemonPod | None:
         """Return the old pod to replace next: first the pods on the nodes that the user requests.
@@ -242,7 +243,10 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                                     pod.is_ready is not may_disrupt, pod.node, pod.name))
 
     def _delete(self, pod: DaemonPod | None, may_disrupt: bool, record: Rollout) -> Step | None:
-        """Return the deletion of a pod; None if it is ready and no more may become unavailable."""
+        """Return the deletion of a pod; None if it is ready and no more may become unavailable.
+
+        A patch that removes a recorded pause comes before the deletion.
+        """
         primary = self.primary
         if pod is None or (pod.is_ready and not may_disrupt):
             return None

@@ -23,7 +23,7 @@ from ..controller_revisions.simulated import (
     Pod,
     SimulatedByRevisions,
     State,
-    revision_of,
+    present_and_all_revisions,
     revisions_within_limit,
     with_counts,
     without,
@@ -49,6 +49,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         self._look_up_pods, self._look_up_nodes = look_up_pods, nodes
         #: Nodes by name of the DaemonSet, set on first use.
         self._nodes: dict[str, tuple[str, ...]] = {}
+        #: The number of syncs, for unique names of pods.
         self._syncs = 0
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
@@ -65,9 +66,9 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
                 "spec": {"nodeName": pod.node},
                 "status": {"conditions": [{"type": "Ready", "status": str(pod.ready)}]}}
 
-    def _with_template_number(self, item: Json, changed: Json) -> Json:
+    def _with_template_generation(self, item: Json, changed: Json) -> Json:
         is_changed = changed["spec"]["template"] != item["spec"]["template"]
-        return _with_template_generation(changed, is_changed)
+        return _with_next_template_generation(changed, is_changed)
 
     def _set_state(self, name: str, state: State) -> None:
         super()._set_state(name, state)
@@ -87,14 +88,14 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
                 for pod in controlled if not pod.is_inactive)
         nodes = dict.fromkeys(pod.node for pod in pods)
         size = controller.replicas if controller.replicas <= MAX_PODS else 0
-        more = (f"node {number}" for number in itertools.count())
-        missing = itertools.islice(more, max(0, size - len(nodes)))
+        node_names = (f"node {number}" for number in itertools.count())
+        missing = itertools.islice(node_names, max(0, size - len(nodes)))
         self._nodes.setdefault(controller.name, tuple(sorted([*nodes, *missing])))
         return pods
 
     def _as_counted(self, controller: DaemonSet) -> tuple[Pod, ...]:
         """Return as many pods as the status counts, for a user without permission to list pods."""
-        present, revisions = revision_of(controller, self._stored(controller.uid))
+        present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
         old = next((revision for revision in revisions if revision is not present), present)
         count = controller.current if controller.current <= MAX_PODS else 0
         return tuple(Pod(f"{controller.name}-{number}", f"uid {number}",
@@ -106,7 +107,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         pods = self.pods(name)
         if controller.is_deleting or controller.replicas > MAX_PODS:
             return self._state(name)
-        present, revisions = revision_of(controller, self._stored(controller.uid))
+        present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
         update, nodes = label_of(present), self._nodes[name]
         pods = _next_pods(controller, pods, nodes, update, f"{name}-made-{self._syncs}")
         live = {pod.revision for pod in pods}
@@ -196,7 +197,7 @@ def _is_updated(controller: DaemonSet, pod: Pod, update: str) -> bool:
     return pod.revision == update or (generation != "" and pod.generation == generation)
 
 
-def _with_template_generation(item: Json, is_changed: bool) -> Json:
+def _with_next_template_generation(item: Json, is_changed: bool) -> Json:
     """Return the object, with the next template generation after a change of the template."""
     annotations = item["metadata"].get("annotations") or {}
     number = object_meta.template_generation(annotations)

@@ -10,10 +10,10 @@ status or ControllerRevisions. Each claim of the record therefore needs evidence
 | claim | evidence |
 |---|---|
 | an update is in progress | the status, not all pods new and available, or settings to restore |
-| a pause | the same; or the record alone, which does not block any other update |
+| a pause | as in the row above; or the record alone, which does not block another update |
 | it is a rollback | the status; or the present template was restored, or is the older one |
-| the previous template | the status names the revision; or the highest number except the current |
-| updateStrategy before | the present one is the update's; never one with more unavailable pods |
+| the previous template | the status names it; or it is recorded, and newest except the current |
+| the previous updateStrategy | the present one is the update's; maxUnavailable never increases |
 
 A forged record can still have these effects: the next task sets another partition, OnDelete, or a
 revisionHistoryLimit of 0 instead of 1; and state=rolled_back rolls back a finished update, since
@@ -146,7 +146,7 @@ class StatefulSetObserved(RevisionsObserved):
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
-    """Return the observation of a StatefulSet. revisions: its ControllerRevisions, maybe others."""
+    """Return the observation of a StatefulSet. Other objects may own some of the revisions."""
     if not isinstance(primary, StatefulSet):
         return StatefulSetObserved(None, None)
     observed = StatefulSetObserved(primary, None, history=own_revisions(primary, revisions))

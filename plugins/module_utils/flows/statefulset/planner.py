@@ -4,7 +4,8 @@
 
 """The settings and rows of a StatefulSet. No I/O.
 
-server_driven/planner.py and controller_revisions/planner.py have the rows of all such kinds.
+server_driven/planner.py has the rows of all server-driven kinds, controller_revisions/planner.py
+the rows in common with DaemonSets.
 
 A pause uses updateStrategy.rollingUpdate.partition. A pod with an ordinal less than the partition
 keeps the previous template, even if the pod is recreated. The controller manager replaces the other
@@ -85,7 +86,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
 
 
 class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
-    """The rows of a StatefulSet, for unready pods that the controller manager does not replace."""
+    """The rows of a StatefulSet: for a pause, and for unready pods that are not replaced."""
 
     primary: StatefulSet
     settings_type = StatefulSetSettings
@@ -94,7 +95,8 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         """Return the name of the revision that a rollback of this update restores.
 
         In general, that is status.updateRevision. While an update of another client is in progress,
-        it is status.currentRevision, unless that revision has the desired template.
+        it is status.currentRevision, unless that revision has the desired template. If stuck pods
+        are the reason for the update, it is the revision of the first of them.
         """
         observed, primary = self.observed, self.primary
         if observed.stuck_pods and self.match(desired) is Match.EXACT:
@@ -150,10 +152,10 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
                           primary.replicas) if is_reached else self.progress()
 
     def _replace_stuck(self) -> Decision | None:
-        """Return the deletion of the unready pod with the lowest ordinal, or None.
+        """Return the deletion of the first stuck pod, a wait for pods before it, or None.
 
         The preconditions on uid and resourceVersion fail if the pod has become ready. The pod with
-        the lowest ordinal comes first, because the controller manager creates no pod while a pod
+        the lowest ordinal is the first, because the controller manager creates no pod while a pod
         with a lower ordinal is unready.
         """
         observed, primary = self.observed, self.primary

@@ -21,7 +21,7 @@ from ..controller_revisions.simulated import (
     Pod,
     SimulatedByRevisions,
     State,
-    revision_of,
+    present_and_all_revisions,
     revisions_within_limit,
     with_counts,
 )
@@ -47,19 +47,19 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
         count = controller.current if controller.current <= MAX_PODS else 0
         first_new = controller.start + count - controller.updated
         pods = []
-        for number in range(controller.start, controller.start + count):
-            revision = (controller.current_revision if number < first_new
+        for ordinal in range(controller.start, controller.start + count):
+            revision = (controller.current_revision if ordinal < first_new
                         else controller.update_revision)
-            if number in unready:
-                revision = unready[number].revision or revision
-            pods.append(_pod(controller, number, revision, ready=number not in unready))
+            if ordinal in unready:
+                revision = unready[ordinal].revision or revision
+            pods.append(_pod(controller, ordinal, revision, ready=ordinal not in unready))
         return tuple(pods)
 
     def _state_after_sync(self, name: str) -> State:
         item, controller = self.items[name], self._controller(name)
         if controller.replicas > MAX_PODS:
             return self._state(name)
-        present, revisions = revision_of(controller, self._stored(controller.uid))
+        present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
         update = present["metadata"]["name"]
         names = {revision["metadata"]["name"] for revision in revisions}
         current = controller.current_revision if controller.current_revision in names else update
@@ -83,32 +83,35 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
 
 def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current: str, update: str,
                is_parallel: bool) -> tuple[Pod, ...]:
-    """Return the pods after the creation or deletion of at most one pod."""
+    """Return the pods after the creation or deletion of at most one pod.
+
+    pods: the pods by ordinal. current, update: the names of the revisions in the status.
+    """
 
     def result(*, without: int | None = None) -> tuple[Pod, ...]:
-        return tuple(pod for number, pod in sorted(pods.items()) if number != without)
+        return tuple(pod for ordinal, pod in sorted(pods.items()) if ordinal != without)
 
     if controller.is_deleting:
         return result()
-    numbers = range(controller.start, controller.start + controller.replicas)
-    for number in numbers:
-        if number not in pods:
+    ordinals = range(controller.start, controller.start + controller.replicas)
+    for ordinal in ordinals:
+        if ordinal not in pods:
             is_old = (controller.is_replaced_by_server
-                      and number < controller.start + controller.partition)
-            pods[number] = _pod(controller, number, current if is_old else update, ready=False)
+                      and ordinal < controller.start + controller.partition)
+            pods[ordinal] = _pod(controller, ordinal, current if is_old else update, ready=False)
             return result()
-        if not pods[number].ready and not is_parallel:
+        if not pods[ordinal].ready and not is_parallel:
             return result()
-    if surplus := pods.keys() - set(numbers):
+    if surplus := pods.keys() - set(ordinals):
         return result(without=max(surplus))
-    replaced = numbers[controller.partition:] if controller.is_replaced_by_server else ()
-    for number in reversed(replaced):
-        if pods[number].revision != update:
-            return result(without=number)
-        if not pods[number].ready:
+    replaced = ordinals[controller.partition:] if controller.is_replaced_by_server else ()
+    for ordinal in reversed(replaced):
+        if pods[ordinal].revision != update:
+            return result(without=ordinal)
+        if not pods[ordinal].ready:
             return result()
     return result()
 
 
-def _pod(controller: StatefulSet, number: int, revision: str, *, ready: bool) -> Pod:
-    return Pod(f"{controller.name}-{number}", f"{number} of {revision}", revision, ready)
+def _pod(controller: StatefulSet, ordinal: int, revision: str, *, ready: bool) -> Pod:
+    return Pod(f"{controller.name}-{ordinal}", f"{ordinal} of {revision}", revision, ready)

@@ -67,7 +67,7 @@ SITES: dict[str, str] = {
     "explain/preflight_warnings.py::_quotas": WARNS,
     "explain/preflight_warnings.py::_services": WARNS,
     "flows/autoscaler.py::_cannot_restore": WARNS,
-    "flows/argo_rollouts.py::argo": PART,
+    "flows/argo_rollouts.py::kubectl_argo": PART,
     "flows/argo_rollouts.py::": "not executed here: needs Argo Rollouts; "
                                 "tests/neighbours/test_argo_rollouts.py executes the commands",
     "flows/server_driven/planner.py::_another_update": "test_another_update_is_rolled_back",
@@ -76,14 +76,14 @@ SITES: dict[str, str] = {
     "flows/daemonset/planner.py::_refuse_to_pause": SHOWS,
     "flows/deployment/planner.py::refuse_paused":
         "test_deployment_paused_by_another_client_is_resumed",
-    "flows/deployment/planner.py::_not_readable": EDITS,
+    "flows/deployment/planner.py::_unreadable_record": EDITS,
     "flows/deployment/planner.py::_settings_of_pause":
         "test_deployment_beyond_the_requested_pause_is_rolled_back",
     "flows/handover.py::_refuse_unproven": SHOWS,
     "flows/handover.py::finish": SHOWS,
     "flows/roll_on.py::_missing": "not executed here: the same task again, once the object exists",
-    "flows/migration/back.py::_without_record": "not executed here: the first task, which "
-                                                "test_migration runs",
+    "flows/migration/back.py::_without_stored_controller":
+        "not executed here: the first task, which test_migration runs",
     "flows/migration/back.py::plan_back": "not executed here: the same task again, which "
                                           "test_migration runs after each kill",
     "flows/migration/deployment_config.py::_differences": WARNS,
@@ -104,8 +104,8 @@ SITES: dict[str, str] = {
     "flows/migration/planner.py::_refuse_to_begin": EDITS,
     "flows/migration/planner.py::_with_controller":
         "not executed: needs the old manifest, applied during a migration",
-    "flows/refusals.py::_without_finalizers": "test_deletion_blocked_by_a_finalizer_completes",
-    "flows/refusals.py::contested_before": FORGED + "way_back creates the same commands",
+    "flows/refusals.py::_unblock_commands": "test_deletion_blocked_by_a_finalizer_completes",
+    "flows/refusals.py::ambiguous_previous_template": FORGED + "way_back creates the same commands",
     "flows/refusals.py::endless_deletion": SAME
     + "test_deletion_blocked_by_a_finalizer_completes executes the command for the finalizer",
     "flows/refusals.py::no_such_revision": "test_completed_update_is_rolled_back",

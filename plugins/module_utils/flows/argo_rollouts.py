@@ -29,7 +29,7 @@ GROUP = "argoproj.io"
 RULE: Rule = (GROUP, "rollouts", ("list",))
 #: The kinds that an update may change, and that spec.workloadRef may name (infoByGroupKind in
 #: rollout/templateref.go).
-_REFERENCED = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
+_WORKLOAD_REF_KINDS = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
 
 
 class _Update(t.NamedTuple):
@@ -40,11 +40,12 @@ class _Update(t.NamedTuple):
     rollout: str
     #: The requested images that differ from those of the controller, by container.
     images: t.Mapping[str, str]
-    #: The object whose template the Rollout has: "rollouts.argoproj.io NAME" or "deployment NAME".
-    template: str
+    #: The object that stores the Rollout's template: "rollouts.argoproj.io NAME" or
+    #: "deployment NAME".
+    template_object: str
 
     @property
-    def argo(self) -> str:
+    def kubectl_argo(self) -> str:
         """The beginning of a command of the plugin kubectl-argo-rollouts."""
         return f"kubectl argo rollouts{self.request.kubectl.removeprefix('kubectl')}"
 
@@ -64,20 +65,20 @@ class Row(t.NamedTuple):
 ROWS = (
     Row("`state: restarted`", "`kubectl argo rollouts restart ROLLOUT`",
         lambda update: update.request.state.restarts,
-        lambda update: [f"{update.argo} restart {update.rollout}"]),
+        lambda update: [f"{update.kubectl_argo} restart {update.rollout}"]),
     Row("`state: rolled_back`", "`kubectl argo rollouts undo ROLLOUT`",
         lambda update: update.request.state.undoes,
-        lambda update: [f"{update.argo} undo {update.rollout}"]),
+        lambda update: [f"{update.kubectl_argo} undo {update.rollout}"]),
     Row("another image", "`kubectl argo rollouts set image ROLLOUT CONTAINER=IMAGE`",
         lambda update: bool(update.images),
-        lambda update: [f"{update.argo} set image {update.rollout} "
+        lambda update: [f"{update.kubectl_argo} set image {update.rollout} "
                         f"{shlex.quote(f'{container}={image}')}"
                         for container, image in sorted(update.images.items())]),
     Row("another change of the template",
         "`kubectl edit rollouts.argoproj.io ROLLOUT`; with `workloadRef`, "
         "`kubectl edit deployment NAME`",
         lambda _update: True,
-        lambda update: [f"{update.request.kubectl} edit {update.template}"]),
+        lambda update: [f"{update.request.kubectl} edit {update.template_object}"]),
 )
 
 
@@ -91,7 +92,7 @@ def owner_commands(request: Request, primary: Controller, desired: Json | None) 
 
 def may_be_referenced(request: Request) -> bool:
     """Return whether a Rollout may use the template of the controller."""
-    return request.kind in _REFERENCED
+    return request.kind in _WORKLOAD_REF_KINDS
 
 
 def refuse_referenced(request: Request, observed: Observed,
@@ -117,8 +118,8 @@ def _uses_template(rollout: Json, primary: Controller) -> bool:
 
 
 def _commands(request: Request, primary: Controller, rollout: str, desired: Json | None,
-              template: str) -> tuple[str, ...]:
+              template_object: str) -> tuple[str, ...]:
     images = {container: image for container, image in images_of(desired).items()
               if primary.images.get(container) != image} if desired else {}
-    update = _Update(request, rollout, images, template)
+    update = _Update(request, rollout, images, template_object)
     return tuple(next(row.commands(update) for row in ROWS if row.applies(update)))

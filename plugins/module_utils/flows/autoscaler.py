@@ -128,7 +128,7 @@ def freeze(scaler: Json) -> Step:
 def restore(scaler: Json) -> Step | None:
     """Return the step that restores the settings from the annotation.
 
-    Returns None if the autoscaler is not frozen, and if the API server would reject the settings.
+    Returns None if the autoscaler is not frozen, or if the API server would reject the settings.
     """
     metadata = scaler["metadata"]
     original = object_meta.frozen(metadata.get("annotations") or {}) if is_frozen(scaler) else None
@@ -155,7 +155,7 @@ def _cannot_restore(request: Request, scaler: Json) -> str:
 def _is_valid(scaler: Json, original: object_meta.Frozen) -> bool:
     """Return whether the API server would accept the settings.
 
-    For rejected settings, the task would repeat the write without end.
+    If the API server rejected them, the task would repeat the write endlessly.
     """
     minimum, behavior = original["minReplicas"], original["behavior"]
     if minimum is not None and minimum > number(scaler.get("spec"), "maxReplicas"):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The choice of the flow for a request. No other module branches on kind or state.
+"""The choice of the flow for a request, by kind and state. No other module chooses a flow.
 
 Each flow is imported on demand: Ansible compiles every imported file again for each task, which is
 most of the run time of a task that changes nothing.
@@ -44,11 +44,11 @@ def choose(request: Request) -> Flow:
     return ClientDrivenFlow(request.kind)
 
 
-def migrations(items: t.Iterable[Json], request: Request) -> list[MigrationInProgress]:
-    """Return the migrations in progress that ControllerRevisions store.
+def migrations(revisions: t.Iterable[Json], request: Request) -> list[MigrationInProgress]:
+    """Return the migrations in progress that these ControllerRevisions store.
 
     The commands in the result use the namespace and the connection of the request.
     """
     from .migration.in_progress import parse_migration
 
-    return list(filter(None, (parse_migration(item, request) for item in items)))
+    return list(filter(None, (parse_migration(item, request) for item in revisions)))

@@ -28,16 +28,16 @@ def advise_rerun(is_paused: bool) -> str:
 
 def resume_and_rollback(request: Request, *, is_paused: bool, is_back: bool) -> tuple[str, str]:
     """Return the commands that resume and roll back the update of a controller."""
-    back = request.command(State.ROLLED_BACK)
-    return back if is_back else advise_rerun(is_paused), back
+    rollback = request.command(State.ROLLED_BACK)
+    return rollback if is_back else advise_rerun(is_paused), rollback
 
 
 def finish(request: Request, record: Rollout, has_task_template: bool,
            images: t.Mapping[str, str]) -> list[str]:
-    """Return the commands that finish a server-driven update of another task; [] for a rollback.
+    """Return the commands that finish a server-driven update of another task; [] in a rollback.
 
-    record: that of the update. has_task_template: False if another client has changed the template
-    since. Then no task has suitable options, and the command has the current images.
+    record: the record of the update. has_task_template: False if another client has changed the
+    template since. Then no task has suitable options, and the command has the current images.
     """
     if record.is_back:
         return []

@@ -50,5 +50,5 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
 def template_patch(request: Request, base: Controller, template: Json) -> Patch:
     """Return the patch that sets a template, with the deployment label of the controller."""
     value = deployment_label(request, base)
-    with_value = with_label(template, request.label_key, value) if value else template
-    return Patch(base.name, (put("/spec/template", with_value),), base.kind)
+    labelled_template = with_label(template, request.label_key, value) if value else template
+    return Patch(base.name, (put("/spec/template", labelled_template),), base.kind)

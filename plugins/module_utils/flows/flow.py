@@ -25,11 +25,11 @@ POD_LIST_INTERVAL = 0.5
 Anything = t.TypeVar("Anything")
 #: The class of a flow's observations.
 ObservedT = t.TypeVar("ObservedT", bound=Observed)
-#: API group, resource, verbs.
+#: A rule of a Role: API group, resource, verbs.
 Rule: t.TypeAlias = "tuple[str, str, tuple[str, ...]]"
 
 
-def every_verb(kind: Kind) -> Rule:
+def full_access(kind: Kind) -> Rule:
     """Return the rule with all verbs that a task may need for the controllers of a kind."""
     return (kind.group, kind.resource, ("get", "list", "watch", "create", "patch", "delete"))
 
@@ -47,7 +47,7 @@ class Cluster(t.Protocol):
         """Read a controller of the user's kind from the API server; controllers() then has it."""
 
     def find(self, kind: str, name: str) -> Json | None:
-        """Return an object of any kind, read from the API server."""
+        """Return an object of any kind, read from the API server; None if it does not exist."""
 
     def config_object(self, kind: str, name: str) -> Json | None:
         """Return a ConfigMap or a Secret, from a request to the API server. Raises RolloutError."""
@@ -179,10 +179,9 @@ class Memory:
     budgets: t.Sequence[Json] | None = None
     #: The last observation.
     observed: Observed = Observed(None, None)
-    #: The desired template as the API server would store it, after the key of this cache entry.
+    #: A cache key, and the desired template as the API server would store it.
     desired: tuple[str, Json] | None = None
-    #: Whether a dry run with the desired template yields the current one, after the key of this
-    #: cache entry.
+    #: A cache key, and whether a dry run with the desired template yields the current template.
     confirmed: tuple[str, bool] | None = None
     #: The ControllerRevisions of the history; None if they have to be listed.
     revisions: list[Json] | None = None
@@ -246,7 +245,7 @@ class Holder(t.NamedTuple):
 
     @property
     def has_known_labels(self) -> bool:
-        """Whether the labels distinguish new pods from old ones."""
+        """Whether is_new() can tell new pods from old pods."""
         return self.new_labels is None or all(self.new_labels.values())
 
 
@@ -378,7 +377,7 @@ class Flow(t.Protocol[ObservedT]):
         """Return a simulated cluster with the objects of the real cluster."""
 
     def commands(self, request: Request, observed: ObservedT) -> tuple[str | None, str | None]:
-        """Return the command that resumes an update in progress, and the command that rolls back.
+        """Return the command that resumes the update in progress, and the one that rolls it back.
 
         A command is None if it does not apply.
         """

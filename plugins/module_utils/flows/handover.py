@@ -101,22 +101,23 @@ def is_closed(controller: Controller) -> bool:
 def rename(request: Request, primary: Controller, successor: Controller, desired: int) -> Step:
     """Return the step that gives the primary the template of the successor, closed.
 
-    The primary also gets the selector, the size and the takeover annotation. Since the template is
-    closed, the controller manager creates no pods for the primary. The step overwrites the old
-    template, so a rollback is impossible afterwards. The annotation keeps the old images.
+    The primary also gets the selector, the size and the takeover annotation, as if the successor
+    were renamed. Since the template is closed, the controller manager creates no pods for the
+    primary. The step overwrites the old template, so a rollback is impossible afterwards. The
+    annotation keeps the old images.
     """
     # | 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
     value = deployment_label(request, successor)
-    label = [put(f"/metadata/labels/{pointer(request.label_key)}", value)]
+    label_operations = [put(f"/metadata/labels/{pointer(request.label_key)}", value)]
     if not primary.labels:
-        label = [test("/metadata/labels", None),
-                 put("/metadata/labels", {request.label_key: value})]
+        label_operations = [test("/metadata/labels", None),
+                            put("/metadata/labels", {request.label_key: value})]
     operations = (
         test("/spec/replicas", 0),
         *annotate(primary,
                   {TAKEOVER: identity.canonical(
                       takeover_annotation(request, successor, desired, primary.images))}),
-        *label,
+        *label_operations,
         put("/spec/template", closed_template(successor.template)),
         *([put("/spec/selector", successor.selector)] if primary.kind.may_change_selector else []),
         put("/spec/minReadySeconds", successor.min_ready_seconds),
@@ -127,7 +128,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
 
 
 def recreate(request: Request, successor: Controller, desired: int) -> Step:
-    """Return the step that creates the deleted primary again, with the result of rename()."""
+    """Return the step that creates the deleted primary again, as rename() would have left it."""
     # | deleted | all pods | another client deleted the primary | create: as after the rename |
     value = deployment_label(request, successor) or ""
     annotations = {key: text
@@ -177,9 +178,9 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if successor is None or successor.uid != takeover["uid"]:
         return _end(request, observed, primary, takeover)
     _refuse_unproven(request, primary, successor)
-    is_abandoned = successor.is_deleting and successor.is_observed and not successor.current
+    is_nearly_deleted = successor.is_deleting and successor.is_observed and not successor.current
     # | open | being deleted, no pods | finalizers delay the deletion | wait |
-    if is_abandoned and not is_closed(primary):
+    if is_nearly_deleted and not is_closed(primary):
         return wait_for_deletion(successor)
     # | open | any | another client replaced the primary | undo the handover, as below |
     if not is_closed(primary):
@@ -201,7 +202,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
         return decision
     # | closed | being deleted, no pods | the primary has all living pods | restore: open it |
     # A terminating successor neither creates nor adopts pods, so its finalizers cause no wait.
-    if is_abandoned and may_open(primary, successor.uid, observed.pods):
+    if is_nearly_deleted and may_open(primary, successor.uid, observed.pods):
         return Step(Action.RESTORE, primary.name,
                     patch(primary, *opening_operations(takeover["priorityClassName"])),
                     before="closed template", after="template")
@@ -315,7 +316,7 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
     if not successor.is_observed or observed.pods is None:
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
     # | open | closed | the successor's status counts more pods than exist | wait |
-    # Wait for the status before the pods return: afterwards, the outdated count would be correct.
+    # Wait for the status before the pods return: afterwards, an outdated count would look current.
     if sum(pod.owner == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"pods of {successor.name}: {successor.current}")
     # | open | closed | the primary has pods of the successor's template | hand over: back |
@@ -370,7 +371,7 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
     changes = {**dict.fromkeys(UPDATE_ANNOTATIONS), LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in primary.annotations}
     # No observation follows the last write, so the write itself must detect a concurrent change.
-    is_unchanged = test("/metadata/resourceVersion", primary.resource_version)
+    version_test = test("/metadata/resourceVersion", primary.resource_version)
     spec = provenance.without_priority(primary.template)["spec"]
     if takeover["priorityClassName"]:
         spec = {**spec, "priorityClassName": takeover["priorityClassName"]}
@@ -381,7 +382,7 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
                    f"update: {image_names(images)}. The update is repeated; make sure that the "
                    "GitOps controller or pipeline that applies the manifest gets the new image too")
     return Step(Action.ANNOTATE, primary.name,
-                patch(primary, is_unchanged, *annotate(primary, changes), *operations),
+                patch(primary, version_test, *annotate(primary, changes), *operations),
                 before="taking over", after="updated", is_end=True,
                 is_last=has_successor_template and takeover["request"] == request.fingerprint,
                 warning=warning)

@@ -14,7 +14,7 @@ for another request.
 | begun by another request | | roll back, as without to_revision |
 | no | by the same request, and the template is unchanged since | done, unchanged |
 | no | rolled back, and the previous template is unchanged since | done, unchanged |
-| no | any other, or by the same request and rolled back | newest revision of another template |
+| no | any other, or by the same request and rolled back | roll back to the newest other template |
 
 An update by another client to the same template counts as another update: the controller manager
 then changes the number of the revision, and the record stores the number at the end of the update.
@@ -46,21 +46,22 @@ def requested_revision(request: Request, controller: Controller,
         return newest_other(request, controller, history)
     if provenance.records_result(request, controller):
         return (current
-                or Revision(_recorded_number(controller),
+                or Revision(_recorded_to_revision(controller),
                             without_label(controller.template, request.label_key)))
     return None if _is_undone(controller) else newest_other(request, controller, history)
 
 
 def requested_number(request: Request, controller: Controller, history: t.Sequence[Revision],
-                     record: Rollout | None, former: t.Collection[int], *,
+                     record: Rollout | None, former_numbers: t.Collection[int], *,
                      in_progress: bool) -> int | None:
     """Return the number of the revision to roll back to, for a server-driven controller.
 
     Returns None to roll back the update in progress, or if the last update has been rolled back
-    already. record is the record of the update in progress or of the last update. former has the
-    earlier numbers of the current template. Raises RolloutError.
+    already. record is the record of the update in progress or of the last update. former_numbers
+    has the earlier numbers of the current template. Raises RolloutError.
     """
     current = _current_revision(request, controller, history)
+    # The recorded update itself gives the current template the number record.revision + 1.
     is_renumbered = bool(record and record.revision and current
                          and current.number > record.revision + 1)
     if record and not in_progress and (record.after != controller.images or is_renumbered):
@@ -69,7 +70,7 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
         record = None
     if record and record.request == PREVIOUS:
         # If the recorded revision has received another number since, use the newest other revision.
-        is_lost = record.to_revision not in (None, *former,
+        is_lost = record.to_revision not in (None, *former_numbers,
                                              *(revision.number for revision in history))
         return (newest_other(request, controller, history).number if record.is_back
                 or is_lost else record.to_revision)
@@ -104,6 +105,6 @@ def _is_undone(controller: Controller) -> bool:
             and last.get("request") != PREVIOUS and last.get("template", current) == current)
 
 
-def _recorded_number(controller: Controller) -> int:
+def _recorded_to_revision(controller: Controller) -> int:
     number = controller.last_rollout.get("to_revision")
     return number if isinstance(number, int) else 0

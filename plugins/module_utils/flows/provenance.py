@@ -32,7 +32,7 @@ class Match(enum.Enum):
     EXACT = "exact"
     #: The template is what admission made of the desired template: a dry run confirms the record.
     ADMITTED = "admitted"
-    #: The same according to the record, which nothing confirms.
+    #: According to the record, the template is the result of the request; nothing confirms it.
     RECORDED = "recorded"
     NO = "no"
 
@@ -81,7 +81,7 @@ def has_ended(request: Request, controller: Controller) -> bool:
 def records_result(request: Request, controller: Controller) -> bool:
     """Return whether the record says that the request led to the present template.
 
-    The outcome in the record may be any.
+    The outcome of that update does not matter.
     """
     entry = record_entry(request.fingerprint, controller, request.label_key)
     return controller.last_rollout.get("request") == entry

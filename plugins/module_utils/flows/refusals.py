@@ -42,16 +42,16 @@ def refuse_deleting(request: Request, controller: Controller, then: str = "") ->
         subject = ("it" if (controller.kind, controller.name) == (request.kind, request.name)
                    else controller.name)
         raise RolloutError(f"{subject} is being deleted", where=request.where,
-                           why=_finalizers(controller),
-                           next_command=(*_without_finalizers(request, controller),
+                           why=_finalizer_reason(controller),
+                           next_command=(*_unblock_commands(request, controller),
                                          *(("then:", then) if then else ())))
 
 
 def endless_deletion(request: Request, controller: Controller) -> RolloutError:
     """Return the error for a deletion that finalizers block."""
     return RolloutError(f"the deletion of {controller.name} does not end", where=request.where,
-                        why=_finalizers(controller),
-                        next_command=(*_without_finalizers(request, controller), "then:",
+                        why=_finalizer_reason(controller),
+                        next_command=(*_unblock_commands(request, controller), "then:",
                                       request.command()))
 
 
@@ -61,18 +61,18 @@ def refuse_finalizers(request: Request, *controllers: Controller) -> None:
         if controller.finalizers:
             raise RolloutError(f"its migration deletes {controller.kind} {controller.name}, which "
                                "has finalizers", page="migration",
-                               where=request.where, why=_finalizers(controller),
-                               next_command=(*_without_finalizers(request, controller), "then:",
+                               where=request.where, why=_finalizer_reason(controller),
+                               next_command=(*_unblock_commands(request, controller), "then:",
                                              request.command()))
 
 
-def _finalizers(controller: Controller) -> str:
+def _finalizer_reason(controller: Controller) -> str:
     """Return the reason why a deletion is blocked, or ""."""
     names = ", ".join(controller.finalizers)
     return f"finalizers of {controller.kind} {controller.name}: {names}" if names else ""
 
 
-def _without_finalizers(request: Request, controller: Controller) -> tuple[str, ...]:
+def _unblock_commands(request: Request, controller: Controller) -> tuple[str, ...]:
     """Return the commands that let a deletion continue.
 
     The finalizers in GARBAGE_COLLECTOR must not be removed by hand.
@@ -155,7 +155,7 @@ def refuse_contested(request: Request, revisions: t.Sequence[Revision]) -> None:
                                "yaml"))
 
 
-def contested_before(request: Request, candidates: t.Sequence[Revision]) -> RolloutError:
+def ambiguous_previous_template(request: Request, candidates: t.Sequence[Revision]) -> RolloutError:
     """Return the error for a rollback with several candidates for the old template."""
     revisions = " or ".join(
         f"revision {revision.number} ({image_names(images_of(revision.template))})"

@@ -41,7 +41,7 @@ def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> 
     if template is None:
         return request
     references = _references(request, template)
-    checksums = _read(request, references, cluster)
+    checksums = _read_checksums(request, references, cluster)
     stored = _checksums_in_progress(flow, request, references, cluster)
     if changed := [name for name in stored if stored[name] != checksums.get(name)]:
         warning = (f"the data of {', '.join(changed)} has changed since the update in progress "
@@ -52,8 +52,8 @@ def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> 
     return dataclasses.replace(request, checksums=stored or checksums)
 
 
-def _read(request: Request, references: t.Mapping[Reference, bool],
-          cluster: Cluster) -> dict[str, str]:
+def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
+                    cluster: Cluster) -> dict[str, str]:
     """Return the checksums of the existing objects. Raises RolloutError for a missing object."""
     checksums = {}
     for reference, is_required in references.items():

@@ -76,8 +76,8 @@ class SimulatedCluster(Model):
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Return all ControllerRevisions. The first call reads them from the real cluster."""
         if self._look_up_revisions:
-            first = [uid for uid in self._initial_uids if uid in uids]
-            stored = self._look_up_revisions(first) if first else []
+            real_uids = [uid for uid in self._initial_uids if uid in uids]
+            stored = self._look_up_revisions(real_uids) if real_uids else []
             if stored is None:
                 return None
             from_cluster = {item["metadata"]["name"]: item for item in stored}
@@ -104,12 +104,12 @@ class SimulatedCluster(Model):
         return self._delete(item, write) if isinstance(write, Delete) else self._patch(item, write)
 
     def _write_revision(self, write: Write) -> bool:
-        holds = (write.name in self.stored_revisions) != isinstance(write, Create)
-        if holds and isinstance(write, Create):
+        is_accepted = (write.name in self.stored_revisions) != isinstance(write, Create)
+        if is_accepted and isinstance(write, Create):
             self.stored_revisions[write.name] = write.manifest
-        elif holds:
+        elif is_accepted:
             del self.stored_revisions[write.name]
-        return holds
+        return is_accepted
 
     def _hand_over(self, write: Handover) -> bool:
         """Reparent pods. Pods with the same owner and labels are interchangeable."""
@@ -139,11 +139,11 @@ class SimulatedCluster(Model):
 
     def _delete(self, item: Json, write: Delete) -> bool:
         metadata = item["metadata"]
-        holds = all(metadata.get(field, "") == value
-                    for field, value in write.preconditions.items())
-        if holds:
+        is_accepted = all(metadata.get(field, "") == value
+                          for field, value in write.preconditions.items())
+        if is_accepted:
             self._store(write.name, after_deletion(item))
-        return holds
+        return is_accepted
 
     def _store(self, name: str, item: Json | None) -> None:
         if item is None:
@@ -244,10 +244,10 @@ def _spec(item: Json) -> t.Any:
 
 
 def after_patch(write: Write, item: Json | None,
-                version: t.Callable[[Json], t.Any] = _spec) -> Json | None:
+                generation_fields: t.Callable[[Json], t.Any] = _spec) -> Json | None:
     """Return the object after a patch, or None if the object is missing or a precondition fails.
 
-    version returns the fields of an object whose changes increment metadata.generation.
+    generation_fields returns the fields of an object whose changes increment metadata.generation.
     """
     if item is None or not isinstance(write, Patch):
         return None
@@ -255,7 +255,7 @@ def after_patch(write: Write, item: Json | None,
         changed = apply_patch(item, write)
     except PreconditionFailed:
         return None
-    if version(changed) == version(item):
+    if generation_fields(changed) == generation_fields(item):
         return changed
     return _with_metadata(changed, generation=item["metadata"].get("generation", 1) + 1)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The place of a soak: before a pause, and before the first step that cannot be undone. No I/O.
+"""Insert a soak before a pause, and before the first step that cannot be undone. No I/O.
 
 Flow.is_soak_due() decides from the planned step whether a soak comes first, so planners have no
 rows for soaks. explain/pod_health decides whether a pod is healthy, and run/soaking measures the
@@ -54,7 +54,7 @@ def decide(flow: Flow, request: Request, observed: Observed,
     decision, primary = plan(), observed.primary
     if primary is None:
         return decision
-    is_paused = isinstance(decision, Done)
+    is_paused = isinstance(decision, Done)  # if a soak is due
     if is_requested(request) and flow.is_soak_due(observed, decision):
         if observed.passed_soak is None:
             return WatchPods(is_paused)

@@ -46,10 +46,11 @@ class Tool(t.NamedTuple):
     manager: str
 
 
-#: kustomize-controller neither applies nor deletes the object.
+#: With this annotation, kustomize-controller neither applies nor deletes the object.
 KUSTOMIZATION = Tool("kustomize.toolkit.fluxcd.io/reconcile", "kustomize.toolkit.fluxcd.io/name",
                      "kustomize-controller")
-#: helm-controller does not correct the drift of the object; an upgrade still applies it.
+#: With this annotation, helm-controller does not correct the drift of the object; an upgrade of the
+#: release still applies the object.
 RELEASE = Tool("helm.toolkit.fluxcd.io/driftDetection", "helm.toolkit.fluxcd.io/name",
                "helm-controller")
 TOOLS = (KUSTOMIZATION, RELEASE)
@@ -75,7 +76,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     decision, primary = plan(), observed.primary
     if request.migrates:
         return decision
-    if isinstance(decision, Step) and (controller := _target(decision, observed)):
+    if isinstance(decision, Step) and (controller := _patched_controller(decision, observed)):
         operations = (_removal(controller) if decision.is_end
                       else _suspension(request, controller) if controller is primary else ())
         return _with_operations(decision, operations)
@@ -88,7 +89,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     return _own_step(primary, operations, "excluded from Flux") or decision
 
 
-def _target(step: Step, observed: Observed) -> Controller | None:
+def _patched_controller(step: Step, observed: Observed) -> Controller | None:
     """Return the controller that the step patches, or None."""
     if not isinstance(step.write, Patch):
         return None
@@ -100,8 +101,8 @@ def _target(step: Step, observed: Observed) -> Controller | None:
 def _suspension(request: Request, primary: Controller) -> tuple[t.Any, ...]:
     """Return the operations that exclude the primary from the tools which apply it.
 
-    An annotation that exists belongs to the user. An annotation that another client has removed
-    during the update is not set again.
+    An annotation that already exists is the user's, and is left alone. An annotation that another
+    client has removed during the update is not set again.
     """
     if not request.suspends_gitops or SUSPENDED_GITOPS in primary.annotations:
         return ()
@@ -137,7 +138,7 @@ def _with_operations(step: Step, operations: tuple[t.Any, ...]) -> Step:
 
 def _own_step(primary: Controller, operations: tuple[t.Any, ...], after: str,
               is_end: bool = False) -> Step | None:
-    """Return the step that changes the annotations for Flux alone; None if there are none."""
+    """Return the step that changes only the annotations for Flux; None without operations."""
     if not operations:
         return None
     write = patch(primary, *annotate(primary, {}), *operations)

@@ -43,15 +43,16 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
                 else successor.is_named_for(primary.name))
     if not is_named:
         return Match.NO
-    present = handover.stored_template_hash(successor.template)
-    recorded = primary.successor_spec if primary.partner_uid == successor.uid else None
-    has_run = recorded == present and bool(successor.current)
-    is_own = recorded in (None, present) and observed.is_created_here
-    dry_run = observed.dry_run_template and handover.stored_template_hash(observed.dry_run_template)
+    present_hash = handover.stored_template_hash(successor.template)
+    recorded_hash = primary.successor_spec if primary.partner_uid == successor.uid else None
+    has_pods_as_recorded = recorded_hash == present_hash and bool(successor.current)
+    is_own = recorded_hash in (None, present_hash) and observed.is_created_here
+    dry_run_hash = (observed.dry_run_template
+                    and handover.stored_template_hash(observed.dry_run_template))
     return provenance.match(
         request, successor.template, observed.desired or {},
         is_recorded=deployment_label(request, successor) == expected_successor(request, primary)[1],
-        is_confirmed=has_run or is_own or dry_run == present)
+        is_confirmed=has_pods_as_recorded or is_own or dry_run_hash == present_hash)
 
 
 def _match_alone(request: Request, observed: ClientDrivenObserved, successor: Controller) -> Match:

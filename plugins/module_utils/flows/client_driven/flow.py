@@ -4,7 +4,7 @@
 
 """The flow of ReplicationControllers and ReplicaSets: observation and status.
 
-I/O only through Cluster. The task itself scales both controllers, step by step.
+I/O only through Cluster. The task itself scales primary and successor, step by step.
 """
 
 from __future__ import annotations
@@ -48,18 +48,19 @@ from ..flow import (
     RealCluster,
     RolloutStatus,
     Rule,
-    every_verb,
+    full_access,
 )
 from ..provenance import Match
 from . import evidence, history, refusals
-from .manifest import dry_run_of, successor_manifest
+from .manifest import MAX_PREFIX, dry_run_of, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor, find
 from .planner import UNKNOWN_TERMINATING, depends_on_terminating, plan
 from .status import goal_of, phase_of, status_of_pods
 
 #: The permission to count terminating pods.
 COUNT_NEEDS: Rule = ("", "pods", ("list",))
-#: Minimum seconds between two counts of terminating pods, for each hundred pods.
+#: Minimum seconds between two counts of terminating pods. With more than a hundred pods, this many
+#: for each hundred.
 COUNT_INTERVAL = 0.5
 
 
@@ -67,7 +68,7 @@ COUNT_INTERVAL = 0.5
 class Caches:
     """The caches of a run."""
 
-    #: The successor's template as returned by a dry run, after the key of this cache entry.
+    #: A cache key, and the successor's template as returned by a dry run.
     dry_run_template: tuple[str, Json] | None = None
     #: The name of the successor that this run has created, or "".
     created: str = ""
@@ -94,7 +95,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         self.watches, self.quota_names = (kind,), quota_names(kind)
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
-        rule = every_verb(self.watches[0])
+        rule = full_access(self.watches[0])
         if _hands_over(request):
             return rule, *handover.NEEDS
         return (rule, COUNT_NEEDS) if request.waits_for_termination else (rule,)
@@ -104,7 +105,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
         memory.keeps_history = False
-        memory.warnings.append(history.without_history(why))
+        memory.warnings.append(history.not_stored_warning(why))
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
         if not request.is_unresolved:
@@ -178,8 +179,10 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             return False
         if not isinstance(decision, Step) or decision.is_last:
             return super().is_soak_due(observed, decision)
-        is_deletion = decision.action is Action.RENAME or isinstance(decision.write, Delete)
-        return decision.write.kind == REVISION or (decision.name == primary.name and is_deletion)
+        discards_template = decision.action is Action.RENAME or isinstance(decision.write, Delete)
+        # Before the template of the primary is discarded, it is stored in a ControllerRevision.
+        return (decision.write.kind == REVISION
+                or (decision.name == primary.name and discards_template))
 
     def status(self, request: Request, observed: ClientDrivenObserved) -> RolloutStatus:
         primary, successor = observed.primary, observed.successor
@@ -221,6 +224,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if successor:
             differing = [label for label, value in successor.selector.items()
                          if primary.selector.get(label) != value]
+            # The task of the update may have used another deployment_label_key.
             key = key if key in differing or not differing else differing[0]
             next_name = None if successor.is_named_for(primary.name) else successor.name
         request = dataclasses.replace(request, name=primary.name, next_name=next_name,
@@ -259,7 +263,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return scale(successor, successor.available)
 
     def lookup_names(self, observed: ClientDrivenObserved) -> tuple[str, ...]:
-        # Steps annotate the primary first, so the primary is read last.
+        # Steps annotate the primary first, so the caller reads the primary last.
         return (observed.successor.name,) if observed.successor else ()
 
     def note(self, step: Step, memory: Memory) -> None:
@@ -285,7 +289,7 @@ def _hands_over(request: Request) -> bool:
 
 
 def _size(observed: Observed) -> int | None:
-    """Return the size before the update; None if the two controllers do not agree."""
+    """Return the size before the update; None if the controllers do not show it."""
     primary, successor = observed.primary, observed.successor
     if primary and successor and primary.original == successor.original:
         return primary.original
@@ -317,7 +321,8 @@ def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
                         primary: Controller) -> Create:
     """Return the request for a dry run that creates the successor, with a generated name."""
     manifest = successor_manifest(request, observed, primary, 0)
-    metadata = {**manifest["metadata"], "name": None, "generateName": f"{primary.name[:200]}-"}
+    metadata = {**manifest["metadata"], "name": None,
+                "generateName": f"{primary.name[:MAX_PREFIX]}-"}
     return Create({**manifest, "metadata": metadata})
 
 
@@ -356,13 +361,13 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
         # The list may be outdated. Then the patch of a changed pod fails, and the next list shows
         # the change. Without a pod of the successor, however, the list is useless.
         return prefetched.result()
-    is_empty = successor is not None and successor.current == 0
-    selecting = successor or observed.primary
-    if selecting is None or (memory.seconds < memory.next_pod_list and not is_empty):
+    is_successor_empty = successor is not None and successor.current == 0
+    controller = successor or observed.primary
+    if controller is None or (memory.seconds < memory.next_pod_list and not is_successor_empty):
         return None
     if memory.has_begun:
         memory.next_pod_list = memory.seconds + POD_LIST_INTERVAL
-    return cluster.live_pods(selecting.selector)
+    return cluster.live_pods(controller.selector)
 
 
 def _start(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]],
@@ -416,7 +421,7 @@ def _unobserved_partner(observed: ClientDrivenObserved, memory: Memory) -> str |
         return None if is_looked_up else primary.partner
     has_just_annotated = caches.step and (
         (caches.step.action, caches.step.name) == (Action.ANNOTATE, primary.name))
-    # After its own annotation, this task creates the successor, which fails if the name exists.
+    # After its own annotation, this task creates the successor; that fails if the name exists.
     return primary.partner if primary.partner_uid or not has_just_annotated else None
 
 

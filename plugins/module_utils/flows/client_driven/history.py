@@ -39,13 +39,13 @@ LIMIT = 10
 NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
 
-def revisions(controller: Controller, stored: t.Iterable[Json], key: str,
+def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
     """Return the revisions of a controller: the current template, then the previous templates."""
     all_revisions = proven_revisions(stored, controller, *other_controllers)
     contested = contested_revisions(all_revisions)
     certain = [revision for revision in all_revisions if revision not in contested]
-    template = without_label(controller.template, key)
+    template = without_label(controller.template, label_key)
     if certain and certain[0].template == template:
         return tuple(certain)
     last = controller.last_rollout
@@ -68,9 +68,9 @@ def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list
 
 
 def contested_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
-    """Return the revisions with the same number and different templates.
+    """Return the revisions whose number another revision with another template has, too.
 
-    All but one of them are forged, and nothing shows which.
+    At most one revision of each number is genuine, and nothing shows which.
     """
     return [revision for revision in stored
             if any(revision.number == duplicate.number and revision.template != duplicate.template
@@ -139,7 +139,7 @@ def stored_after(stored: list[Json] | None, write: Write) -> list[Json] | None:
     return [*remaining, write.manifest] if isinstance(write, Create) else remaining
 
 
-def without_history(why: str) -> str:
+def not_stored_warning(why: str) -> str:
     """Return the warning that the old template is not stored."""
     return (f"the previous template is not stored, so to_revision cannot restore the template: "
             f"{why} (see docs/reference/permissions.md)")
@@ -160,15 +160,15 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
     # With next_name the primary is deleted, and the garbage collector deletes its history.
     survivor = successor if request.next_name else primary
     successor_template = without_label(successor.template, request.label_key)
-    newest: dict[str, Revision] = {}
+    newest_by_template: dict[str, Revision] = {}
     for revision in sorted(
             observed.history, reverse=True,
             key=lambda revision: (revision.number, revision.owner_uid == survivor.uid)):
-        newest.setdefault(identity.canonical(revision.template), revision)
-    earlier = [revision for revision in newest.values()
+        newest_by_template.setdefault(identity.canonical(revision.template), revision)
+    earlier = [revision for revision in newest_by_template.values()
                if revision.template != successor_template][:LIMIT]
     # Retain the revision to which this update returns: after a kill, the task reads it again.
-    retained = [*earlier, *(revision for revision in newest.values()
+    retained = [*earlier, *(revision for revision in newest_by_template.values()
                             if revision.template == successor_template)]
     for revision in retained:
         if revision.owner_uid != survivor.uid:

@@ -16,6 +16,9 @@ from ...model.template import labels_of, with_label
 from ..desired import merge_write
 from .observed import ClientDrivenObserved, expected_successor
 
+#: Characters of a controller's name in front of a generated suffix; a name has at most 253.
+MAX_PREFIX = 200
+
 
 def successor_manifest(request: Request, observed: ClientDrivenObserved, primary: Controller,
                        desired: int) -> Json:
@@ -37,7 +40,7 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
         min_ready_seconds = spec.get("minReadySeconds", 0)
     if request.min_ready_seconds is not None:
         min_ready_seconds = request.min_ready_seconds
-    update = {
+    update_annotations = {
         PARTNER: primary.name,
         PARTNER_UID: primary.uid,
         DESIRED: str(desired),
@@ -54,7 +57,7 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
             "name": name,
             "namespace": request.namespace,
             "labels": {**labels, request.label_key: value},
-            "annotations": {**copied, **update},
+            "annotations": {**copied, **update_annotations},
         },
         "spec": {
             "replicas": 0,
@@ -91,5 +94,5 @@ def dry_run_of(request: Request, base: Controller) -> Merge | Create:
     metadata = {field: request.definition["metadata"].get(field) or {}
                 for field in ("labels", "annotations")}
     return Create({"apiVersion": base.kind.api_version, "kind": base.kind,
-                   "metadata": {"generateName": f"{base.name[:200]}-", **metadata},
+                   "metadata": {"generateName": f"{base.name[:MAX_PREFIX]}-", **metadata},
                    "spec": {**spec, "selector": selector, "replicas": 0}})

@@ -88,7 +88,8 @@ def mismatch(request: Request, primary: Controller, controller: Controller) -> s
     if not controller.hashes:
         return "its selector has no deployment label"
     if controller.name != request.next_name and not controller.is_named_for(primary.name):
-        return f"its name is neither {primary.name} with that label, nor the next_name of this task"
+        return (f"its name is neither {primary.name} plus its deployment label, nor the next_name "
+                "of this task")
     return ""
 
 

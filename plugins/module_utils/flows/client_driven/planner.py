@@ -74,6 +74,7 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
         refusals.refuse_successor(request, observed.other_primary)
     if observed.kubectl_controllers:
         raise refusals.interrupted_kubectl(request, observed)
+    # Of two clients that begin an update at once, one has created a successor in vain.
     if observed.displaced:
         return _delete(observed.displaced[0])
     if request.undoes or _needs_rollback(request, observed):
@@ -233,10 +234,10 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
     at the same time, the API server rejects the patch of one.
     """
     refusals.refuse_matching_selector(request, primary.selector)
-    name, value = expected_successor(request, primary)
-    refusals.refuse_users_label(request, primary)
+    name, label = expected_successor(request, primary)
+    refusals.refuse_label_in_use(request, primary)
     if request.next_name is None:
-        template = with_label(observed.desired or {}, request.label_key, value)
+        template = with_label(observed.desired or {}, request.label_key, label)
         refusals.refuse_selector_mismatch(request, primary, template, name)
     # If another client has deleted a successor, the primary may be scaled down already: final_size
     # then returns the original size from the annotations of the primary.
@@ -377,7 +378,7 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
     """Return the next step that restores the primary after the deletion of its successor.
 
     The steps restore the size, and then remove the annotations. Returns None if the primary has no
-    annotations of an update.
+    annotations of an update. outcome: that of the new record; None writes no record.
     """
     if not primary.is_updating:
         return None

@@ -38,17 +38,18 @@ def refuse_deleting_or_closed(request: Request, primary: Controller,
     refusals.refuse_deleting(request, primary)
     if (handover.is_closed(primary) and not primary.has_takeover
             and not (successor and successor.takeover)):
-        proven = successor if successor and not mismatch(request, primary, successor) else None
-        orphan = ([f"{request.kubectl} delete {request.kind.short} {proven.name} --cascade=orphan"]
-                  if proven else [])
-        migrate = ["if its migration has begun, finish it first:", request.command(State.MIGRATED),
-                   "if not:"]
-        is_migrated = primary.kind.may_be_migrated and not proven
+        proven_successor = (
+            successor if successor and not mismatch(request, primary, successor) else None)
+        deletion = ([f"{request.kubectl} delete {request.kind.short} {proven_successor.name} "
+                     "--cascade=orphan"] if proven_successor else [])
+        migration = ["if its migration has begun, finish it first:",
+                     request.command(State.MIGRATED), "if not:"]
+        may_be_migrating = primary.kind.may_be_migrated and not proven_successor
         raise RolloutError(
             f"the priority class {handover.CLOSED} closes its template, so failed pods are not "
-            f"replaced: {'its migration is not finished, or ' if is_migrated else ''}another "
+            f"replaced: {'its migration is not finished, or ' if may_be_migrating else ''}another "
             f"client removed the annotation {TAKEOVER} during a handover", where=request.where,
-            next_command=(*(migrate if is_migrated else ()), *orphan,
+            next_command=(*(migration if may_be_migrating else ()), *deletion,
                           "when its status counts all pods, remove priorityClassName from the "
                           "template:",
                           f"{request.kubectl} edit {request.kind.short} {primary.name}"))
@@ -92,13 +93,14 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
     them during the handover, when a rollback is no longer possible.
     """
     takeover = handover.takeover_annotation(request, successor, desired, primary.images)
-    written = {**dict.fromkeys(UPDATE_ANNOTATIONS, "x" * 36), PARTNER: successor.name,
-               TAKEOVER: identity.canonical(takeover) + "x" * 36}
+    uid = "x" * 36  # The uid of the successor is not known yet, and no other value is longer.
+    written = {**dict.fromkeys(UPDATE_ANNOTATIONS, uid), PARTNER: successor.name,
+               TAKEOVER: identity.canonical(takeover) + uid}
     for controller in (primary, successor):
         refusals.refuse_without_room(request, primary, {**controller.annotations, **written})
 
 
-def refuse_users_label(request: Request, primary: Controller) -> None:
+def refuse_label_in_use(request: Request, primary: Controller) -> None:
     """Refuse a deployment_label_key that the pods already have.
 
     The update would change the value of the label, which a Service may select.
@@ -111,11 +113,12 @@ def refuse_users_label(request: Request, primary: Controller) -> None:
                            where=request.where)
 
 
-def refuse_successor(request: Request, name: str | None) -> None:
-    """Refuse a controller that is the successor of the controller `name`."""
-    if name:
-        raise RolloutError(f"it is the temporary successor of {name}: use name={name}",
-                           where=request.where, next_command=request.command(name=name))
+def refuse_successor(request: Request, primary_name: str | None) -> None:
+    """Refuse a controller that is the successor of the controller `primary_name`, if any."""
+    if primary_name:
+        raise RolloutError(
+            f"it is the temporary successor of {primary_name}: use name={primary_name}",
+            where=request.where, next_command=request.command(name=primary_name))
 
 
 def refuse_matching_selector(request: Request, primary_selector: Json) -> None:
@@ -133,8 +136,7 @@ def refuse_matching_selector(request: Request, primary_selector: Json) -> None:
 
 
 def refuse_mismatch(request: Request, primary: Controller, successor: Controller) -> None:
-    """Refuse a controller with the name of the successor that mismatch() does not accept as such.
-    """
+    """Refuse a controller that is in the place of the successor, unless mismatch() accepts it."""
     reason = mismatch(request, primary, successor)
     if not reason:
         return
@@ -189,8 +191,9 @@ def _next_name(request: Request, successor: Controller) -> str | None:
 def nothing_to_roll_back(request: Request, observed: ClientDrivenObserved,
                          primary: Controller) -> RolloutError:
     """Return the error for a rollback without an update in progress."""
-    now = without_label(primary.template, request.label_key)
-    before = next((revision for revision in observed.history if revision.template != now), None)
+    current = without_label(primary.template, request.label_key)
+    before = next((revision for revision in observed.history if revision.template != current),
+                  None)
     return refusals.nothing_to_roll_back(request, before)
 
 

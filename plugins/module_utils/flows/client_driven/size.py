@@ -5,8 +5,8 @@
 """The size at the end of an update, from the annotations of the first step. No I/O.
 
 A user with annotate permission on one of the controllers can write any number. A number is
-therefore trusted only if both controllers have it, or if it is at most the sum of their replicas,
-surge and unavailable pods.
+therefore trusted only if both controllers have it, if this task has observed it before the update,
+or if it is at most the sum of their replicas, surge and unavailable pods.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def final_size_or_none(request: Request, observed: Observed,
 
 
 def _recorded_sizes(*controllers: Controller) -> list[tuple[Controller, int]]:
-    """Return the original size in the annotations of each controller, or else the desired size."""
+    """Return the original sizes in the annotations; if no controller has one, the desired sizes."""
     recorded = [(controller, controller.original) for controller in controllers
                 if controller.original is not None]
     return recorded or [(controller, controller.desired) for controller in controllers

@@ -43,7 +43,7 @@ def status_of_pods(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
 
 
 def goal_of(request: Request, observed: ClientDrivenObserved) -> int:
-    """Return the size at the end of the update. At least one controller exists."""
+    """Return the size at the end of the update. At least one controller must exist."""
     controllers = observed.controllers
     is_recorded = any(controller.original is not None for controller in controllers)
     goal = size.final_size_or_none(request, observed, *controllers) if is_recorded else None

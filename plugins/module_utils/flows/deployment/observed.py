@@ -11,7 +11,7 @@ never the revision. Each claim of the record therefore needs evidence:
 | claim | evidence |
 |---|---|
 | an update is in progress | settings of an update, or not all pods new and available |
-| it is a rollback | the ReplicaSet of the present template had another number, or will get one |
+| it is a rollback | the ReplicaSet of the present template had another revision, or will get one |
 | the previous template | the Deployment's ReplicaSet with the highest number except the current |
 | the previous settings | the present settings are those of the record, field by field |
 | the previous minReadySeconds | a ReplicaSet has the value, which the server copies to it |
@@ -84,7 +84,7 @@ class DeploymentObserved(ServerDrivenObserved):
     def is_restored(self) -> bool:
         """Whether the current template was in use before the last update."""
         return bool(self.former_numbers
-                    or (self.successor and revision_of(self.successor) < self.newest))
+                    or (self.successor and revision_of(self.successor) < self.newest_number))
 
     @property
     def is_template_restored(self) -> bool:
@@ -170,11 +170,13 @@ def _credible_record(record: Rollout | None, sets: t.Sequence[Controller]) -> Ro
     """Return the record without impossible settings, or None."""
     if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
         return None
-    recorded = record.original.get("minReadySeconds") or 0
+    recorded_seconds = record.original.get("minReadySeconds") or 0
     newest_first = sorted(sets, key=revision_of, reverse=True)
-    former = [replica_set.min_ready_seconds
-              for replica_set in newest_first if replica_set.min_ready_seconds != NEVER_AVAILABLE]
-    if recorded > MAX_UNPROVEN_READY_SECONDS and former and recorded not in former:
-        return dataclasses.replace(record, original={**record.original, "minReadySeconds": former[0]
-                                                     or None})
-    return None if recorded >= NEVER_AVAILABLE else record
+    proven_seconds = [
+        replica_set.min_ready_seconds
+        for replica_set in newest_first if replica_set.min_ready_seconds != NEVER_AVAILABLE]
+    if (recorded_seconds > MAX_UNPROVEN_READY_SECONDS and proven_seconds
+            and recorded_seconds not in proven_seconds):
+        return dataclasses.replace(record, original={
+            **record.original, "minReadySeconds": proven_seconds[0] or None})
+    return None if recorded_seconds >= NEVER_AVAILABLE else record

@@ -19,7 +19,8 @@ out.
 With keep_old, maxSurge is the number of new pods at the pause, and maxUnavailable is 0. Since no
 new pod counts as available, the Deployment controller then removes no old pod. Both numbers stay
 until the pause ends. While spec.paused is set, the Deployment controller scales the ReplicaSets to
-desired + maxSurge pods in all (scale in pkg/controller/deployment/sync.go), and so many exist.
+desired + maxSurge pods in all (scale in pkg/controller/deployment/sync.go). So many pods exist
+already, so it changes nothing.
 """
 
 from __future__ import annotations
@@ -85,15 +86,15 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         self._refuse_recreate("pause_at")
         budgets.refuse_blocking_budgets(
             request, self.observed.budgets, primary.replicas, surge, max_unavailable)
-        new = self.observed.successor if desired is None else self.set_of(desired)
-        has_pause_settings = desired is None and self._has_pause_settings
-        if not has_pause_settings and new and new.max_pods:
+        new = self.observed.successor if desired is None else self.replica_set_with(desired)
+        is_pausing = desired is None and self._has_pause_settings
+        if not is_pausing and new and new.max_pods:
             raise RolloutError(f"it is too late for pause_at: {new.name} already has "
                                f"{new.replicas} pods, and the Deployment "
                                f"controller is still rolling", where=request.where,
                                next_command=("leave pause_at out, or:",
                                              request.command(State.ROLLED_BACK)))
-        if has_pause_settings and not self.is_settled():
+        if is_pausing and not self.is_settled():
             return primary.settings
         # After a scale-up, the Deployment controller scales old and new pods in proportion.
         current = new.replicas if new else 0
@@ -122,15 +123,15 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         target, old: numbers of pods. Deleted old pods count as unavailable.
         """
         size, pause = self.primary.replicas, self.request.pause_at
-        gone = max(0, size - old)
-        present = self.primary.settings["strategy"].get("rollingUpdate")
-        if present and self._has_pause_settings and _surge_and_unavailable(
-                self.primary.settings, size) == (max(0, target - gone), gone):
-            return mapping(present)
-        if pause and not gone and target == self.size_of_pause():
+        deleted = max(0, size - old)
+        present_numbers = self.primary.settings["strategy"].get("rollingUpdate")
+        if present_numbers and self._has_pause_settings and _surge_and_unavailable(
+                self.primary.settings, size) == (max(0, target - deleted), deleted):
+            return mapping(present_numbers)
+        if pause and not deleted and target == self.size_of_pause():
             # A percentage also applies to the size after the Deployment is scaled.
             return {"maxSurge": pause.for_api if pause.percent else target, "maxUnavailable": 0}
-        return {"maxSurge": max(0, target - gone), "maxUnavailable": gone}
+        return {"maxSurge": max(0, target - deleted), "maxUnavailable": deleted}
 
     @property
     def _has_pause_settings(self) -> bool:
@@ -198,7 +199,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return (f"max_surge {numbers.get('maxSurge')}, "
                 f"max_unavailable {numbers.get('maxUnavailable')}")
 
-    def set_of(self, desired: Json) -> Controller | None:
+    def replica_set_with(self, desired: Json) -> Controller | None:
         """Return the ReplicaSet with the desired template, or None."""
         return next((replica_set for replica_set in self.observed.sets
                      if same_template(replica_set.template, desired, object_meta.HASH_LABEL)), None)
@@ -240,7 +241,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return super().is_rolled_back and self.observed.is_restored
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        """Whether the template is unchanged since the record was written.
+        """Return whether the template is unchanged since the record was written.
 
         The revisions show a change, except while the Deployment is paused: the record of a pause
         therefore has a hash of the template.
@@ -254,13 +255,13 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     def _is_newest(self, record: Rollout) -> bool:
         """Return whether no other template was rolled out since the record was written."""
-        return self.observed.newest <= record.revision + 1
+        return self.observed.newest_number <= record.revision + 1
 
     def refuse(self) -> None:
         super().refuse()
         # | unreadable | the settings are those of an update | error: previous settings unknown |
         if self.observed.record is None and self.primary.has_update_settings:
-            raise self._not_readable()
+            raise self._unreadable_record()
 
     def refuse_paused(self) -> None:
         # | none | another client has paused the Deployment | error |
@@ -272,9 +273,9 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     def refuse_without_room(self, record: Rollout, desired: Json) -> None:
         # | any | the annotations of it or its ReplicaSet have no room for the record | error |
-        future = self.settings.set_of(desired)
+        replica_set = self.settings.replica_set_with(desired)
         recorded.refuse_without_room(self.request, self.primary, record,
-                                     future.annotations if future else {})
+                                     replica_set.annotations if replica_set else {})
 
     def predecessor(self, desired: Json, *, is_back: bool) -> str:
         """Return the name of the current ReplicaSet; "" if to_revision interrupts an update.
@@ -323,7 +324,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def _is_complete(self) -> bool:
         """Return whether the update is complete, as in `kubectl rollout status`.
 
-        The ReplicaSets must agree with the status, because their watch is another one.
+        The ReplicaSets must agree with the status, because they come from a separate watch.
         """
         primary, new = self.primary, self.observed.successor
         return bool(primary.is_observed and self.observed.is_rolled_out and new and new.is_settled
@@ -342,7 +343,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
             f"the ReplicaSet {record.set or 'with the previous template'} no longer exists, or is "
             "not of the previous revision, so it cannot be restored", finish)
 
-    def _not_readable(self) -> RolloutError:
+    def _unreadable_record(self) -> RolloutError:
         return RolloutError(
             f"minReadySeconds or progressDeadlineSeconds of the Deployment {self.primary.name} "
             "were set by an update in progress, but its record, the annotation "

@@ -40,7 +40,7 @@ class SimulatedDeployments(Model):
 
     def write(self, write: Write) -> bool:
         """Apply a patch; return False if a precondition fails."""
-        changed = after_patch(write, self.items.get(write.name), _version)
+        changed = after_patch(write, self.items.get(write.name), _generation_fields)
         if changed is not None:
             self.items[write.name] = changed
         return changed is not None
@@ -77,21 +77,21 @@ class SimulatedDeployments(Model):
         new = observed.successor
         old = [replica_set for replica_set in observed.sets if replica_set is not new]
         if primary.settings["paused"]:
-            return _surplus(primary, old)
+            return _delete_surplus(primary, old)
         revision = 1 + max(map(revision_of, old), default=0)
         if new is None:
             return Create(self._new_set(primary, revision))
         if revision_of(new) < revision:
-            former = new.annotations.get(object_meta.FORMER_REVISIONS)
-            formers = [*filter(None, [former]), str(revision_of(new))]
+            recorded = new.annotations.get(object_meta.FORMER_REVISIONS)
+            former_revisions = [*filter(None, [recorded]), str(revision_of(new))]
             numbers = {object_meta.REVISION: str(revision),
-                       object_meta.FORMER_REVISIONS: ",".join(formers)}
+                       object_meta.FORMER_REVISIONS: ",".join(former_revisions)}
             return Patch(new.name, (put("/metadata/annotations", {**new.annotations, **numbers}),))
         seconds = primary.settings["minReadySeconds"] or 0
         if new.min_ready_seconds != seconds:
             return Patch(new.name, (put("/spec/minReadySeconds", seconds),))
         return self._resize(primary, new, old) or (
-            _surplus(primary, old) if observed.is_all_new else None)
+            _delete_surplus(primary, old) if observed.is_all_new else None)
 
     def _resize(self, primary: Deployment, new: Controller, old: t.Sequence[Controller],
                 ) -> Patch | None:
@@ -139,12 +139,12 @@ class _OldSet(t.NamedTuple):
     available: int
 
 
-def _version(item: Json) -> tuple[Json, Json | None]:
+def _generation_fields(item: Json) -> tuple[Json, Json | None]:
     """Return the fields of a Deployment whose changes increment metadata.generation."""
     return item["spec"], item["metadata"].get("annotations")
 
 
-def _surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete | None:
+def _delete_surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete | None:
     """Return the deletion of the oldest ReplicaSet beyond revisionHistoryLimit, or None.
 
     Source: cleanupDeployment (pkg/controller/deployment/sync.go).
@@ -157,24 +157,24 @@ def _surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete | None:
     return Delete(oldest.name, {}, str(oldest.kind))
 
 
-def _sizes(primary: Deployment, new: int, new_available: int, old: list[_OldSet], *,
+def _sizes(primary: Deployment, new_size: int, new_available: int, old: list[_OldSet], *,
            is_old_gone: bool) -> tuple[int, dict[str, int]]:
     """Return the sizes of the new and the old ReplicaSets after at most one change."""
     desired, strategy = primary.replicas, primary.settings["strategy"]
-    total = new + sum(size for _name, size, _available in old)
+    total = new_size + sum(size for _name, size, _available in old)
     if strategy.get("type") == "Recreate":
         if any(size for _name, size, _available in old):
-            return new, {name: 0 for name, _size, _available in old}
-        return (desired if is_old_gone else new), {}
+            return new_size, {name: 0 for name, _size, _available in old}
+        return (desired if is_old_gone else new_size), {}
     numbers = strategy["rollingUpdate"]
     surge, unavailable = resolve_fenceposts(Size.from_api(numbers["maxSurge"]),
                                             Size.from_api(numbers["maxUnavailable"]), desired)
-    if new > desired:
+    if new_size > desired:
         return desired, {}
-    if new < desired and total < desired + surge:
-        return new + min(desired + surge - total, desired - new), {}
+    if new_size < desired and total < desired + surge:
+        return new_size + min(desired + surge - total, desired - new_size), {}
     min_available = desired - unavailable
-    max_deleted = total - min_available - (new - new_available)
+    max_deleted = total - min_available - (new_size - new_available)
     sizes = {}
     for name, size, available in old:  # Unavailable pods are deleted first.
         deleted = max(0, min(max_deleted, size - available))
@@ -184,4 +184,4 @@ def _sizes(primary: Deployment, new: int, new_available: int, old: list[_OldSet]
     for name, size in sizes.items():
         deleted = max(0, min(surplus, size))
         sizes[name], surplus = size - deleted, surplus - deleted
-    return new, sizes
+    return new_size, sizes

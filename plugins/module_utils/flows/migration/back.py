@@ -21,7 +21,7 @@ from .manifests import delete_stored, is_result, name_conflict
 from .observed import MigrationObserved
 
 
-def _without_record(request: Request, observed: MigrationObserved) -> Decision:
+def _without_stored_controller(request: Request, observed: MigrationObserved) -> Decision:
     """Return the step without a stored controller. Raises RolloutError."""
     config, primary = observed.config, observed.controller
     # | DeploymentConfig | stored | ReplicationController, ReplicaSet | step |
@@ -45,7 +45,7 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
     primary, replica_set = observed.controller, observed.replica_set
     stored, config = observed.stored, observed.config
     if stored is None:
-        return _without_record(request, observed)
+        return _without_stored_controller(request, observed)
     # | any | yes | deleted | error |
     if primary is None or primary.uid != stored["uid"] or primary.is_deleting:
         raise RolloutError("its pods no longer belong to a ReplicationController, so its migration "
@@ -57,8 +57,8 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
     if handover.is_closed(primary):
         # | any | yes | closed, closed with uncounted pods | wait |
         # The status of the ReplicationController does not show whether it is up to date: with all
-        # pods back, it looks as before the handover. The controller manager has one pod cache for
-        # both kinds, so wait until the status of the ReplicaSet counts its pods, and then none.
+        # pods back, it is the same as before the handover. The controller manager has one pod cache
+        # for both kinds, so wait until the status of the ReplicaSet counts its pods, and then none.
         if (replica_set and observed.pods
                 and sum(pod.owner == replica_set.uid for pod in observed.pods)
                 > replica_set.current):

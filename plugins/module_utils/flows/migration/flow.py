@@ -21,7 +21,7 @@ from ...model.request import Request
 from ...model.steps import Create, Decision
 from ...model.template import same_template
 from .. import autoscaler, handover
-from ..flow import Cluster, Flow, Memory, Model, RealCluster, RolloutStatus, Rule, Side, every_verb
+from ..flow import Cluster, Flow, Memory, Model, RealCluster, RolloutStatus, Rule, Side, full_access
 from .deployment_config import lost_settings
 from .manifests import creations
 from .observed import MigrationObserved, find
@@ -42,7 +42,7 @@ class MigrationFlow(Flow[MigrationObserved]):
         if request.kind is Kind.DEPLOYMENT_CONFIG:
             config_rules = ((request.kind.group, request.kind.resource,
                              ("get", "list", "watch", "patch", "delete")),)
-        return (*config_rules, every_verb(Kind.REPLICATION_CONTROLLER), *handover.NEEDS,
+        return (*config_rules, full_access(Kind.REPLICATION_CONTROLLER), *handover.NEEDS,
                 ("apps", "controllerrevisions", ("get", "create", "delete")),
                 ("apps", "replicasets", ("get", "create", "patch", "delete")),
                 ("apps", "deployments", ("get", "create", "patch")))

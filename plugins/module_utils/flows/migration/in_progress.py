@@ -81,20 +81,21 @@ def parse_migration(item: Json, request: Request) -> MigrationInProgress | None:
     stored = object_meta.stored_controller(item)
     if stored is None:
         return None
-    controller = stored["manifest"]["metadata"]["name"]
-    names = {Kind.REPLICATION_CONTROLLER: controller,
-             Kind.DEPLOYMENT_CONFIG: controller.rpartition("-")[0]}
+    controller_name = stored["manifest"]["metadata"]["name"]
+    names = {Kind.REPLICATION_CONTROLLER: controller_name,
+             Kind.DEPLOYMENT_CONFIG: controller_name.rpartition("-")[0]}
     # The hash leaves out the deployment label, whose key is not stored: try all labels of the pods.
     keys = (object_meta.DEPLOYMENT_LABEL,
             *stored["manifest"]["spec"]["template"]["metadata"]["labels"])
     for kind, name in names.items():
         for key in keys:
-            finishing = dataclasses.replace(request, name=name, kind=kind, label_key=key,
-                                            module=Module.MIGRATION, state=State.MIGRATED)
+            finish_request = dataclasses.replace(
+                request, name=name, kind=kind, label_key=key, module=Module.MIGRATION,
+                state=State.MIGRATED)
             if (identity.is_name(name)
-                    and item["metadata"]["name"] == stored_revision_name(finishing)):
+                    and item["metadata"]["name"] == stored_revision_name(finish_request)):
                 try:
-                    return MigrationInProgress(finishing, parse_stored(finishing, item))
+                    return MigrationInProgress(finish_request, parse_stored(finish_request, item))
                 except RolloutError:
                     continue
     return None

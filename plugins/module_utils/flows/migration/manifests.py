@@ -94,6 +94,7 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredC
         "spec": {"replicas": size, "paused": True,
                  "selector": {"matchLabels": _selector(request, spec["selector"])},
                  "minReadySeconds": spec["minReadySeconds"],
+                 # The API server's default, which must exceed minReadySeconds.
                  "progressDeadlineSeconds": 600 + spec["minReadySeconds"],
                  "template": _template_for_selector(request, spec),
                  **spec_of(observed.config), **strategy},
@@ -133,14 +134,15 @@ def is_result(request: Request, controller: Controller, observed: MigrationObser
     A Deployment that has adopted the ReplicaSet counts even if another client has changed it.
     """
     replica_set, deployment = observed.replica_set, observed.deployment
-    adopter = deployment.uid if deployment and observed.controller is None else ""
+    adopter_uid = deployment.uid if deployment and observed.controller is None else ""
     manifest = (deployment_of(request, observed, stored) if controller is deployment
                 else replica_set_of(request, stored))
     is_same = (controller.selector == manifest["spec"]["selector"]["matchLabels"]
                and _is_same(controller.template, manifest["spec"]["template"]))
     if controller is deployment:
-        return is_same or bool(replica_set and adopter and replica_set.owner_uid == adopter)
-    return is_same and controller.owner_uid in ("", adopter)
+        return is_same or bool(
+            replica_set and adopter_uid and replica_set.owner_uid == adopter_uid)
+    return is_same and controller.owner_uid in ("", adopter_uid)
 
 
 def _is_same(template: Json, other_template: Json) -> bool:

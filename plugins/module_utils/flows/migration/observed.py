@@ -65,18 +65,20 @@ def find(request: Request, cluster: Cluster) -> MigrationObserved:
     config = target if isinstance(target, DeploymentConfig) else None
     rollouts = rollouts_of(config, cluster) if config else ()
     name = stored["manifest"]["metadata"]["name"] if stored else request.name
-    primary = active_rollout(config, rollouts) if config and not stored else controllers.get(name)
-    value = stored["hash"] if stored else primary and hash_of(request, primary)
+    controller = (active_rollout(config, rollouts) if config and not stored
+                  else controllers.get(name))
+    template_hash = stored["hash"] if stored else controller and hash_of(request, controller)
     item = cluster.find(Kind.DEPLOYMENT, request.name)
     deployment = Deployment.from_api(item) if item else None
-    item = cluster.find(Kind.REPLICA_SET, f"{request.name}-{value}") if value else None
+    item = (cluster.find(Kind.REPLICA_SET, f"{request.name}-{template_hash}")
+            if template_hash else None)
     replica_set = Controller.from_api(item, Kind.REPLICA_SET) if item else None
     is_handing_over = (stored and replica_set and handover.is_closed(replica_set)
-                       and (primary is None or handover.is_closed(primary)))
+                       and (controller is None or handover.is_closed(controller)))
     pods = (cluster.live_pods(stored["manifest"]["spec"]["selector"]) if stored
             and is_handing_over else None)
-    return MigrationObserved(primary=primary or deployment or replica_set, successor=None,
-                             pods=pods, controller=primary,
+    return MigrationObserved(primary=controller or deployment or replica_set, successor=None,
+                             pods=pods, controller=controller,
                              replica_set=replica_set, deployment=deployment, stored=stored,
                              config=config, rollouts=rollouts)
 

@@ -14,9 +14,9 @@ resume; the last step deletes the ControllerRevision. The Deployment is paused u
 controller has adopted the ReplicaSet and has set the annotation with its revision. An unpaused
 Deployment could create another ReplicaSet, with new pods.
 
-Comments of the form `| ... |` are the rows of the table: controller, stored ControllerRevision,
-ReplicaSet and Deployment, step. The last rows are about a DeploymentConfig, as in
-docs/internals/migration.md.
+Comments of the form `| ... |` are the rows of two tables; the first comment of each has the column
+heads. `stored` is the ControllerRevision. The second table is about a DeploymentConfig, and is also
+in docs/internals/migration.md.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
             # | - | - | a Deployment | done, unchanged |
             return Done(f"{request.name} is already a Deployment")
         _refuse_to_begin(request, observed)
-    if config and (decision := _pause(request, observed, config)):
+    if config and (decision := _pause_config(request, observed, config)):
         return decision
     if stored is None:
         return _begin(request, observed)
@@ -124,7 +124,7 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
 
 def _begin(request: Request, observed: MigrationObserved) -> Decision:
     # | yes | - | - | store the controller |
-    # _refuse_to_begin or _pause has raised an error if there is no controller.
+    # _refuse_to_begin or _pause_config has raised an error if there is no controller.
     primary = t.cast(Controller, observed.controller)
     manifest = stored_revision(request, primary, observed.config)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=primary.images)
@@ -150,9 +150,9 @@ def _with_controller(request: Request, primary: Controller, observed: MigrationO
         return _without_replica_set(request, primary, observed, stored)
     # | any | yes | being deleted | hand over: back; wait, and create it again |
     if replica_set.is_deleting:
-        back = handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
+        step = handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
                                       primary, {object_meta.HASH_LABEL: None})
-        return back if back and not primary.is_deleting else wait_for_deletion(replica_set)
+        return step if step and not primary.is_deleting else wait_for_deletion(replica_set)
     # | yes | yes | of another size | scale the ReplicaSet |
     if replica_set.replicas != primary.replicas and not primary.is_deleting:
         return scale(replica_set, primary.replicas)
@@ -308,8 +308,8 @@ def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
                                              request.command()))
 
 
-def _pause(request: Request, observed: MigrationObserved,
-           config: DeploymentConfig) -> Decision | None:
+def _pause_config(request: Request, observed: MigrationObserved,
+                  config: DeploymentConfig) -> Decision | None:
     """Return the next decision until the DeploymentConfig is paused without a rollout, then None.
 
     A paused DeploymentConfig neither starts rollouts nor scales ReplicationControllers.
@@ -325,10 +325,10 @@ def _pause(request: Request, observed: MigrationObserved,
     rollout = active_rollout(config, observed.rollouts)
     if observed.stored:
         # | paused | yes, no ReplicaSet | another rollout has the pods | delete the stored one |
-        is_another = (rollout and rollout.uid != observed.stored["uid"]
-                      and observed.replica_set is None)
-        return (delete_stored(request, "another rollout has the pods", is_last=False) if is_another
-                else None)
+        is_outdated = (rollout and rollout.uid != observed.stored["uid"]
+                       and observed.replica_set is None)
+        return (delete_stored(request, "another rollout has the pods", is_last=False)
+                if is_outdated else None)
     # | paused, not yet observed | - | any | wait |
     if not config.is_observed:
         return Wait(f"OpenShift observes that {config.name} is paused", is_condition=True)

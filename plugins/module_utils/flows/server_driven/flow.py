@@ -94,9 +94,9 @@ class ServerDrivenFlow(Flow[ObservedT]):
         if observed.primary is None or not observed.in_progress:
             return None, None
         phase, direction = phase_and_direction(observed)
-        resume, back = resume_and_rollback(request, is_paused=phase == "paused",
-                                           is_back=direction == "back")
-        return resume, None if observed.is_irreversible else back
+        resume, rollback = resume_and_rollback(request, is_paused=phase == "paused",
+                                               is_back=direction == "back")
+        return resume, None if observed.is_irreversible else rollback
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         observed = t.cast(ObservedT, memory.observed)  # set by observe() of this flow

@@ -81,7 +81,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether no update is in progress, but old pods remain that only a rollback replaces."""
+        """Whether old pods remain that the controller manager never replaces by itself."""
         return False
 
     @property
@@ -106,7 +106,7 @@ class ServerDrivenObserved(Observed):
         return self.rollout is not None or self.is_rolling
 
     @property
-    def newest(self) -> int:
+    def newest_number(self) -> int:
         """The highest revision number in the history; 0 without a history."""
         return max((revision.number for revision in self.history), default=0)
 

@@ -90,7 +90,7 @@ class Planner(Rules[ObservedT]):
                 record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
             # | updating | `rolled_back`, two candidates for the previous template | error |
             elif observed.contested:
-                raise refusals.contested_before(self.request, observed.contested)
+                raise refusals.ambiguous_previous_template(self.request, observed.contested)
         # | rolling back | `rolled_back` | wait for the pods, then restore the settings |
         if record and record.is_back:
             return self._resume(record)
@@ -122,14 +122,15 @@ class Planner(Rules[ObservedT]):
         settings = self.settings.of_update(desired)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
         # A rollback has the fingerprint of the update that it rolls back. Without a record, another
-        # client has begun the update, so the fingerprint cannot be that of a task to `previous`.
+        # client has begun that update: the fingerprint is then that of a plain rollback, also for a
+        # task with to_revision=previous.
         requested = request.rollback_request().fingerprint if is_rollback else request.fingerprint
         fingerprint = observed.record.request if is_rollback and observed.record else requested
         if step := self.preparation(desired, fingerprint):
             return step
         record = Rollout(outcome, primary.images, images, observed.now,
                          self.predecessor(desired, is_back=is_rollback),
-                         observed.newest,
+                         observed.newest_number,
                          *recorded.changed_fields(self.settings.baseline, settings),
                          fingerprint, self.digest_at_begin(desired), request.to_revision)
         self.refuse_without_room(record, desired)
@@ -175,16 +176,16 @@ class Planner(Rules[ObservedT]):
     def _another_update(self, record: Rollout) -> RolloutError:
         """Return the error for a request other than the update in progress."""
         request, images = self.request, self.primary.images
-        what = "is being rolled back" if record.is_back else "is in progress"
+        state = "is being rolled back" if record.is_back else "is in progress"
         has_task_template = self.has_task_template(record)
         origin = "" if has_task_template else (
             f" Another client began it during an update to {image_names(record.after)}")
-        back = [request.command(State.ROLLED_BACK)] if self.observed.can_roll_back else []
+        rollback = [request.command(State.ROLLED_BACK)] if self.observed.can_roll_back else []
         return RolloutError(
-            f"another update {what}: to {image_names(images)} ({self.progress_text}); finish it"
-            f"{' or roll it back' if back else ''} first.{origin}".rstrip("."), where=request.where,
-            next_command=list_alternatives(
-                *commands.finish(request, record, has_task_template, images), *back))
+            f"another update {state}: to {image_names(images)} ({self.progress_text}); finish it"
+            f"{' or roll it back' if rollback else ''} first.{origin}".rstrip("."),
+            where=request.where, next_command=list_alternatives(
+                *commands.finish(request, record, has_task_template, images), *rollback))
 
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:
@@ -212,6 +213,6 @@ def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDr
     revisions = observed.revisions_with_number(request.to_revision)
     # | any | `to_revision`, and no revision or two have the number | error: the revisions |
     if not revisions:
-        raise refusals.no_such_revision(request, observed.history, observed.newest or 1)
+        raise refusals.no_such_revision(request, observed.history, observed.newest_number or 1)
     refusals.refuse_contested(request, revisions)
     return dataclasses.replace(request, revision=revisions[0].template)

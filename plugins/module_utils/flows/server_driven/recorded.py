@@ -76,10 +76,12 @@ def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout
     growth = 0 if record.is_back else _GROWTH
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
     refusals.refuse_without_room(request, primary, annotations, growth)
-    # The controller does not copy annotationsToSkip (pkg/controller/deployment/util).
-    prefix = object_meta.REVISION.removesuffix("revision")
+    # The controller copies neither its own annotations nor that of kubectl apply (annotationsToSkip
+    # in pkg/controller/deployment/util).
+    own_prefix = object_meta.REVISION.removesuffix("revision")
+    last_applied = object_meta.NOT_COPIED[-1]
     copies = {key: text for key, text in annotations.items()
-              if not (key.startswith(prefix) or key == object_meta.NOT_COPIED[-1])}
+              if not key.startswith(own_prefix) and key != last_applied}
     copies = {**replica_set_annotations, **copies}
     refusals.refuse_without_room(request, primary, copies, growth + _REPLICA_SET_BYTES,
                                  "the Deployment controller copies them to its ReplicaSet, and "
@@ -94,9 +96,9 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
     """
     settings = dict(primary.settings)
     originals, overrides = (record.original, record.overrides) if record else ({}, {})
-    for field, value in overrides.items():
+    for field, override in overrides.items():
         original = originals.get(field)
-        restored = _restored_value(settings[field], value, original)
+        restored = _restored_value(settings[field], override, original)
         if restored != settings[field]:
             # Another client may have set numbers that are valid only with OnDelete.
             settings[field] = restored if are_settings({field: restored}) else original
@@ -147,9 +149,9 @@ def history_warnings(primary: ServerDriven) -> list[str]:
 
 
 def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
-    """Return the fields that an update changes: once with their baseline, once with new values.
+    """Return the fields that an update changes, first with baseline values, then with new values.
 
-    The baseline has no field `paused`, since the update does not restore a pause.
+    The first result never has `paused`, since the update does not restore a pause.
     """
     fields = [field for field, value in baseline.items() if value != settings[field]
               and field != "paused"]

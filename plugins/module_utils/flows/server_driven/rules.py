@@ -137,13 +137,15 @@ class Rules(t.Generic[ObservedT]):
                 and self.has_recorded_template(record))
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        """Whether the template has the hash in the record; by default, checked for a restart only.
+        """Return whether the template has the hash in the record.
+
+        By default, True for every request except a restart.
         """
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))
 
     def has_task_template(self, record: Rollout) -> bool:
-        """Whether the controller still has the template of the task that began the update."""
+        """Return whether the template is still that of the task that began the update."""
         return self.primary.images == record.after
 
     def refuse(self) -> None:

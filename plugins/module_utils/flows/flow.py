@@ -195,7 +195,7 @@ class Memory:
     _caches: object = None
 
     def caches(self, caches_type: type[Anything]) -> Anything:
-        """Return the caches of the flow, an instance of the type; create it at the first call."""
+        """Return the caches of the flow, an instance of the type, which the first call creates."""
         if not isinstance(self._caches, caches_type):
             self._caches = caches_type()
         return self._caches

@@ -340,8 +340,8 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
 def _end(request: Request, observed: Observed, primary: Controller, takeover: Takeover) -> Decision:
     """Return the next step after the deletion of the successor.
 
-    The last steps open the primary, and remove the annotations when all pods are available: a task
-    that resumes after a kill then waits for the pods, too. One patch does both if possible.
+    The last steps open the primary, and remove the annotations when all pods are available, so that
+    a task that resumes after a kill also waits for the pods. One patch does both if possible.
     """
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])

@@ -60,7 +60,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         """Return the observation with pods, if a decision depends on them. Raises RolloutError."""
         raise NotImplementedError
 
-    def is_out_of_date(self, primary: RevisionDriven, memory: Memory) -> bool:
+    def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
         In an up-to-date list, the current ControllerRevision has the highest number.
@@ -116,7 +116,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     def _revisions(self, primary: RevisionDriven, cluster: Cluster,
                    memory: Memory) -> list[Json] | None:
         """Return the ControllerRevisions; None if not permitted."""
-        if memory.revisions is None or self.is_out_of_date(primary, memory):
+        if memory.revisions is None or self.are_revisions_outdated(primary, memory):
             memory.revisions = cluster.revisions([primary.uid])
         return memory.revisions
 

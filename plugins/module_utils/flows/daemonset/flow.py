@@ -93,7 +93,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
                 or (memory.has_begun
                     and self.match(request, observed, desired) is not Match.EXACT))
 
-    def is_out_of_date(self, primary: RevisionDriven, memory: Memory) -> bool:
+    def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
         The DaemonSet controller writes the ControllerRevisions before observedGeneration, so a list
@@ -101,7 +101,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         """
         last = memory.observed.primary
         has_changed = last is None or not last.is_observed or last.generation != primary.generation
-        return primary.is_observed and (has_changed or super().is_out_of_date(primary, memory))
+        return primary.is_observed and (
+            has_changed or super().are_revisions_outdated(primary, memory))
 
     def with_pods(self, request: Request, observed: DaemonSetObserved, cluster: Cluster,
                   memory: Memory) -> DaemonSetObserved:

@@ -233,8 +233,10 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     @property
     def may_begin(self) -> bool:
-        has_set = self.observed.successor is not None or self.primary.settings["paused"] is not None
-        return has_set and self.primary.is_observed
+        # While spec.paused is set, the Deployment controller creates no ReplicaSet.
+        has_expected_set = (self.observed.successor is not None
+                            or self.primary.settings["paused"] is not None)
+        return has_expected_set and self.primary.is_observed
 
     @property
     def is_rolled_back(self) -> bool:

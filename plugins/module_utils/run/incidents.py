@@ -33,7 +33,7 @@ class View(t.NamedTuple):
     observed: Observed
     status: RolloutStatus
     #: The controller that creates the new pods.
-    carrier: Controller | None
+    controller_of_new_pods: Controller | None
 
     @classmethod
     def from_observed(cls, flow: Flow, request: Request, observed: Observed) -> View:
@@ -42,7 +42,7 @@ class View(t.NamedTuple):
 
     @property
     def template_hash(self) -> str:
-        return soak.template_hash(self.carrier)
+        return soak.template_hash(self.controller_of_new_pods)
 
     @property
     def new_pod_count(self) -> int:
@@ -62,7 +62,7 @@ class View(t.NamedTuple):
         Without a successor, the second number stays as in `previous`.
         """
         new = self.status.new
-        has_successor = new and self.carrier is not self.observed.primary
+        has_successor = new and self.controller_of_new_pods is not self.observed.primary
         return self.status.goal or 0, new.replicas if new and has_successor else previous[1]
 
 

@@ -68,7 +68,7 @@ class FakeFlow:
     def __init__(self, monkeypatch, began=1_000_000.0):
         monkeypatch.setattr(soaking, "decide",
                             lambda flow, request, observation: flow.decide(request, observation))
-        monkeypatch.setattr(incidents.soak, "template_hash", lambda carrier: "new template")
+        monkeypatch.setattr(incidents.soak, "template_hash", lambda _controller: "new template")
         self.clock, self.pods, self.events, self.lines = FakeClock(), [], [], []
         self.clock.now = began
         self.goal, self.size_of_successor, self.labels = 2, None, {}
@@ -106,7 +106,7 @@ class FakeFlow:
                                                                self.size_of_successor, {})
         return RolloutStatus(None, goal=self.goal, new=new, holders=(Holder(OWNER, self.labels),))
 
-    def carrier(self, _observation):
+    def controller_of_new_pods(self, _observation):
         return None
 
     def decide(self, _request, observation):

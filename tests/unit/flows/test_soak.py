@@ -35,7 +35,7 @@ def plan(request, *items, **facts):
     return compose(choose(request), request, observe(request, *items, **facts))
 
 
-def carrier(*items):
+def controller_of_new_pods(*items):
     """Return the controller with the template of the new pods."""
     return choose(UPDATE).controller_of_new_pods(observe(UPDATE, *items))
 
@@ -94,8 +94,8 @@ def test_annotation_is_removed_at_the_end():
 
 
 def test_template_of_another_image_has_another_hash():
-    assert soak.template_hash(carrier(*ALL_NEW)) != soak.template_hash(
-        carrier(old(0), new(3, image="myimage:v3")))
+    assert soak.template_hash(controller_of_new_pods(*ALL_NEW)) != soak.template_hash(
+        controller_of_new_pods(old(0), new(3, image="myimage:v3")))
 
 
 # Check mode for each kind

@@ -302,10 +302,10 @@ def digest(tier: Tier) -> str:
     """Return the SHA-256 of a tier's files: paths and contents, tracked or untracked but not
     ignored.
     """
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard",
-                             "--", *tier.files],
-                            cwd=ROOT, capture_output=True, check=True).stdout
-    paths = sorted(path for path in listed.decode().split("\0") if path and (ROOT / path).is_file())
+    names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard",
+                            "--", *tier.files],
+                           cwd=ROOT, capture_output=True, check=True).stdout
+    paths = sorted(path for path in names.decode().split("\0") if path and (ROOT / path).is_file())
     contents = hashlib.sha256()
     for path in paths:
         contents.update(

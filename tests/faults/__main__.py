@@ -44,21 +44,22 @@ def main() -> int:
     start_server(ROOT / ".venv/collections")
     began = time.monotonic()
     with embedded.up(embedded.checkout_cluster_name("faults")) as cluster:
-        chosen = [series for series in plan.series(with_peer=not options.sample)
-                  if not options.words or any(word in series.title for word in options.words)]
+        selected_series = [
+            series for series in plan.series(with_peer=not options.sample)
+            if not options.words or any(word in series.title for word in options.words)]
         if options.sample:
             # kills last, because only a point with another fault may take 20 s
-            chosen.sort(key=lambda series: series.kind.endswith("killed"))
-        tallies = run(chosen, cluster.kubeconfig, options.workers, options.sample)
-        text = report.text(chosen, tallies, cluster.kubeconfig, time.monotonic() - began,
+            selected_series.sort(key=lambda series: series.kind.endswith("killed"))
+        tallies = run(selected_series, cluster.kubeconfig, options.workers, options.sample)
+        text = report.text(selected_series, tallies, cluster.kubeconfig, time.monotonic() - began,
                            options.sample)
     print(text)
     if options.record:
         report.record(text, options.words)
-    return 0 if report.have_points_passed(chosen, tallies) else 1
+    return 0 if report.have_points_passed(selected_series, tallies) else 1
 
 
-def run(chosen: list[Series], kubeconfig: str, workers: int,
+def run(selected_series: list[Series], kubeconfig: str, workers: int,
         is_sample: bool) -> dict[Series, Tally]:
     """Run every series once, several in parallel.
 
@@ -70,11 +71,11 @@ def run(chosen: list[Series], kubeconfig: str, workers: int,
         number, series = numbered_series
         began = time.monotonic()
         tallies[series] = series.run(world, is_sample, number)
-        say(f"[{len(tallies)}/{len(chosen)}] {report.line(series, tallies[series])}, "
+        say(f"[{len(tallies)}/{len(selected_series)}] {report.line(series, tallies[series])}, "
             f"{time.monotonic() - began:.0f} s")
 
-    run_jobs(enumerate(chosen), workers, lambda number: World(kubeconfig, f"faults-{number}"),
-             run_series)
+    run_jobs(enumerate(selected_series), workers,
+             lambda number: World(kubeconfig, f"faults-{number}"), run_series)
     return tallies
 
 

@@ -22,9 +22,9 @@ HEADING, LATER = "## Measured", "## Some series, measured later"
 Tallies = dict[Series, Tally]
 
 
-def have_points_passed(chosen: list[Series], tallies: Tallies) -> bool:
+def have_points_passed(all_series: list[Series], tallies: Tallies) -> bool:
     """Return whether at least one point has run and all have passed; kubectl does not count."""
-    counted = [tallies[series] for series in chosen if not series.note]
+    counted = [tallies[series] for series in all_series if not series.note]
     return (all(tally.passed == tally.points for tally in counted)
             and any(tally.points for tally in counted))
 
@@ -33,9 +33,9 @@ def line(series: Series, tally: Tally) -> str:
     return f"{series.title}: {tally.passed} of {tally.points}"
 
 
-def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float,
+def text(all_series: list[Series], tallies: Tallies, kubeconfig: str, seconds: float,
          is_sample: bool) -> str:
-    counted = [tallies[series] for series in chosen if not series.note]
+    counted = [tallies[series] for series in all_series if not series.note]
     scope = ("A sample: one point of each series of `make test-faults`"
              if is_sample else "All points")
     passed, points = (sum(tally.passed for tally in counted),
@@ -43,11 +43,12 @@ def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float
     parts = [f"{scope}. **{passed} of {points} points have passed**.", "",
              *settings(kubeconfig, seconds)]
     for kind in dict.fromkeys(series.kind
-                              for series in sorted(chosen,
+                              for series in sorted(all_series,
                                                    key=lambda series: (bool(series.note),
                                                                        series.kind))):
         parts += ["", f"### {kind}", "",
-                  *table([(series, tallies[series]) for series in chosen if series.kind == kind])]
+                  *table([(series, tallies[series])
+                          for series in all_series if series.kind == kind])]
     return "\n".join(parts)
 
 

@@ -248,12 +248,14 @@ def _differences(path: str, actual: Any, expected: Any) -> Iterator[str]:
 def check_error(run: ProgramRun) -> list[str]:
     """Return a violation if the error does not name the object and the next command."""
     failure = run.result.get("failure") or {}
-    missing = [key for key in ("what", "next_command") if not failure.get(key)]
+    missing_fields = [key for key in ("what", "next_command") if not failure.get(key)]
     # an error about the connection contains a URL
     if not (failure.get("where") or run.result.get("rollout")
             or "http" in failure.get("what", "")):
-        missing.append("where")
-    return [f"an error without {' and '.join(missing)}: {run.last_output}"] if missing else []
+        missing_fields.append("where")
+    if not missing_fields:
+        return []
+    return [f"an error without {' and '.join(missing_fields)}: {run.last_output}"]
 
 
 # Faults of requests

@@ -67,6 +67,7 @@ WAYS = st.fixed_dictionaries({}, optional={
 #: Options that end a task before the update is complete.
 HALTS = st.one_of(st.just({}), st.just({}), st.just({}),
                   st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}))
+#: The names of these options.
 HALTING = {"pause_at"}
 #: Number of the write at which the client is killed, and whether the kill follows the write; None
 #: without a kill.
@@ -404,30 +405,31 @@ class History(RuleBasedStateMachine):
                 return
             if "add max_surge=1" in run.message:
                 params = self._with_surge(params)
-            elif not (ways := typed_commands.alternatives(run.message)):
+            elif not (alternatives := typed_commands.alternatives(run.message)):
                 return
             else:
-                way = ways[choice if -len(ways) <= choice < len(ways) else -1]
-                params = self._run_alternative(way, params)
+                count = len(alternatives)
+                alternative = alternatives[choice if -count <= choice < count else -1]
+                params = self._run_alternative(alternative, params)
                 choice = -1  # the last alternative is a rollback
             run = self._run(params, None)
-        # the previous template is unknown
+        # acceptable, because no record contains the previous template
         if run.outcome == "refused" and self.has_lost_record:
             return
-        # the previous version is also broken
+        # acceptable once, because the previous version is also broken
         if run.outcome == "refused" and self.was_broken:
             run = self._run({"image": typed_commands.WORKING}, None)
             if self.kind in ("StatefulSet", "DaemonSet"):  # pods of the failed template may remain
                 return
         assert run.outcome != "refused", f"each suggested command is refused: {run.message}"
 
-    def _run_alternative(self, way: list[list[str]], params: Json) -> Json:
+    def _run_alternative(self, alternative: list[list[str]], params: Json) -> Json:
         """Execute the commands of an alternative except its last task; return the options of this
         task, or else params.
         """
-        note(f"  pasted: {way}")
-        *tasks, last = ([task for words in way if (task := self._task_or_run(words, params))]
-                        or [params])
+        note(f"  pasted: {alternative}")
+        tasks_of_alternative = (self._task_or_run(words, params) for words in alternative)
+        *tasks, last = list(filter(None, tasks_of_alternative)) or [params]
         for task in tasks:
             self._run(task, None)
         return last
@@ -526,7 +528,7 @@ class History(RuleBasedStateMachine):
         """
         run = self._run(params, None)
         for _attempt in range(3):
-            ways = typed_commands.alternatives(run.message)
+            alternatives = typed_commands.alternatives(run.message)
             if run.outcome != "refused":
                 return run
             if begun := re.search(
@@ -535,8 +537,8 @@ class History(RuleBasedStateMachine):
                 self._run({"image": begun[1]}, None)
             elif "add max_surge=1" in run.message:  # the budget allows no unavailable pod
                 params = self._with_surge(params)
-            elif ways and ways[0][0][0] == "kubectl":
-                params = self._run_alternative(ways[0], params)
+            elif alternatives and alternatives[0][0][0] == "kubectl":
+                params = self._run_alternative(alternatives[0], params)
             else:
                 return run
             run = self._run(params, None)
@@ -567,12 +569,12 @@ class History(RuleBasedStateMachine):
         item = self.world.get(self.kind, self.name) or {"spec": {"selector": {}}}
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
 
-    def _accepted_options(self, way: Json) -> Json:
+    def _accepted_options(self, options: Json) -> Json:
         """Return the options that the kind accepts."""
         if self.kind not in ("StatefulSet", "DaemonSet"):
-            return way
-        accepts_surge = self.kind == "DaemonSet" and "max_unavailable" not in way
-        return {option: value for option, value in way.items()
+            return options
+        accepts_surge = self.kind == "DaemonSet" and "max_unavailable" not in options
+        return {option: value for option, value in options.items()
                 if (accepts_surge or option != "max_surge")
                 and (option, value) != ("max_unavailable", 0)}
 

@@ -39,12 +39,12 @@ RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontroll
 #: default only this kind.
 INVOLVED = {"ReplicationController": ("ReplicationController", "ReplicaSet", "Deployment"),
             "Deployment": ("Deployment", "ReplicaSet")}
-#: Default options of every task.
+#: Default options of every task: its time limits in seconds.
 LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
 #: A finalizer, and the seconds after a deletion until another client removes it.
 FINALIZER, HOLD_SECONDS = "tests.example.com/held", 1.0
 #: Number of nodes for a DaemonSet, and their label.
-NODES, NODE_LABEL = 5, "takes"
+NODES, NODE_LABEL = 5, "tests.example.com/namespace"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
@@ -288,13 +288,13 @@ class RealWorld:
         earlier.
         """
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
-        end = time.monotonic() + TIMEOUT
-        while (held := [item["metadata"]["name"]
-                        for item in self.namespace.call("GET", path)["items"]
-                        if _is_held(item["spec"])]
-               ) and time.monotonic() < end:
+        deadline = time.monotonic() + TIMEOUT
+        while (held_leases := [item["metadata"]["name"]
+                               for item in self.namespace.call("GET", path)["items"]
+                               if _is_held(item["spec"])]
+               ) and time.monotonic() < deadline:
             time.sleep(0.5)
-        return held
+        return held_leases
 
     def _manifest(self, kind: str, replicas: int, image: str = "myimage:v1",
                   fields: Json | None = None) -> Json:

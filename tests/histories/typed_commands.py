@@ -44,19 +44,19 @@ def alternatives(message: str) -> list[list[list[str]]]:
     Commands that only show objects, and alternatives that need an editor, are left out.
     """
     _rest, _next, lines = message.partition("\nNext:\n")
-    ways: list[list[list[str]]] = [[]]
+    suggested: list[list[list[str]]] = [[]]
     for line in map(str.strip, lines.splitlines()):
         if line.startswith("if not"):
             break
         if line == "or:":
-            ways.append([])
+            suggested.append([])
         elif line.startswith(TASK_THAT_BEGAN):
-            ways[-1].append([TASK_THAT_BEGAN])
+            suggested[-1].append([TASK_THAT_BEGAN])
         elif line.startswith(("ansible ", "kubectl ")):
-            ways[-1].append(shlex.split(PLACEHOLDERS.sub(WORKING, line)))
-    ways = [way for way in ways if "edit" not in map(_verb, way)]
-    without_display = [[words for words in way if _verb(words) not in ("get", "describe")]
-                       for way in ways]
+            suggested[-1].append(shlex.split(PLACEHOLDERS.sub(WORKING, line)))
+    without_editor = [commands for commands in suggested if "edit" not in map(_verb, commands)]
+    without_display = [[words for words in commands if _verb(words) not in ("get", "describe")]
+                       for commands in without_editor]
     return list(filter(None, without_display))
 
 
@@ -103,8 +103,9 @@ def lost_options(params: Json, message: str) -> list[str]:
     is_rollback = params.get("state") == "rolled_back" and "to_revision" not in params
     needed = [option for option in REPEATED
               if option in params and not (is_rollback and option in OPTIONS_OF_UPDATES)]
-    lines = [words for way in alternatives(message) for words in way if words != [TASK_THAT_BEGAN]]
-    tasks = [typed for words in lines if (typed := task_params(words)) is not None]
+    commands = [words for alternative in alternatives(message) for words in alternative
+                if words != [TASK_THAT_BEGAN]]
+    tasks = [typed for words in commands if (typed := task_params(words)) is not None]
     return [f"{option} in {typed}" for typed in tasks if goal(typed) == goal(params)
             for option in needed
             if typed.get(option, _default(option)) != _typed(option, params[option])]

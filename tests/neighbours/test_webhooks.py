@@ -45,11 +45,12 @@ def test_update_and_rollback_with_a_sidecar_injector(namespace, tmp_path, kind):
             result = namespace.roll(kind=kind, image="myimage:v2", soak=1)
             rerun = namespace.roll(kind=kind, image="myimage:v2", soak=1)
         assert containers(namespace) == {("web", "proxy")} and images(namespace) == {"myimage:v2"}
-        back = namespace.roll(kind=kind, image=None, state="rolled_back", to_revision="previous")
+        rollback = namespace.roll(kind=kind, image=None, state="rolled_back",
+                                  to_revision="previous")
 
     assert paused["rollout"]["phase"] == "paused" and result["rollout"]["phase"] == "complete"
-    assert not rerun["changed"] and back["changed"]
-    assert not [*paused["warnings"], *result["warnings"], *back["warnings"]]
+    assert not rerun["changed"] and rollback["changed"]
+    assert not [*paused["warnings"], *result["warnings"], *rollback["warnings"]]
     assert containers(namespace) == {("web", "proxy")} and images(namespace) == {"myimage:v1"}
     assert observer.min_ready >= (3 if kind not in IN_PLACE else 2)
     assert len(observer.new_pods) == 3
@@ -68,11 +69,12 @@ def test_update_is_killed_resumed_and_rolled_back_with_a_mirror(namespace, tmp_p
         result = namespace.roll(kind=kind, image="myimage:v2")
         rerun = namespace.roll(kind=kind, image="myimage:v2")
         assert images(namespace) == {f"{MIRROR}myimage:v2"}
-        back = namespace.roll(kind=kind, image=None, state="rolled_back", to_revision="previous")
+        rollback = namespace.roll(kind=kind, image=None, state="rolled_back",
+                                  to_revision="previous")
 
     assert paused["rollout"]["phase"] == "paused" and result["rollout"]["phase"] == "complete"
-    assert not rerun["changed"] and back["changed"]
-    assert not [*paused["warnings"], *result["warnings"], *back["warnings"]]
+    assert not rerun["changed"] and rollback["changed"]
+    assert not [*paused["warnings"], *result["warnings"], *rollback["warnings"]]
     assert images(namespace) == {f"{MIRROR}myimage:v1"}
 
 

@@ -3,9 +3,9 @@
 
 """Define the rollouts that test_traffic.py measures, for each kind of controller.
 
-To add a kind, append the kind to OUR_KINDS. To add a rollout, write a function and append a row to
-ROWS. A DaemonSet has separate rows, since its single pod on the only node cannot be updated in two
-halves.
+To add a kind, append the kind to SCALABLE_KINDS. To add a rollout, write a function and append a
+row to ROWS. A DaemonSet has separate rows, since its single pod on the only node cannot be updated
+in two halves.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ class Kind:
     """A kind of controller."""
 
     name: str
-    #: Path of the API group, such as /apis/apps/v1, and the resource.
+    #: Path of the API group, such as /apis/apps/v1.
     group: str
+    #: Resource in the path of the API, such as deployments.
     resource: str
     spec: Json = dataclasses.field(default_factory=dict)
     #: Whether the selector is a map of labels, without matchLabels.
@@ -92,7 +93,8 @@ DAEMON_SET = Kind(
     role="baton-daemon-sets",
     pods=1,
 )
-OUR_KINDS = (RC, REPLICA_SET, DEPLOYMENT, STATEFUL_SET)
+#: The kinds of most rows: those with a size, and so several pods on the only node.
+SCALABLE_KINDS = (RC, REPLICA_SET, DEPLOYMENT, STATEFUL_SET)
 
 
 class Shop:
@@ -217,7 +219,9 @@ def kill_in_handover_and_resume(shop: Shop) -> None:
     """Kill the task in the handover, with half of the pods reparented to foo."""
     with pytest.raises(Killed):
         shop.namespace.roll(
-            fault=kill_at_write(2, True, is_reparenting), image=V2, **shop.kind.options
+            fault=kill_at_write(2, after=True, matches=is_reparenting),
+            image=V2,
+            **shop.kind.options,
         )
     time.sleep(DRAIN + 1)
     shop.roll(image=V2)
@@ -338,6 +342,7 @@ def delete_pods_without_grace(shop: Shop) -> None:
         time.sleep(0.5)
 
 
+#: Fields of a container that drains before it exits, and has a readiness probe.
 WELL_BEHAVED: Json = {
     "env": [
         {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"},
@@ -356,7 +361,7 @@ class Row:
     title: str
     rollout: t.Callable[[Shop], None]
     tool: str = "rolling_update"
-    kinds: tuple[Kind, ...] = OUR_KINDS
+    kinds: tuple[Kind, ...] = SCALABLE_KINDS
     #: Image of all pods after the rollout.
     final_image: str = V2
     #: Whether some of the initial pods may survive.
@@ -402,7 +407,7 @@ ROWS = [
     ),
     Row("update in stages of 25%, 50%, 100%", update_in_stages),
     Row("update to another name (next_name)", update_to_another_name, kinds=(RC, REPLICA_SET)),
-    Row("restart", restart, kinds=(*OUR_KINDS, DAEMON_SET), final_image=V1),
+    Row("restart", restart, kinds=(*SCALABLE_KINDS, DAEMON_SET), final_image=V1),
     Row(
         "migration to a Deployment",
         migrate,

@@ -19,7 +19,7 @@ def shop(cluster, namespace):
     shop = Shop(cluster, namespace, RC, WELL_BEHAVED)
     shop.open()
     with pytest.raises(Killed):
-        namespace.roll(fault=kill_at_write(2, True, is_reparenting), image=V2)
+        namespace.roll(fault=kill_at_write(2, after=True, matches=is_reparenting), image=V2)
     shop.wait_for_pods_of(V2)
     return shop
 

@@ -46,9 +46,9 @@ def environment(minor: str, *requirements: str) -> Path:
     path, version = python(minor)
     key = hashlib.sha256(repr((path, version, requirements)).encode()).hexdigest()[:16]
     folder = cache() / "versions" / key
-    ready = folder / "ready"
+    ready_marker = folder / "ready"
     with locked(folder.with_suffix(".lock"), f"the environment of {' '.join(requirements)}"):
-        if not ready.exists():
+        if not ready_marker.exists():
             label = (f"an environment with Python {version} and "
                      f"{', '.join(requirements) or 'nothing else'}")
             try:
@@ -61,16 +61,16 @@ def environment(minor: str, *requirements: str) -> Path:
                                 environment={**os.environ, "PIP_CACHE_DIR": str(cache() / "pip")})
             except ClusterError as error:
                 raise Unavailable(str(error)) from None
-            ready.touch()
+            ready_marker.touch()
     return folder
 
 
 @functools.cache
 def package_versions(folder: Path) -> dict[str, str]:
     """Return the versions of the packages in an environment."""
-    listed = subprocess.run([*_pip(folder), "list", "--format=json"], capture_output=True,
-                            text=True, timeout=60, check=True)
-    return {package["name"]: package["version"] for package in json.loads(listed.stdout)}
+    pip_list = subprocess.run([*_pip(folder), "list", "--format=json"], capture_output=True,
+                              text=True, timeout=60, check=True)
+    return {package["name"]: package["version"] for package in json.loads(pip_list.stdout)}
 
 
 def _pip(folder: Path) -> list[str]:

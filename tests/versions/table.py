@@ -30,12 +30,13 @@ def text(lines: Iterable[Cells]) -> str:
 
 def record(rows: list[Row], is_all: bool) -> None:
     """Write the table. Rows that did not run retain their recorded results, unless `is_all`."""
-    head, _heading, before = DOCUMENT.read_text("utf-8").partition(HEADING)
-    old = [] if is_all else [tuple(cell.strip() for cell in line.strip("| ").split(" | "))
-                             for line in before.splitlines() if line.startswith("| ")][2:]
-    fresh = {(row.what, row.version): cells(row) for row in rows}
-    lines = [fresh.pop((cells[0], cells[1]), cells) for cells in old]
-    lines += fresh.values()
+    head, _heading, recorded_table = DOCUMENT.read_text("utf-8").partition(HEADING)
+    recorded = [] if is_all else [tuple(cell.strip() for cell in line.strip("| ").split(" | "))
+                                  for line in recorded_table.splitlines()
+                                  if line.startswith("| ")][2:]
+    measured = {(row.what, row.version): cells(row) for row in rows}
+    lines = [measured.pop((cells[0], cells[1]), cells) for cells in recorded]
+    lines += measured.values()
     order = list(dict.fromkeys(cells[0] for cells in lines))
     lines.sort(key=lambda cells: (order.index(cells[0]), numbers(cells[1])))
     DOCUMENT.write_text(f"{head}{HEADING}\n\nWritten by `.venv/bin/python tests/versions "

@@ -8,7 +8,7 @@
 // termination. Meanwhile the server asks clients to close persistent connections; then it completes the open requests and exits.
 // With DRAIN_MS=0, it exits immediately.
 //
-// With LOG_MS, the server logs a line per interval; LOG_ERRORS is the percentage of errors.
+// With LOG_MS, the server logs a line per interval; LOG_ERRORS is the percentage of lines that are errors.
 //
 // With DATA, the name of a file, each start appends a line with the version, and /data returns the file.
 //
@@ -60,8 +60,8 @@ func serve(version string) error {
 			os.Exit(3)
 		})
 	}
-	if every := milliseconds("LOG_MS"); every > 0 {
-		go logLines(version, every)
+	if interval := milliseconds("LOG_MS"); interval > 0 {
+		go logLines(version, interval)
 	}
 	if err := recordStart(version); err != nil {
 		return err
@@ -95,35 +95,35 @@ func serve(version string) error {
 }
 
 func handler(version string, draining *atomic.Bool) http.Handler {
-	answers, counted, slow := http.NewServeMux(), newCounters(), milliseconds("SLOW_MS")
-	errors, _ := strconv.ParseFloat(os.Getenv("ERRORS"), 64)
-	answers.HandleFunc("/", func(response http.ResponseWriter, request *http.Request) {
+	mux, metrics, delay := http.NewServeMux(), newCounters(), milliseconds("SLOW_MS")
+	errorShare, _ := strconv.ParseFloat(os.Getenv("ERRORS"), 64)
+	mux.HandleFunc("/", func(response http.ResponseWriter, request *http.Request) {
 		began, status := time.Now(), http.StatusOK
 		query := request.URL.Query()
-		milliseconds, _ := strconv.Atoi(query.Get("ms"))
-		time.Sleep(time.Duration(milliseconds)*time.Millisecond + slow)
-		processor, _ := strconv.Atoi(query.Get("cpu"))
-		compute(time.Duration(processor) * time.Millisecond)
+		delayMilliseconds, _ := strconv.Atoi(query.Get("ms"))
+		time.Sleep(time.Duration(delayMilliseconds)*time.Millisecond + delay)
+		cpuMilliseconds, _ := strconv.Atoi(query.Get("cpu"))
+		compute(time.Duration(cpuMilliseconds) * time.Millisecond)
 		if draining.Load() {
 			response.Header().Set("Connection", "close")
 		}
-		if rand.Float64() < errors {
+		if rand.Float64() < errorShare {
 			status = http.StatusInternalServerError
 		}
 		response.WriteHeader(status)
 		fmt.Fprint(response, version)
-		counted.add(status, time.Since(began))
+		metrics.add(status, time.Since(began))
 	})
-	answers.Handle("/metrics", counted)
-	answers.HandleFunc("/data", func(response http.ResponseWriter, request *http.Request) {
+	mux.Handle("/metrics", metrics)
+	mux.HandleFunc("/data", func(response http.ResponseWriter, request *http.Request) {
 		http.ServeFile(response, request, os.Getenv("DATA"))
 	})
-	answers.HandleFunc("/ready", func(response http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/ready", func(response http.ResponseWriter, _ *http.Request) {
 		if os.Getenv("NEVER_READY") != "" {
 			http.Error(response, "not ready", http.StatusServiceUnavailable)
 		}
 	})
-	return answers
+	return mux
 }
 
 // compute uses an amount of processor time, however long that takes on a busy machine.
@@ -141,15 +141,15 @@ func processorTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-func logLines(version string, every time.Duration) {
-	errors, _ := strconv.Atoi(os.Getenv("LOG_ERRORS"))
+func logLines(version string, interval time.Duration) {
+	errorPercent, _ := strconv.Atoi(os.Getenv("LOG_ERRORS"))
 	for number := 0; ; number++ {
-		if number*errors%100 < errors {
+		if number*errorPercent%100 < errorPercent {
 			fmt.Println("\x1b[31mERROR\x1b[0m: no connection to database db.example:5432, password=s3cret")
 		} else {
 			fmt.Println(version, "has answered a request")
 		}
-		time.Sleep(every)
+		time.Sleep(interval)
 	}
 }
 

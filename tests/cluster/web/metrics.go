@@ -27,30 +27,30 @@ func newCounters() *counters {
 	return &counters{codes: map[int]int{http.StatusOK: 0, http.StatusInternalServerError: 0}, buckets: make([]int, len(bounds))}
 }
 
-func (all *counters) add(code int, took time.Duration) {
-	all.Lock()
-	defer all.Unlock()
-	all.codes[code]++
-	all.count++
-	all.seconds += took.Seconds()
-	for number, bound := range bounds {
+func (metrics *counters) add(code int, took time.Duration) {
+	metrics.Lock()
+	defer metrics.Unlock()
+	metrics.codes[code]++
+	metrics.count++
+	metrics.seconds += took.Seconds()
+	for index, bound := range bounds {
 		if took.Seconds() <= bound {
-			all.buckets[number]++
+			metrics.buckets[index]++
 		}
 	}
 }
 
-func (all *counters) ServeHTTP(response http.ResponseWriter, _ *http.Request) {
-	all.Lock()
-	defer all.Unlock()
+func (metrics *counters) ServeHTTP(response http.ResponseWriter, _ *http.Request) {
+	metrics.Lock()
+	defer metrics.Unlock()
 	response.Header().Set("Content-Type", "text/plain; version=0.0.4")
-	for code, count := range all.codes {
+	for code, count := range metrics.codes {
 		fmt.Fprintf(response, "http_requests_total{code=\"%d\"} %d\n", code, count)
 	}
-	for number, bound := range bounds {
-		fmt.Fprintf(response, "http_request_duration_seconds_bucket{le=\"%g\"} %d\n", bound, all.buckets[number])
+	for index, bound := range bounds {
+		fmt.Fprintf(response, "http_request_duration_seconds_bucket{le=\"%g\"} %d\n", bound, metrics.buckets[index])
 	}
-	fmt.Fprintf(response, "http_request_duration_seconds_bucket{le=\"+Inf\"} %d\n", all.count)
-	fmt.Fprintf(response, "http_request_duration_seconds_sum %g\n", all.seconds)
-	fmt.Fprintf(response, "http_request_duration_seconds_count %d\n", all.count)
+	fmt.Fprintf(response, "http_request_duration_seconds_bucket{le=\"+Inf\"} %d\n", metrics.count)
+	fmt.Fprintf(response, "http_request_duration_seconds_sum %g\n", metrics.seconds)
+	fmt.Fprintf(response, "http_request_duration_seconds_count %d\n", metrics.count)
 }

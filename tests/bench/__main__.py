@@ -31,7 +31,7 @@ from ansible_runs import Ansible  # noqa: E402
 from measuring import Bench  # noqa: E402
 from rows import ROWS  # noqa: E402
 from table import format_rows, settings  # noqa: E402
-from workers import begin  # noqa: E402
+from workers import prepare_program  # noqa: E402
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def main() -> int:
     if unknown or options.runs < 1:
         parser.error(f"no such row: {', '.join(unknown)}" if unknown
                      else "--runs must be at least 1")
-    begin()
+    prepare_program()
     load = os.getloadavg()[0]
     with (embedded.up(embedded.checkout_cluster_name("bench")) as cluster,
           tempfile.TemporaryDirectory(prefix="baton-bench-") as home):

@@ -181,9 +181,10 @@ def _parser() -> argparse.ArgumentParser:
     for verb in up, build:
         verb.add_argument(
             "--kubernetes",
-            default=os.environ.get(embedded.VERSION, ""),
+            default=os.environ.get(embedded.VERSION_VARIABLE, ""),
             metavar="VERSION",
-            help=f"{', '.join(binaries.VERSIONS)} (default: {embedded.VERSION}, or the newest)",
+            help=f"{', '.join(binaries.VERSIONS)} "
+            f"(default: {embedded.VERSION_VARIABLE}, or the newest)",
         )
     stop = add_named_verb("stop", _stop, "stop one component of a running cluster")
     stop.add_argument("--kill", action="store_true", help="by SIGKILL instead of SIGTERM")

@@ -44,7 +44,7 @@ COMPONENTS = {
 }
 """All components, of clusters with fake nodes and with a real node."""
 
-VERSION = "BATON_KUBERNETES"
+VERSION_VARIABLE = "BATON_KUBERNETES"
 """Environment variable with the Kubernetes version."""
 
 
@@ -64,7 +64,7 @@ def up(
     answers. Raises ClusterError; after a failed start, no process of the cluster runs.
     """
     cluster = find(name)
-    version = kubernetes or os.environ.get(VERSION, "")
+    version = kubernetes or os.environ.get(VERSION_VARIABLE, "")
     cluster.up(controller_manager_qps, with_real_node, admission_plugins, version, feature_gates)
     return cluster
 

@@ -21,7 +21,7 @@ Job = TypeVar("Job")
 Resource = TypeVar("Resource")
 
 
-def begin() -> None:
+def prepare_program() -> None:
     """Prepare a program with workers: log only errors of the Kubernetes client and urllib3, and
     clean up at SIGTERM.
     """
@@ -33,13 +33,12 @@ def begin() -> None:
 def run_jobs(
     jobs: Iterable[Job],
     workers: int,
-    resource: Callable[[int], AbstractContextManager[Resource]],
-    do: Callable[[Resource, Job], None],
+    create_resource: Callable[[int], AbstractContextManager[Resource]],
+    run_job: Callable[[Resource, Job], None],
 ) -> None:
-    """Start the jobs in order, each once; `resource` creates the resource of the worker with the
-    given number.
+    """Start the jobs in order, each once, in workers with the numbers from 0 on.
 
-    An exception from `do` or `resource` is an error of the test program, not a failure of the code
+    An exception from a job or a resource is an error of the test program, not a failure of the code
     under test: the program exits.
     """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -49,13 +48,13 @@ def run_jobs(
 
     def work(number: int) -> None:
         try:
-            with resource(number) as own_resource:
+            with create_resource(number) as resource:
                 while not errors:
                     try:
                         job = waiting.get_nowait()
                     except queue.Empty:
                         return
-                    do(own_resource, job)
+                    run_job(resource, job)
         except BaseException as error:
             errors.append(error)
             say(traceback.format_exc())

@@ -127,8 +127,9 @@ def rulebook(programs: Path, folder: Path, name: str, *options: str,
 
 
 class Controller(http.server.ThreadingHTTPServer):
-    """The part of the API of automation controller, below the path of the platform's gateway, that
-    ansible-rulebook uses. A job runs the playbook of examples/ with the variables of the launch.
+    """A stand-in for automation controller, with the part of its API that ansible-rulebook uses,
+    below the path of the platform's gateway. A job runs the playbook of examples/ with the
+    variables of the launch.
     """
 
     daemon_threads = True

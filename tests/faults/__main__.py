@@ -23,7 +23,7 @@ import plan  # noqa: E402
 import report  # noqa: E402
 from forked import start_server  # noqa: E402
 from series import Series, Tally  # noqa: E402
-from workers import begin, run_jobs  # noqa: E402
+from workers import prepare_program, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
 from world import World  # noqa: E402
 
@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("words", nargs="*", metavar="WORD",
                         help="only series whose titles contain one of these words")
     options = parser.parse_args()
-    begin()
+    prepare_program()
     start_server(ROOT / ".venv/collections")
     began = time.monotonic()
     with embedded.up(embedded.checkout_cluster_name("faults")) as cluster:

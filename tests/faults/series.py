@@ -103,12 +103,15 @@ class References:
 class Series:
     """A flow with one kind of fault, at each place."""
 
+    #: Heading of the table with the series.
     kind: str
+    #: Title of the row.
     name: str
     #: Places in order; the series ends at the first place that the task does not reach.
     places: Callable[[], Iterable[Any]]
     #: Runs a point; returns None if the task does not reach the place.
     attempt: Callable[[World, Any], Outcome | None]
+    #: Describes a place, for the report.
     describe: Callable[[Any], str] = str
     #: Note about kubectl, whose violations do not fail the run; None for our program.
     note: Callable[[], str] | None = None
@@ -149,7 +152,7 @@ class Series:
 
 def series_of_kills(flow: Flow, references: References, client: Client = module,
                     is_reversed: bool = False) -> Series:
-    """Return a series in which the client is killed before or after its k-th write.
+    """Return a series in which the client is killed before or after its nth write.
 
     The next task is the same task or, with is_reversed, the opposite task.
     """

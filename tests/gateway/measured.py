@@ -35,6 +35,7 @@ class Row(t.NamedTuple):
     cells: tuple[t.Any, ...]
 
 
+#: Key of the rows in the stash of the test session.
 ROWS = pytest.StashKey[list[Row]]()
 
 

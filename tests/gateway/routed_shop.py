@@ -28,7 +28,7 @@ START, DRAIN = 1.0, 3.0
 
 
 def container(start: float) -> Json:
-    """Return the fields of a container that takes so many seconds to listen."""
+    """Return the fields of a container that takes `start` seconds to listen."""
     return {
         "env": [{"name": "START_MS", "value": f"{start * 1000:.0f}"},
                 {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}],
@@ -78,7 +78,8 @@ class WriteCounter:
 
 
 class RoutedShop(Shop):
-    """A context manager: controller foo, its Service and its HTTPRoute."""
+    """A context manager with controller foo, its Service, its HTTPRoute, and a proxy for the tasks.
+    """
 
     def __init__(self, gateway: EdgeGateway, cluster: Cluster, namespace: Namespace, kind: Kind,
                  container: Json | None = None) -> None:
@@ -139,7 +140,7 @@ class RoutedShop(Shop):
     # Tasks
 
     def run(self, script: t.Any = None, kill: Kill | None = None, **options: t.Any) -> ProgramRun:
-        """Run a task in a process of its own; `script` handles its requests."""
+        """Run a task in a separate process, with a script for its requests, or with a kill."""
         program = Program()
         command, environment = module(
             {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **options},
@@ -162,7 +163,7 @@ class RoutedShop(Shop):
         return self.complete(script, module="traffic_split", route="edge", **options)
 
     def pause(self, image: str = V2) -> None:
-        """Update one pod."""
+        """Update one pod, and pause the update."""
         self.complete(module="rolling_update", image=image, pause_at=1, progress_deadline=60)
 
 

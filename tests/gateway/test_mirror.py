@@ -21,7 +21,7 @@ RATES = {"persistent": 60}
 
 
 def answered_requests(shop, image):
-    """Return the number of requests that the pods of an image have answered_requests."""
+    """Return the number of requests that the pods of an image have answered."""
     total = 0
     for pod in shop.namespace.pods():
         if pod["spec"]["containers"][0]["image"] == image:

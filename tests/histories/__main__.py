@@ -34,7 +34,7 @@ from history import KINDS, History, Json, TaskRun  # noqa: E402
 from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
 from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
-from workers import begin  # noqa: E402
+from workers import prepare_program  # noqa: E402
 
 #: Histories per seed, histories per seed of fleets (which take longer), and moves per history.
 HISTORIES, FLEET_HISTORIES, MAX_MOVES = 6, 2, 5
@@ -158,7 +158,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true",
                         help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
-    begin()
+    prepare_program()
     first, _dash, last = options.seeds.partition("-")
     seeds, began = range(int(first), int(last or first) + 1), time.monotonic()
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool:

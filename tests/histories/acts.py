@@ -21,8 +21,9 @@ PAUSE: Json = {**V2, "pause_at": 1}
 KEEP_OLD: Json = {**V2, "pause_at": "100%", "keep_old": True}
 ROLL_BACK: Json = {"state": "rolled_back"}
 CLIENT_DRIVEN = tuple(kind for kind in KINDS if kind not in SERVER_DRIVEN)
-#: The kinds that accept keep_old: all old pods run next to all new pods.
-KINDS_WITH_KEEP_OLD = (*CLIENT_DRIVEN, "Deployment")
+#: The kinds with two controllers during an update (two ReplicaSets of a Deployment), which accept
+#: keep_old, and an update without a surge.
+TWO_CONTROLLER_KINDS = (*CLIENT_DRIVEN, "Deployment")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,14 +49,14 @@ ROWS = (
     Row("an update with a surge of two", {**V2, "max_surge": 2},
         kinds=tuple(kind for kind in KINDS if kind != "StatefulSet")),
     Row("an update without a surge", {**V2, "max_surge": 0, "max_unavailable": 1},
-        kinds=KINDS_WITH_KEEP_OLD),
+        kinds=TWO_CONTROLLER_KINDS),
     Row("an update to a pause with two unavailable pods", {**PAUSE, "max_unavailable": 2}),
-    Row("an update that keeps the old pods", KEEP_OLD, kinds=KINDS_WITH_KEEP_OLD),
+    Row("an update that keeps the old pods", KEEP_OLD, kinds=TWO_CONTROLLER_KINDS),
     Row("an update from kept old pods to the end", V2, before=(KEEP_OLD,),
-        kinds=KINDS_WITH_KEEP_OLD),
+        kinds=TWO_CONTROLLER_KINDS),
     Row("an update from kept old pods, then a rollback", V2, before=(KEEP_OLD,), after=ROLL_BACK,
-        kinds=KINDS_WITH_KEEP_OLD),
-    Row("a rollback from kept old pods", ROLL_BACK, before=(KEEP_OLD,), kinds=KINDS_WITH_KEEP_OLD),
+        kinds=TWO_CONTROLLER_KINDS),
+    Row("a rollback from kept old pods", ROLL_BACK, before=(KEEP_OLD,), kinds=TWO_CONTROLLER_KINDS),
     Row("a rollback from a pause", ROLL_BACK, before=(PAUSE,)),
     Row("a rollback from a pause, then the update", ROLL_BACK, before=(PAUSE,), after=V2),
     Row("a rollback to a revision", {**ROLL_BACK, "to_revision": 1}, before=(V2,)),

@@ -33,7 +33,7 @@ from corpus import Manifest, manifests, rejected_manifests  # noqa: E402
 from namespace import Namespace  # noqa: E402
 from report import Tally  # noqa: E402
 from trip import KINDS, Rejected, Rejection, Trip, prepare  # noqa: E402
-from workers import begin, run_jobs  # noqa: E402
+from workers import prepare_program, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
 
 #: The sample has every nth handwritten manifest.
@@ -59,7 +59,7 @@ def main() -> int:
     parser.add_argument("words", nargs="*", metavar="WORD",
                         help="only manifests whose names contain one of these words")
     options = parser.parse_args()
-    begin()
+    prepare_program()
     began = time.monotonic()
     tally = Tally(options.seed, options.part)
     with (embedded.up(embedded.checkout_cluster_name("manifests")) as cluster,

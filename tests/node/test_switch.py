@@ -25,7 +25,8 @@ CONTAINER = {
             {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}],
     "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}}
 RATES = {"new": 60, "persistent": 60}
-#: Seconds from the write of the selector to the last new connection to a pod of the other version.
+#: Maximum seconds from the write of the selector to the last new connection to a pod of the other
+#: version.
 MAX_DELAY = 2.0
 
 

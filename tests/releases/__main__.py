@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / folder)
 
 import embedded  # noqa: E402
 from played import Release  # noqa: E402
-from workers import begin  # noqa: E402
+from workers import prepare_program  # noqa: E402
 
 CLUSTER = embedded.checkout_cluster_name("releases")
 DOCUMENT = ROOT / "docs" / "internals" / "faults.md"
@@ -59,7 +59,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true",
                         help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
-    begin()
+    prepare_program()
     first, _dash, last = options.seeds.partition("-")
     began = time.monotonic()
     seeds = [seed for seed in range(int(first), int(last or first) + 1)

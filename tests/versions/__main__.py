@@ -31,7 +31,7 @@ import embedded  # noqa: E402
 import packages  # noqa: E402
 import table  # noqa: E402
 from row import AnyCluster, Row  # noqa: E402
-from workers import begin, run_jobs  # noqa: E402
+from workers import prepare_program, run_jobs  # noqa: E402
 
 #: Lock, since several threads write the table.
 RECORDING = threading.Lock()
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("words", nargs="*", metavar="WORD",
                         help="only rows whose titles contain one of these words")
     options = parser.parse_args()
-    begin()
+    prepare_program()
     rows = [row for source in SOURCES for row in source(options.sample)
             if not options.words or any(word in row.title for word in options.words)]
     # a cluster per selection, so that runs of different rows can overlap

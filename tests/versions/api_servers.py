@@ -94,7 +94,7 @@ def run_tests(row: Row, results: Path, environment: dict[str, str]) -> None:
 
 def run_python(command: list[str], environment: dict[str, str]) -> None:
     """Run a command with the Python of this checkout. Raises RuntimeError if the command fails."""
-    run = subprocess.run([PROGRAMS / "python", *command], cwd=ROOT, env=environment,
-                         capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    if run.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {run.stdout[-4000:]}{run.stderr[-4000:]}")
+    result = subprocess.run([PROGRAMS / "python", *command], cwd=ROOT, env=environment,
+                            capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {result.stdout[-4000:]}{result.stderr[-4000:]}")

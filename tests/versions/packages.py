@@ -118,9 +118,9 @@ def run_module(name: str, arguments: str, interpreter: str,
                variables: dict[str, str]) -> dict[str, Any]:
     """Run a module with the Python, and return its result."""
     # only a variable overrides the interpreter of localhost
-    python = f"ansible_python_interpreter={interpreter}"
-    run = subprocess.run(["ansible", "localhost", "-e", python, "-m", f"baton.kubernetes.{name}",
-                          "-a", arguments], env=variables,
+    extra_variable = f"ansible_python_interpreter={interpreter}"
+    run = subprocess.run(["ansible", "localhost", "-e", extra_variable,
+                          "-m", f"baton.kubernetes.{name}", "-a", arguments], env=variables,
                          capture_output=True, text=True, timeout=120, check=False)
     assert ("Traceback" not in run.stdout + run.stderr
             and "=>" in run.stdout), run.stdout + run.stderr

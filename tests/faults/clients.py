@@ -65,6 +65,7 @@ class ProgramRun:
 
     @property
     def last_output(self) -> str:
+        """Return the message of the task's result, or else the end of the output."""
         return str(self.result.get("msg") or (self.errors or self.output).strip()[-500:])
 
 

@@ -35,11 +35,11 @@ def tasks(kind: Kind, image: str) -> list[Json]:
     The last task restores the route before it deletes the last old pods. The DaemonSet has one pod,
     whose requests cannot be split: its update restores the route first.
     """
-    hold, update = {**SPLIT, "weight": "0%"}, {**UPDATE, "image": image}
+    all_to_old, update = {**SPLIT, "weight": "0%"}, {**UPDATE, "image": image}
     if kind is DAEMON_SET:
-        return [hold, update]
-    return [hold, {**update, "pause_at": 1}, {**SPLIT, "weight": "1%"}, {**SPLIT, "weight": "10%"},
-            update]
+        return [all_to_old, update]
+    return [all_to_old, {**update, "pause_at": 1}, {**SPLIT, "weight": "1%"},
+            {**SPLIT, "weight": "10%"}, update]
 
 
 #: A rollback: first all requests return to the old pods, then the new pods are deleted.
@@ -47,7 +47,7 @@ ROLLBACK: Json = {**UPDATE, "state": "rolled_back"}
 
 
 class Release(t.NamedTuple):
-    """A release under traffic: the tasks that are killed, and the task after which it ends."""
+    """A release under traffic: which tasks are killed, and whether it is rolled back."""
 
     #: The kill of the task at a position; another run of the task follows.
     kills: t.Mapping[int, Kill]
@@ -122,15 +122,19 @@ def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, 
 
 def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
              seed: int) -> t.Iterator[Release]:
-    """Yield releases: first an undisturbed one, which counts the writes; then random ones."""
+    """Yield undisturbed releases, which count the writes, then killed, then rolled-back releases.
+
+    counts: the number of releases of these three sorts.
+    """
     generator = random.Random(f"{seed} {kind.name}")
-    plain, killed, rolled_back = counts
-    for _number in range(plain):
+    undisturbed, killed, rolled_back = counts
+    for _number in range(undisturbed):
         yield Release({})
     for _number in range(killed):
         yield Release(random_kill(writes, generator))
     for _number in range(rolled_back):
         if kind is DAEMON_SET:
+            # the update is killed after it has written the new template
             yield Release({1: Kill(1, True, b'"/spec/template"')}, 2)
         else:
             yield Release({}, generator.randrange(2, 5))
@@ -160,8 +164,8 @@ def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace,
     print("seed", seed)
     images, writes = [V1, V2], [0] * len(tasks(kind, V1))
     spans: list[ReleaseSpan] = []
-    pod = container(SLOW_START) if kind is DAEMON_SET else CONTAINER
-    with RoutedShop(gateway, cluster, namespace, kind, pod) as shop, Stalls() as stalls:
+    fields = container(SLOW_START) if kind is DAEMON_SET else CONTAINER
+    with RoutedShop(gateway, cluster, namespace, kind, fields) as shop, Stalls() as stalls:
         shop.open()
         with shop.traffic(RATES) as traffic:
             time.sleep(MARGIN)

@@ -121,7 +121,8 @@ class FleetWorld(RealWorld):
         process = context.Process(target=_task, args=arguments)
         process.start()
         child_end.close()
-        with FleetObserver(self) as observer, self._load(is_loaded):
+        with (FleetObserver(self) as observer,
+              self._writes_of_another_client() if is_loaded else contextlib.nullcontext()):
             parent_end.send("begin")
             try:
                 run = parent_end.recv()
@@ -133,8 +134,6 @@ class FleetWorld(RealWorld):
             assert min_ready >= floor, f"{min_ready} pods of {label} ready instead of {floor}"
         return run
 
-    def _load(self, is_loaded: bool) -> contextlib.AbstractContextManager[None]:
-        return self._writes_of_another_client() if is_loaded else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _writes_of_another_client(self) -> t.Iterator[None]:
@@ -168,7 +167,9 @@ class FleetWorld(RealWorld):
 
 def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | None,
           ahead: float) -> t.NoReturn:
-    """Run a task for a fleet in this process; the process exits before or after a write."""
+    """Run a task for a fleet in this process, which then exits; with `death`, the process exits
+    before or after a write.
+    """
     try:
         pipe.recv()
         with clocks_ahead(ahead), mock.patch.object(
@@ -219,6 +220,7 @@ class Fleets(RuleBasedStateMachine):
     """A history of a fleet."""
 
     world: t.Any
+    #: Whether the history ended early, so that teardown does not check the end state.
     has_failed = True
 
     @initialize(members=st.lists(st.tuples(st.sampled_from(KINDS),
@@ -324,8 +326,8 @@ class Fleets(RuleBasedStateMachine):
         self.pending = None
         run = self._roll({"image": "myimage:last", "concurrency": 4}, None)
         assert run.outcome == "done", run.message
-        again = self._roll({"image": "myimage:last"}, None)
-        assert not again.result["changed"], "a rerun of the last task has changed something"
+        rerun = self._roll({"image": "myimage:last"}, None)
+        assert not rerun.result["changed"], "a rerun of the last task has changed something"
         for kind in KINDS:
             names = sorted(member.name for member in self.members if member.kind == kind)
             assert self.world.names(kind) == names, (

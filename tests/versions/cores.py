@@ -97,11 +97,11 @@ def installed_collection(folder: Path) -> Iterator[dict[str, str]]:
 
 def run_command(command: list[str], variables: dict[str, str]) -> str:
     """Run a command in the root of this checkout, and return its output. Raises RuntimeError."""
-    ended = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True,
-                           timeout=600, check=False)
-    if ended.returncode:
-        raise RuntimeError(f"{shlex.join(command)}: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
-    return ended.stdout
+    result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True,
+                            timeout=600, check=False)
+    if result.returncode:
+        raise RuntimeError(f"{shlex.join(command)}: {result.stdout[-2000:]}{result.stderr[-2000:]}")
+    return result.stdout
 
 
 def check_documentation(variables: dict[str, str]) -> None:
@@ -127,10 +127,10 @@ def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variab
         env = {**variables, "KUBECONFIG": str(kubeconfig),
                "BATON_COLLECTIONS": variables["ANSIBLE_COLLECTIONS_PATH"],
                "BATON_PROGRAMS": variables["PATH"].split(os.pathsep)[0]}
-        ended = subprocess.run([PROGRAMS / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider",
-                                f"--junitxml={results}", *options,
-                                *paths], cwd=ROOT, env=env, capture_output=True, text=True,
-                               timeout=900, check=False)
+        pytest_run = subprocess.run(
+            [PROGRAMS / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider",
+             f"--junitxml={results}", *options, *paths],
+            cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
         cases = (list(xml.etree.ElementTree.parse(results).iter("testcase")) if results.exists()
                  else [])
         for part, tests in parts.items():
@@ -141,8 +141,8 @@ def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variab
                 failed = [f"{case.attrib['name']}: {element.attrib.get('message')}"
                           for case in cases_of_part for element in case
                           if element.tag in ("failure", "error", "skipped")]
-                assert cases_of_part, (
-                    f"no test of this part has run: {ended.stdout[-500:]}{ended.stderr[-500:]}")
+                assert cases_of_part, (f"no test of this part has run: {pytest_run.stdout[-500:]}"
+                                       f"{pytest_run.stderr[-500:]}")
                 assert not failed, "; ".join(failed)
 
 

@@ -136,7 +136,7 @@ class Component:
         """Complete the start after the component has become healthy."""
 
 
-def free_ports() -> int:
+def first_free_port() -> int:
     """Return the first of PORTS consecutive free ports.
 
     The ports are below the kernel's ephemeral port range (32768 and up). A client that reconnects

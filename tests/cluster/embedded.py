@@ -29,7 +29,7 @@ import binaries
 import machine
 import real_node
 import supervision
-from components import CONTROL_PLANE, FAKE_KUBELETS, Component, free_ports
+from components import CONTROL_PLANE, FAKE_KUBELETS, Component, first_free_port
 from external import ExternalCluster, external_kubeconfig
 from kubeapi import Api
 from network import claim_network, run
@@ -299,7 +299,7 @@ class Cluster:
         self._folder.chmod(0o700)
         state = State(
             self._folder,
-            free_ports(),
+            first_free_port(),
             secrets.token_hex(16),
             controller_manager_qps,
             kubernetes,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import programs
 import yaml
-from components import free_ports
+from components import first_free_port
 from kubeapi import status_of
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
@@ -45,7 +45,7 @@ def is_served(namespace: Namespace) -> bool:
 def controller(program: Path, kubeconfig: str, folder: Path,
                *arguments: str) -> t.Iterator[subprocess.Popen[bytes]]:
     """Run the controller for all namespaces until the end of the block."""
-    health_port = free_ports()
+    health_port = first_free_port()
 
     def is_ready() -> bool:
         return status_of(f"http://127.0.0.1:{health_port}/healthz") == 200

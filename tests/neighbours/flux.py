@@ -22,7 +22,7 @@ from pathlib import Path
 
 import programs
 import yaml
-from components import free_ports
+from components import first_free_port
 from kubeapi import status_of
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
@@ -113,7 +113,7 @@ def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[
 
     For all namespaces, it would retry for minutes to fetch the artifacts of earlier tests.
     """
-    health_address = f"127.0.0.1:{free_ports()}"
+    health_address = f"127.0.0.1:{first_free_port()}"
     environment = {**os.environ, "KUBECONFIG": namespace.admin_kubeconfig, "TMPDIR": str(folder),
                    "RUNTIME_NAMESPACE": namespace.name}
 

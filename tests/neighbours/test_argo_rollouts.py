@@ -26,7 +26,7 @@ def plugin():
 
 @pytest.fixture
 def rollout(namespace, tmp_path):
-    """Provide the Rollout web, not created, with a running controller."""
+    """Provide the Rollout web, which the test has to create, and run Argo Rollouts' controller."""
     argo.install_definitions(namespace)
     namespace.allow(role_rules("baton-argo-rollouts"), "baton-argo-rollouts")
     program = programs.provide("rollouts-controller")
@@ -97,11 +97,11 @@ def test_deployment_is_updated_without_the_permission_and_argo_rollouts_updates_
     ({"image": "myimage:v2"}, "myimage:v1", "myimage:v2"),
     ({"image": None, "state": "rolled_back", "to_revision": 1}, "myimage:v2", "myimage:v1"),
     ({"image": None, "state": "restarted"}, "myimage:v1", "myimage:v1")])
-@pytest.mark.parametrize("is_reference", [True, False], ids=["workloadRef", "owner"])
-def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, is_reference, options,
-                                               old_image, new_image):
+@pytest.mark.parametrize("has_workload_ref", [True, False], ids=["workloadRef", "owner"])
+def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, has_workload_ref,
+                                               options, old_image, new_image):
     """The Rollout uses the template of a Deployment, or owns the ReplicaSet that the task names."""
-    if is_reference:
+    if has_workload_ref:
         make_referencing(namespace, rollout, "onsuccess")
         eventually(lambda: {pod["metadata"]["name"].partition("-")[0]
                             for pod in namespace.pods()} == {"web"}, "the pods of the Rollout")
@@ -117,12 +117,12 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, is_re
     names = [item["metadata"]["name"] for item in namespace.replica_sets()
              if item["metadata"]["ownerReferences"][0]["kind"] == "Rollout"
              and item["spec"]["replicas"]]
-    kind, name = ("Deployment", "foo") if is_reference else ("ReplicaSet", names[0])
+    kind, name = ("Deployment", "foo") if has_workload_ref else ("ReplicaSet", names[0])
 
     error = refusal(namespace, kind=kind, name=name, **options)
     run_command(error.next_command)
 
-    assert error.what == (TEMPLATE_IS_USED if is_reference else
+    assert error.what == (TEMPLATE_IS_USED if has_workload_ref else
                           "it is controlled by Rollout/web, which would undo every step")
     if options.get("state") == "restarted":
         # Argo Rollouts restarts one pod each 30 seconds, once all pods are available.

@@ -108,6 +108,7 @@ class Bench:
         return Measurement(self.counters)
 
     def image(self, word=""):
+        """Return an unused image, with `word` at the end of its tag."""
         return f"myimage:v{next(self.versions)}{word}"
 
     def set_image(self, image):
@@ -211,11 +212,10 @@ def make_one_unready(pod):
 
 
 def measure_kill(bench, process):
-    """Measure an update whose driver is killed after 30 new pods, and started again at once.
-
-    Return the new process of Argo Rollouts, in a context manager.
+    """Measure an update whose driver, the task or the controller of Argo Rollouts, is killed after
+    30 new pods, and started again immediately.
     """
-    def kill_at_30(gateway):
+    def kill_at_new_pods(gateway):
         original = gateway.wait
 
         def wait(seconds):
@@ -232,13 +232,13 @@ def measure_kill(bench, process):
                          "application/merge-patch+json")
     bench.rollout.wait_until("Healthy")
     image = bench.image()
-    with bench.namespace.observer() as ours_observer, bench.measure() as ours:
+    with bench.namespace.observer() as our_observer, bench.measure() as ours:
         with pytest.raises(Killed):
-            bench.namespace.roll(kind="Deployment", image=image, fault=kill_at_30)
+            bench.namespace.roll(kind="Deployment", image=image, fault=kill_at_new_pods)
         bench.namespace.roll(kind="Deployment", image=image)
     assert bench.has_only("foo", image)
     image = bench.image()
-    with (bench.namespace.observer() as observer, bench.measure() as theirs,
+    with (bench.namespace.observer() as their_observer, bench.measure() as theirs,
           contextlib.ExitStack() as stack):
         bench.set_image(image)
         eventually(lambda: sum(pod["spec"]["containers"][0]["image"] == image
@@ -251,7 +251,7 @@ def measure_kill(bench, process):
               ours.seconds, theirs.seconds)
     bench.add("its requests per pod", "", ours.requests["task"], theirs.requests["rollouts"])
     # the observers count the pods of the Deployment and of the Rollout, 100 each
-    assert ours_observer.min_ready >= 2 * PODS <= observer.min_ready
+    assert our_observer.min_ready >= 2 * PODS <= their_observer.min_ready
 
 
 @pytest.mark.long

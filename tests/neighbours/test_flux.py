@@ -1,7 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers that Flux's kustomize-controller manages."""
+"""Update controllers that Flux's kustomize-controller manages.
+
+The annotation `note` of the three controllers, such as "aaa" or "bbb", shows whether Flux has
+applied the manifests of version 2.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 
 """Update the controllers of a release of Helm, and upgrade or roll back the release meanwhile.
 
-docs/how-to/gitops.md has a row for each of these outcomes.
+docs/how-to/gitops.md has a row for each of these outcomes. The annotation `note` of the three
+controllers, such as "abb", shows which of them an upgrade has changed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import typing as t
 from pathlib import Path
 
 import programs
-from components import free_ports
+from components import first_free_port
 from embedded import Cluster
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
@@ -52,7 +52,7 @@ def metrics_server(cluster: Cluster, folder: Path) -> t.Iterator[None]:
     The API server connects to metrics-server at the loopback interface.
     """
     certificate = Path(cluster.kubeconfig).with_name("kubelet-client.crt")
-    port = free_ports()
+    port = first_free_port()
     namespace = Namespace(cluster.kubeconfig, "metrics-server")
     namespace.create("services", {
         "metadata": {"name": "metrics-server"},

@@ -59,7 +59,7 @@ USER_SPECS: dict[str, tuple[Json, ...]] = {
         {"updateStrategy": {"type": "OnDelete"}, "revisionHistoryLimit": 0},
         {"updateStrategy": _rolling(maxSurge="50%", maxUnavailable=0), "revisionHistoryLimit": 0}),
 }
-#: Options that change the steps of an update, but not the result.
+#: Ways to update: options that change the steps of an update, but not the result.
 WAYS = st.fixed_dictionaries({}, optional={
     "max_surge": st.sampled_from([1, 2, "50%"]), "max_unavailable": st.sampled_from([0, 1, "34%"]),
     "min_ready_seconds": st.sampled_from([0, 1]),
@@ -238,7 +238,11 @@ class History(RuleBasedStateMachine):
         self.has_failed = False
         self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1", fields or {})
         self.user_fields = self._current_user_fields()
-        self.has_broken = self.was_broken = self.never_worked = is_broken
+        self.has_broken = is_broken
+        #: Whether a previous version was broken, so that a rollback to it fails.
+        self.was_broken = is_broken
+        #: Whether no version has worked yet.
+        self.never_worked = is_broken
 
     # Tasks
 

@@ -131,10 +131,10 @@ def is_of_controller(observed: Observed) -> bool:
         return True
     labels = labels_of(observed.controller.template)
     record = observed.route.record
-    base = observed.services.get(record.service) if record else None
+    original = observed.services.get(record.service) if record else None
     return (any(len(service.selector.items() - labels.items()) <= 1 < len(service.selector)
-                for service in observed.own.values())
-            or (base is not None and base.selects(labels)))
+                for service in observed.split_services.values())
+            or (original is not None and original.selects(labels)))
 
 
 def _old_only(name: str, observed: Observed) -> Decision:
@@ -149,15 +149,16 @@ def _old_only(name: str, observed: Observed) -> Decision:
     pair = _known_pair(observed)
     if pair is None or pair.old not in observed.ready:
         return restore(observed)
-    base, record = observed.base, route.record or Record(observed.base, route.resource_version)
-    unsplit_rules = rules.restored(route.rules, base, route.namespace, observed.split_names,
+    original = observed.original
+    record = route.record or Record(original, route.resource_version)
+    unsplit_rules = rules.restored(route.rules, original, route.namespace, observed.split_names,
                                    route.record)
-    split_rules = rules.split(unsplit_rules, base, route.namespace, pair, NO_REQUESTS, ())
+    split_rules = rules.split(unsplit_rules, original, route.namespace, pair, NO_REQUESTS, ())
     # | no requests for the new pods | the new pods get requests | write the rules: weight 0 |
     if split_rules != list(route.rules):
         target = dataclasses.replace(
-            record, weights=rules.weights_of(unsplit_rules, base, route.namespace), match=())
-        return update_rules(route, target, split_rules, {base, *pair.names})
+            record, weights=rules.weights_of(unsplit_rules, original, route.namespace), match=())
+        return update_rules(route, target, split_rules, {original, *pair.names})
     # | no requests for the new pods | a Gateway has not observed the rules | wait |
     # | no requests for the new pods | else | done |
     return done if route.is_current else GATEWAYS
@@ -165,14 +166,15 @@ def _old_only(name: str, observed: Observed) -> Decision:
 
 def _known_pair(observed: Observed) -> rules.Pair | None:
     """Return the Services of the old and of the new pods; None if they are not certain."""
-    service = observed.services.get(observed.base)
+    service = observed.services.get(observed.original)
     record = observed.route.record
     if service is None or observed.versions is None or (record and record.is_restoring):
         return None
     names = [creation.name for creation in pair_of(observed.route, service, observed.versions)]
     needed_names = [name for position, name in enumerate(names)
                     if position == 0 or name in observed.route.targets]
-    is_certain = observed.split_names <= set(names) and set(needed_names) <= observed.own.keys()
+    is_certain = (observed.split_names <= set(names)
+                  and set(needed_names) <= observed.split_services.keys())
     return rules.Pair(*needed_names) if is_certain else None
 
 
@@ -182,13 +184,13 @@ def share_of(observed: Observed) -> str:
     In a rule of a split, the Service of the new pods is the last backend. Before the first new pod,
     the only backends are the original Service, with weight 0, and the Service of the old pods.
     """
-    route, services = observed.route, observed.own
+    route, services = observed.route, observed.split_services
     shares = set()
     for rule in route.rules:
         weights = [number(backend, "weight", 1) for backend in objects(rule, "backendRefs")
                    if rules.service_of(backend, route.namespace) in services]
         if len(weights) > 1 and sum(weights) > 0:
             shares.add(str(Share(weights[-1], sum(weights))))
-        elif sum(weights) > 0 and observed.base in rules.services_of([rule], route.namespace):
+        elif sum(weights) > 0 and observed.original in rules.services_of([rule], route.namespace):
             shares.add(str(NO_REQUESTS))
     return shares.pop() if len(shares) == 1 else ""

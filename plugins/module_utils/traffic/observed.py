@@ -6,7 +6,8 @@
 
 The name of a Service of a split contains a hash of the route's uid, of the selector and of the
 ports. A user with annotate permission can change none of them, so the name proves that the Service
-belongs to a split of this route.
+belongs to a split of this route. The original of a Service of a split is the Service whose requests
+are split.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Service:
                 for port in objects(self.spec, "ports")]
 
     @property
-    def base(self) -> str:
+    def original(self) -> str:
         """The name of the Service whose requests are split, as the annotation says, or ""."""
         name = text(self.annotations, SPLIT_OF)
         return name if is_name(name) else ""
@@ -176,17 +177,17 @@ class Route:
         """Whether each Gateway has observed the route since its last change."""
         return all(parent.is_current for parent in self.parents)
 
-    def base_of(self, service: Service, names: t.Iterable[str]) -> str:
-        """Return the Service whose requests a Service of a split gets: one of the names, or "".
+    def original_of(self, service: Service, names: t.Iterable[str]) -> str:
+        """Return the original of a Service of a split: one of the names, or "".
 
         The name of the Service of a split must have the hash of a split of this route. Its
         annotation proves nothing, since it may be forged or missing.
         """
         if self.uid not in service.owner_uids:
             return ""
-        return next((base for base in filter(None, names)
-                     if service.name == split_name(self, base, service.selector, service.ports)),
-                    "")
+        return next((original for original in filter(None, names)
+                     if service.name == split_name(self, original, service.selector,
+                                                   service.ports)), "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,18 +252,18 @@ class Observed:
                 and self.route.full_name in routes_of(self.controller.annotations))
 
     @property
-    def bases(self) -> dict[str, str]:
-        """For the name of each Service of a split: the Service whose requests it gets."""
+    def originals(self) -> dict[str, str]:
+        """The original of each Service of a split, by the name of the Service of the split."""
         record = self.route.record
         names = (*self.route.services, *self.services, *([record.service] if record else ()))
-        bases = {name: self.route.base_of(service, (service.base, *names))
+        originals = {name: self.route.original_of(service, (service.original, *names))
                  for name, service in self.services.items()}
-        return {name: base for name, base in bases.items() if base}
+        return {name: original for name, original in originals.items() if original}
 
     @property
-    def own(self) -> dict[str, Service]:
+    def split_services(self) -> dict[str, Service]:
         """The Services that splits of the route have created."""
-        return {name: self.services[name] for name in self.bases}
+        return {name: self.services[name] for name in self.originals}
 
     @property
     def split_names(self) -> frozenset[str]:
@@ -275,7 +276,7 @@ class Observed:
                    if name not in self.services and record
                    and record.service in self.services
                    and is_split_name(name, record.service)}
-        return frozenset(self.own) | deleted
+        return frozenset(self.split_services) | deleted
 
     @property
     def named_services(self) -> list[str]:
@@ -285,15 +286,16 @@ class Observed:
     @property
     def unready(self) -> list[str]:
         """The names of the Services whose first ready endpoint a task waits for."""
-        waited_for = (self.base,) if self.versions is None else self.own
+        waited_for = (self.original,) if self.versions is None else self.split_services
         return [name for name in waited_for if name in self.services and name not in self.ready]
 
     @property
-    def base(self) -> str:
+    def original(self) -> str:
         """The name of the Service whose requests are split, or ""."""
-        bases = {base for name, base in self.bases.items() if name in self.named_services}
-        if len(bases) == 1:
-            return bases.pop()
+        originals = {original for name, original in self.originals.items()
+                     if name in self.named_services}
+        if len(originals) == 1:
+            return originals.pop()
         return self.route.record.service if self.named_services and self.route.record else ""
 
 
@@ -301,21 +303,21 @@ def _gateway_name(reference: Json, namespace: str) -> str:
     return f"{text(reference, 'namespace') or namespace}/{text(reference, 'name')}"
 
 
-def split_name(route: Route, base: str, selector: Json, ports: t.Sequence[Json]) -> str:
+def split_name(route: Route, original: str, selector: Json, ports: t.Sequence[Json]) -> str:
     """Return the name of a Service of a split, with a hash of its content."""
-    suffix = digest([base, route.uid, selector, list(ports)])
-    return f"{_prefix(base)}-{suffix}"
+    suffix = digest([original, route.uid, selector, list(ports)])
+    return f"{_prefix(original)}-{suffix}"
 
 
-def is_split_name(name: str, base: str) -> bool:
-    """Return whether a name has the form of split_name() for the Service `base`."""
+def is_split_name(name: str, original: str) -> bool:
+    """Return whether a name has the form of split_name() for the Service `original`."""
     prefix, hyphen, suffix = name.rpartition("-")
-    return (bool(hyphen) and prefix == _prefix(base) and len(suffix) == HASH_LENGTH
+    return (bool(hyphen) and prefix == _prefix(original) and len(suffix) == HASH_LENGTH
             and set(suffix) <= set("0123456789abcdef"))
 
 
-def _prefix(base: str) -> str:
-    return base[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip("-")
+def _prefix(original: str) -> str:
+    return original[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip("-")
 
 
 def manifest(route: Route, service: Service, key: str, value: str) -> Json:

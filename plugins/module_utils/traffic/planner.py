@@ -248,7 +248,7 @@ def _refuse_problems(request: TrafficRequest, route: Route) -> None:
 def service_of_split(request: TrafficRequest, observed: Observed, versions: Versions) -> Service:
     """Return the Service whose requests are split. Raises RolloutError unless exactly one fits."""
     route = observed.route
-    names = dict.fromkeys(observed.base if name in observed.split_names else name
+    names = dict.fromkeys(observed.original if name in observed.split_names else name
                           for name in route.services)
     services_of_pods = [observed.services[name] for name in names if name in observed.services
                         and all(map(observed.services[name].selects, versions.labels))]
@@ -277,7 +277,7 @@ def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
     """Raise RolloutError if an object of another client has the name of a Service of the split."""
     for creation in creations:
         service = observed.services[creation.name]
-        if service.name not in observed.bases or service.is_deleting:
+        if service.name not in observed.originals or service.is_deleting:
             raise RolloutError(
                 f"the Service {service.name} is not the Service of this split",
                 where=observed.route.where, why="it is being deleted" if service.is_deleting else
@@ -310,22 +310,22 @@ def annotate(request: TrafficRequest, route: Route, controller: Controller) -> S
 
 def _restore_rules(observed: Observed) -> Decision:
     """Return the next step until the rules name only the Service again."""
-    route, base = observed.route, observed.base
-    if base not in observed.services:
+    route, original = observed.route, observed.original
+    if original not in observed.services:
         raise RolloutError(
-            f"the rules cannot be restored: the Service {base or 'before the split'} does not "
+            f"the rules cannot be restored: the Service {original or 'before the split'} does not "
             "exist", where=route.where,
             next_command="create the Service, or change the rules of the route")
-    record = dataclasses.replace(route.record or Record(base, route.resource_version),
+    record = dataclasses.replace(route.record or Record(original, route.resource_version),
                                  is_restoring=True)
-    names = {base, *observed.split_names}
+    names = {original, *observed.split_names}
     if rules.has_requests(route.rules, observed.split_names, route.namespace):
         # | any | requests go to a split, and the Service has no ready endpoint | wait |
-        if base not in observed.ready and observed.ready & set(observed.named_services):
-            return Wait(f"the Service {base} has a ready endpoint", is_condition=True)
+        if original not in observed.ready and observed.ready & set(observed.named_services):
+            return Wait(f"the Service {original} has a ready endpoint", is_condition=True)
         # | any | requests go to a split | send all requests to the Service, with the record |
         rules_with_weight_0 = rules.restored(
-            route.rules, base, route.namespace, observed.split_names, route.record,
+            route.rules, original, route.namespace, observed.split_names, route.record,
             retained=observed.services)
         return update_rules(route, record, rules_with_weight_0, names)
     # | any | a Gateway has not observed the rules | wait, at most `timeout` |
@@ -335,7 +335,7 @@ def _restore_rules(observed: Observed) -> Decision:
     if not observed.is_drained:
         return DRAIN
     # | any | the rules name a Service of a split | restore the rules |
-    restored_rules = rules.restored(route.rules, base, route.namespace, observed.split_names,
+    restored_rules = rules.restored(route.rules, original, route.namespace, observed.split_names,
                                     route.record)
     write = patch_route(route, record, restored_rules)
     return Step(Action.RESTORE, route.name, write,
@@ -345,7 +345,7 @@ def _restore_rules(observed: Observed) -> Decision:
 
 def _remove_split(observed: Observed) -> Decision | None:
     """Return the next step that restores the route, or None if nothing remains of a split."""
-    route, record, services = observed.route, observed.route.record, observed.own
+    route, record, services = observed.route, observed.route.record, observed.split_services
     if observed.named_services:
         return _restore_rules(observed)
     if not services:
@@ -356,7 +356,7 @@ def _remove_split(observed: Observed) -> Decision | None:
                     before=f"split of {record.service}")
     # | none, splitting | the rules name no Service of a split | set the record to restoring |
     if record is None or not record.is_restoring:
-        last_record = record or Record(min(observed.bases.values()), route.resource_version)
+        last_record = record or Record(min(observed.originals.values()), route.resource_version)
         return Step(Action.ANNOTATE, route.name,
                     patch_route(route, dataclasses.replace(last_record, is_restoring=True)),
                     after="restoring")

@@ -284,7 +284,7 @@ class SplitRun:
         """Return whether the task adds a mirror to the rules of a split."""
         route = observed.route
         names = rules.mirrored_services(route.rules, route.namespace)
-        return self.request.mirror is not None and observed.own.keys().isdisjoint(names)
+        return self.request.mirror is not None and observed.split_services.keys().isdisjoint(names)
 
     def _warn_of_related(self, observed: Observed) -> None:
         """Print the warnings about a split that is about to begin.
@@ -352,7 +352,7 @@ class SplitRun:
         target = (None, None) if request.is_by_selector else (route.name, route.kind)
         return {"changed": bool(self.steps), "steps": self.steps, "msg": done.message,
                 "namespace": route.namespace, **dict(zip(("route", "route_kind"), target)),
-                "services": switch.services(request, observed) or sorted(observed.own),
+                "services": switch.services(request, observed) or sorted(observed.split_services),
                 "weight": None if has_no_weight else str(request.share),
                 "mirror": str(request.mirror) if request.mirror else None,
                 "diff": {"before": self.states[0], "after": observed.state},

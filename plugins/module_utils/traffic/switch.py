@@ -49,18 +49,18 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
 def _refuse(request: TrafficRequest, observed: Observed, service: Service) -> None:
     """Raise RolloutError for a Service whose selector cannot switch between the versions."""
     where, versions = observed.route.where, observed.versions
-    base = without_version(service.selector, request.label_key)
+    common_selector = without_version(service.selector, request.label_key)
     if service.is_deleting:
         raise RolloutError("the Service is being deleted", where=where)
     # | any | the Service does not select the old and the new pods | error |
-    if not (base and versions and all(base.items() <= labels.items()
-                                      for labels in versions.labels)):
+    if not (common_selector and versions
+            and all(common_selector.items() <= labels.items() for labels in versions.labels)):
         raise RolloutError(
             f"the Service does not select the old and new pods of {request.name}", where=where,
             why=f"its selector is {pairs(service.selector) or 'empty'}",
             next_command=f"{request.kubectl} get service -o wide")
     # | none | the selector has the label of a version | error |
-    if base != service.selector and not _is_split(request, observed, service):
+    if common_selector != service.selector and not _is_split(request, observed, service):
         raise RolloutError(f"the Service {service.name} selects one version only", where=where,
                            why=f"its selector is {pairs(service.selector)}",
                            next_command="remove the label of the version from its selector")
@@ -126,12 +126,12 @@ def _restore(request: TrafficRequest, observed: Observed) -> Decision:
     service, controller = observed.service, observed.controller
     if service is None:
         return Done(f"{observed.route.name} has no traffic split")
-    base = without_version(service.selector, request.label_key)
+    common_selector = without_version(service.selector, request.label_key)
     # | any | the selector has the label of a version | remove the label and the record |
     # | any | the Service has a record | remove the record |
     if (is_split := _is_split(request, observed, service)) or (
             TRAFFIC_SELECTOR in service.annotations):
-        restored_selector = base if is_split else dict(service.selector)
+        restored_selector = common_selector if is_split else dict(service.selector)
         write = _patch(observed, service, None, restored_selector)
         return Step(Action.RESTORE, service.name, write,
                     before=dict(service.selector), after=restored_selector)
@@ -182,8 +182,9 @@ def is_of_controller(request: TrafficRequest, observed: Observed) -> bool:
     """Return whether the Service selects pods of the controller, of one version or all."""
     if observed.service is None or observed.controller is None:
         return False
-    base = without_version(observed.service.selector, request.label_key)
-    return bool(base) and base.items() <= labels_of(observed.controller.template).items()
+    common_selector = without_version(observed.service.selector, request.label_key)
+    labels = labels_of(observed.controller.template)
+    return bool(common_selector) and common_selector.items() <= labels.items()
 
 
 def share_of(request: TrafficRequest, observed: Observed) -> str:
@@ -203,8 +204,9 @@ def services(request: TrafficRequest, observed: Observed) -> list[str]:
 
 def _selected_version(request: TrafficRequest, service: Service) -> str:
     """Return the version in the selector, or ""."""
-    base = without_version(service.selector, request.label_key)
-    return next((text(service.selector, key) for key in service.selector if key not in base), "")
+    common_selector = without_version(service.selector, request.label_key)
+    return next((text(service.selector, key) for key in service.selector
+                 if key not in common_selector), "")
 
 
 def _has_record(service: Service) -> bool:

@@ -105,7 +105,7 @@ class Release:
         return self.history.last("approval")
 
     @property
-    def has_shown_approval(self) -> bool:
+    def has_shown_how_to_approve(self) -> bool:
         return bool(self.history.with_purpose("ask"))
 
     @property

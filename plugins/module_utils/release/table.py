@@ -264,7 +264,7 @@ IMAGE_BUMP = [
             lambda release: release.is_finishing, _update_to_end),
         Row("paused before 100%, and an approval is requested",
             "show how to resume, how to roll back, and the deadline",
-            lambda release: release.needs_approval and not release.has_shown_approval,
+            lambda release: release.needs_approval and not release.has_shown_how_to_approve,
             _show_how_to_approve),
         Row("paused before 100%, and the user was shown how to approve",
             "wait until the update is resumed or rolled back, or the deadline has passed",

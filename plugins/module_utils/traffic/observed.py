@@ -257,7 +257,7 @@ class Observed:
         record = self.route.record
         names = (*self.route.services, *self.services, *([record.service] if record else ()))
         originals = {name: self.route.original_of(service, (service.original, *names))
-                 for name, service in self.services.items()}
+                     for name, service in self.services.items()}
         return {name: original for name, original in originals.items() if original}
 
     @property

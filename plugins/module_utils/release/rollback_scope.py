@@ -12,13 +12,13 @@ result of each controller in the whole run.
 |---|---|
 | update in progress | roll back |
 | failed without a change, and the update of an earlier stage is still in progress | roll back |
-| failed without a change, and the update in progress has other images | none: not its own update |
+| failed without a change, and the update in progress has other images | none: another update |
 | failed after a change, and not rolled back (`on_failure`) | report it with the next command |
 | failed after a change, and rolled back by the module | none |
 | complete, and changed by this run | report it with the next command |
 | complete, and not changed by this run | none |
 | skipped by every task | none |
-| changed by another client during an approval | none: not its own update |
+| changed by another client during an approval | none: another update |
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ options:
     description:
       - Path of a kubeconfig file, or its content as a dictionary or as text (YAML, JSON, base64).
         The file may be encrypted with Ansible Vault.
-      - By default, the ServiceAccount of the pod if the task runs in a pod and neither O(host) nor
-        credentials are set, or else the file in E(KUBECONFIG), or else C(~/.kube/config).
+      - By default, the ServiceAccount of the pod that the task runs in, unless O(context), or
+        O(host) with credentials, is set; or else the file in E(KUBECONFIG), or else
+        C(~/.kube/config).
     type: raw
   context:
     description: Name of the context in the kubeconfig. By default, the current context.

@@ -161,8 +161,8 @@ def _template(update: _Update) -> t.Iterator[str]:
 
     grace_period = _number(spec, "terminationGracePeriodSeconds", GRACE_PERIOD)
     slowest = max(serving, key=lambda server: _pre_stop_sleep(server.container), default=None)
-    if slowest and _pre_stop_sleep(slowest.container) >= max(grace_period, 1):
-        sleep = _pre_stop_sleep(slowest.container)
+    # After a preStop hook, the kubelet leaves at least 2 s (minimumGracePeriodInSeconds).
+    if slowest and (sleep := _pre_stop_sleep(slowest.container)) >= max(grace_period, 1):
         yield (f"terminationGracePeriodSeconds is {grace_period}, and the preStop of "
                f"{_names([slowest])} alone takes {sleep} s: that leaves 2 s to finish the requests "
                f"of Service {slowest.service} that are in progress. Set in the spec of the "

@@ -79,10 +79,10 @@ def _analyze(release: Release) -> Turn:
                 release.history.stage, "rollout_analysis", analyses=pairs)
 
 
-def _look(purpose: str, title: str, release: Release, pods: bool = False,
+def _look(purpose: str, title: str, release: Release, with_pods: bool = False,
           names: t.Sequence[str] = ()) -> Turn:
     return Turn("look", title, purpose, release.history.stage, "rolling_update_info",
-                names=list(names), options={"pods": True} if pods else {})
+                names=list(names), options={"pods": True} if with_pods else {})
 
 
 def _show_how_to_approve(release: Release) -> Turn:
@@ -246,7 +246,7 @@ IMAGE_BUMP = [
             lambda release: release.is_paused_for_checks and release.next_check_file
             and not release.has_listed_pods,
             lambda release: _look("check", f"List the pods of {release.request.title}", release,
-                                  pods=True)),
+                                  with_pods=True)),
         Row("paused at a stage with more check files", "run the next file",
             lambda release: release.is_paused_for_checks and release.next_check_file,
             lambda release: _run("check", release.next_check_file, release)),

@@ -60,7 +60,7 @@ class Ansible:
         `changed`.
         """
         command = ["localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
-        ended, cost = self._timed(command)
+        ended, cost = self._timed("ansible", *command)
         if (ended.returncode
                 or json.loads(ended.stdout.partition("=>")[2]).get("changed") is not changed):
             progress(ended.stdout + ended.stderr)
@@ -74,8 +74,8 @@ class Ansible:
         inventory = self._home / "hosts.json"
         _write_inventory(inventory, hosts)
         own_arguments = {name: f"{{{{ {name} }}}}" for host in hosts.values() for name in host}
-        ended, cost = self._timed(["all", "-i", str(inventory), "-f", str(len(hosts)), "-m", module,
-                                   "-a", json.dumps(own_arguments | arguments)])
+        ended, cost = self._timed("ansible", "all", "-i", str(inventory), "-f", str(len(hosts)),
+                                  "-m", module, "-a", json.dumps(own_arguments | arguments))
         if ended.returncode or ended.stdout.count('"changed": true') < len(hosts):
             progress(ended.stdout + ended.stderr)
             raise SystemExit(f"{module} has not changed all of {', '.join(hosts)}")
@@ -125,10 +125,20 @@ class Ansible:
                 raise SystemExit(f"{len(failed)} of {len(slices)} slices have failed")
         return cost
 
-    def _timed(self, arguments: list[str]) -> tuple[subprocess.CompletedProcess[str], Timed]:
+    def play(self, plays: list[dict[str, Any]], **task_files: list[dict[str, Any]]) -> Timed:
+        """Run a playbook, with files of tasks beside it. Raises SystemExit unless it succeeds."""
+        for name, content in {"playbook": plays, **task_files}.items():
+            (self._home / f"{name}.yml").write_text(json.dumps(content), "utf-8")
+        ended, cost = self._timed("ansible-playbook", str(self._home / "playbook.yml"))
+        if ended.returncode:
+            progress(ended.stdout + ended.stderr)
+            raise SystemExit("the playbook has failed")
+        return cost
+
+    def _timed(self, *command: str) -> tuple[subprocess.CompletedProcess[str], Timed]:
         cpu, wall = cpu_of_children(), time.perf_counter()
-        ended = subprocess.run(["ansible", *arguments], env=self._environment, capture_output=True,
-                               text=True, check=False)
+        ended = subprocess.run(command, env=self._environment, capture_output=True, text=True,
+                               check=False)
         return ended, Timed(time.perf_counter() - wall, cpu_of_children() - cpu)
 
 

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
+from typing import Any
 
 import binaries
 import embedded
@@ -607,6 +608,48 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
     return many, single_runs, theirs
 
 
+def role(bench: Bench) -> list[Row]:
+    """Compare a release by the role image_bump, of three stages with one check each, with a
+    playbook that contains the three updates and the check.
+    """
+    stages = "10%", "50%", "100%"
+    check = [{"name": "Check the new pods", "ansible.builtin.debug": {"msg": "ready"}}]
+    with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as theirs:
+        for playground in (ours, theirs):
+            playground.create_controller(10, "myimage:v1")
+            playground.until_ready()
+        versions = new_versions()
+
+        def play(playground: Playground, **play: Any) -> float:
+            connection = {"kubeconfig": playground.kubeconfig, "namespace": playground.namespace}
+            plays = [{"hosts": "localhost", "connection": "local", "gather_facts": False,
+                      "module_defaults": {"group/baton.kubernetes.kubernetes": connection}, **play}]
+            return bench.ansible.play(plays, check=check).wall
+
+        def by_role() -> float:
+            return play(ours, roles=[{
+                "role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
+                "image_bump_image": next(versions), "image_bump_stages": list(stages),
+                "image_bump_verify_tasks": ["check.yml"]}])
+
+        def by_tasks() -> float:
+            image = next(versions)
+            updates = [{"name": "foo", "image": image, "pause_at": stage} for stage in stages]
+            return play(theirs, tasks=[
+                *(step for update in updates for step in (
+                    {"baton.kubernetes.rolling_update": update},
+                    {"ansible.builtin.include_tasks": "check.yml"})),
+                {"baton.kubernetes.rolling_update": {"name": "foo", "image": image}}])
+
+        releases, updates = measure_alternately(bench.with_fewer_runs(), "the role", by_role,
+                                                by_tasks)
+    what = "a release by image_bump, three stages with a check each, 10 pods"
+    return [Row(what, releases, "the updates and checks in a playbook", updates),
+            Row("of that, beyond the updates and checks", [
+                release - update for release, update in zip(releases, updates, strict=True)],
+                max_value=1.5)]
+
+
 def region(bench: Bench, count: int) -> list[Row]:
     """Compare one command for the clusters of a region, at a latency of 100 ms, with the slowest of
     three commands for one cluster each.
@@ -658,6 +701,7 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "sizes-of-deployments": sizes_of_deployments,
     "fleet": fleet,
     "large-fleet": large_fleet,
+    "role": role,
     "region": functools.partial(region, count=20),
     "long-update": long_update,
     "slices": functools.partial(slices, controllers=100),

@@ -73,7 +73,9 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
 
 def _restore_before_end(request: Request, scaler: Json, step: Step,
                         restore_step: Step | None) -> Step:
-    """Return the step; if the step ends the update, first the step that restores the autoscaler.
+    """Return the step; before a step that ends the update, the step that restores the autoscaler.
+
+    If the autoscaler cannot be restored, the step that ends the update has a warning.
     """
     if not step.is_end:
         return step

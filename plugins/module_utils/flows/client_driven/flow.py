@@ -347,13 +347,13 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
     of the controllers will report the change.
 
     The first list is requested before the controllers are closed: a list waits until the API
-    server's cache of pods is up to date, often longer than all patches of a handover take.
+    server's cache of pods is up to date, which may take longer than all patches of a handover.
     """
     successor, caches = observed.successor, memory.caches(Caches)
     if (memory.has_begun and successor and caches.prefetched_pods is None
             and _hands_over(request) and not request.pause_at and history.is_due(observed)):
-        caches.prefetched_pods = _start(cluster, functools.partial(cluster.live_pods,
-                                                                   successor.selector))
+        caches.prefetched_pods = _start_list(
+            cluster, functools.partial(cluster.live_pods, successor.selector))
     if not handover.needs_pods(observed):
         return None
     prefetched, caches.prefetched_pods = caches.prefetched_pods, None
@@ -370,9 +370,9 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
     return cluster.live_pods(controller.selector)
 
 
-def _start(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]],
-           ) -> concurrent.futures.Future[tuple[Pod, ...]]:
-    """Request a list in the background on a slow connection, otherwise now."""
+def _start_list(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]],
+                ) -> concurrent.futures.Future[tuple[Pod, ...]]:
+    """Start a list of pods: in the background on a slow connection, otherwise at once."""
     if future := cluster.start_in_background(list_pods):
         return future
     future = concurrent.futures.Future()

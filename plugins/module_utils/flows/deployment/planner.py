@@ -81,6 +81,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return {**settings, "progressDeadlineSeconds": UPDATE_DEADLINE}
 
     def _settings_of_pause(self, desired: Json | None) -> Json:
+        """Return the settings for the next new pods up to the pause. Raises RolloutError."""
         request, primary = self.request, self.primary
         surge, max_unavailable = self.bounds
         self._refuse_recreate("pause_at")
@@ -96,7 +97,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                              request.command(State.ROLLED_BACK)))
         if is_pausing and not self.is_settled():
             return primary.settings
-        # After a scale-up, the Deployment controller scales old and new pods in proportion.
+        # After a scale-up, the Deployment controller scales old and new pods in proportion, so there
+        # may be more new pods than at the pause.
         current = new.replicas if new else 0
         target = max(self.size_of_pause(), current)
         is_reached = current == target

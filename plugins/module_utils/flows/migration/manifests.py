@@ -89,6 +89,7 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredC
         "apiVersion": "apps/v1", "kind": str(Kind.DEPLOYMENT),
         "metadata": {"name": request.name, "namespace": request.namespace,
                      "annotations": annotations,
+                     # All labels of a DeploymentConfig are the user's.
                      "labels": {key: value for key, value in metadata["labels"].items()
                                 if key != request.label_key or request.kind.server_label}},
         "spec": {"replicas": size, "paused": True,

@@ -46,12 +46,12 @@ class ServerDrivenObserved(Observed):
 
     @property
     def before(self) -> Revision | None:
-        """The template before the update in progress, also if another client began the update."""
+        """The revision before the update in progress, also if another client began the update."""
         raise NotImplementedError
 
     @property
     def newest_other(self) -> Revision | None:
-        """The newest template of the history except the current template."""
+        """The newest revision in the history except that of the current template."""
         raise NotImplementedError
 
     @property

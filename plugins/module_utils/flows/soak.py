@@ -54,8 +54,8 @@ def decide(flow: Flow, request: Request, observed: Observed,
     decision, primary = plan(), observed.primary
     if primary is None:
         return decision
-    is_paused = isinstance(decision, Done)  # if a soak is due
     if is_requested(request) and flow.is_soak_due(observed, decision):
+        is_paused = isinstance(decision, Done)
         if observed.passed_soak is None:
             return WatchPods(is_paused)
         if is_paused and primary.annotations.get(object_meta.SOAK) != observed.passed_soak:

@@ -97,8 +97,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                              request.command(State.ROLLED_BACK)))
         if is_pausing and not self.is_settled():
             return primary.settings
-        # After a scale-up, the Deployment controller scales old and new pods in proportion, so there
-        # may be more new pods than at the pause.
+        # After a scale-up, the Deployment controller scales old and new pods in proportion, so more
+        # new pods than `size_of_pause` may exist.
         current = new.replicas if new else 0
         target = max(self.size_of_pause(), current)
         is_reached = current == target

@@ -14,9 +14,9 @@ resume; the last step deletes the ControllerRevision. The Deployment is paused u
 controller has adopted the ReplicaSet and has set the annotation with its revision. An unpaused
 Deployment could create another ReplicaSet, with new pods.
 
-Comments of the form `| ... |` are the rows of two tables; the first comment of each has the column
-heads. `stored` is the ControllerRevision. The second table is about a DeploymentConfig, and is also
-in docs/internals/migration.md.
+Comments of the form `| ... |` are the rows of a table with the columns controller, stored (the
+ControllerRevision), ReplicaSet and Deployment, step. The rows at the end of this module are those
+of the table about a DeploymentConfig in docs/internals/migration.md.
 """
 
 from __future__ import annotations

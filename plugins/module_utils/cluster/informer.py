@@ -213,8 +213,10 @@ class Informer(t.Generic[Stored]):
         self._watch: Watch | None = None
         #: The response that refused the last list; None after a successful list.
         self.refused: Refused | None = None
+        #: Whether a list was read; whether the last list had further pages.
         self._is_filled, self._is_partial = False, False
         self._listed_at = self._event_at = float("-inf")
+        #: The duration of the last list.
         self._list_seconds = 0.0
 
     def fill(self) -> None:

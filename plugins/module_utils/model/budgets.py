@@ -51,16 +51,16 @@ def refuse_blocking_budgets(request: Request, budgets: t.Iterable[Json], desired
     controller that cannot surge, so that the error does not suggest a surge.
     """
     if surge == unavailable == 0 < desired:
-        name = next(budget["metadata"]["name"] for budget in budgets
-                    if not allowed_disruptions(budget, desired))
-        what = (f"the PodDisruptionBudget {name} allows none of the controller's {desired} "
+        budget_name = next(budget["metadata"]["name"] for budget in budgets
+                           if not allowed_disruptions(budget, desired))
+        what = (f"the PodDisruptionBudget {budget_name} allows none of the controller's {desired} "
                 f"pods to be unavailable")
         if not may_surge:
             patch = """--type=merge -p '{"spec": {"minAvailable": null, "maxUnavailable": 1}}'"""
             raise RolloutError(f"{what}, and an old pod is deleted before its replacement is "
                                f"created", where=request.where,
                                next_command=("allow one unavailable pod:",
-                                             f"{request.kubectl} patch pdb {name} {patch}"))
+                                             f"{request.kubectl} patch pdb {budget_name} {patch}"))
         raise RolloutError(f"{what}, and max_surge is 0, so no pod could ever be replaced",
                            where=request.where,
                            next_command="add max_surge=1 to the task, so that a new pod is "

@@ -49,7 +49,7 @@ class Kind(StrEnum):
 
     @property
     def short(self) -> str:
-        """Return the name in the kubectl commands of messages, where "deployment" is not cut."""
+        """Return the name in suggested kubectl commands: a short name, or "deployment"."""
         names = {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs",
                  Kind.DEPLOYMENT: "deployment", Kind.DEPLOYMENT_CONFIG: "dc",
                  Kind.STATEFUL_SET: "sts", Kind.DAEMON_SET: "ds"}

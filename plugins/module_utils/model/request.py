@@ -230,6 +230,7 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
             return otherwise or commands.RERUN_TASK
         changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
     state_options = _state_options(request, target, state)
+    # A command with the same goal repeats all options of the task: its repeated_state is None.
     repeats_all = state is None and (bool(state_options["to_revision"]) or not target.undoes)
     repeated_state = None if repeats_all or (target.migrates and request.migrates) else target
     options = _command_options(request, repeated_state, is_fleet, state_options | changes)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The decisions of a planner as values: a step with a write, a wait, a watch, or the end. No I/O.
+"""The decisions of a planner as values: a step with a write, a wait, a soak, or the end. No I/O.
 
 Every write has preconditions. A JSON patch begins with `test` operations on the fields from which
 the step was planned. resourceVersion would be too strict, since every update of the status changes

@@ -139,7 +139,7 @@ class Deadlines:
         self._fatal_causes |= {cause.kind: (self._fatal_causes.get(cause.kind, (now, now))[0], now)
                                for cause in causes if cause.is_fatal}
         # Kubelets that reject every pod would fill the namespace with pods during failure_grace, so
-        # the task fails without it.
+        # the task fails at once.
         is_endless = any(cause.is_rejection and cause.is_fatal for cause in causes)
         if causes and (is_endless or any(now - first >= request.failure_grace
                                          for first, _last in self._fatal_causes.values())):
@@ -244,7 +244,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
                                                for cause in causes)
     error.skips_rollback = is_rollback_blocked or not can_roll_back
     if any(cause.kind == old_pods.HELD for cause in causes):
-        # With pause_at, the failing pods keep the old template, so the commands leave it out.
+        # pause_at keeps the failing pods at the old template, so the commands leave pause_at out.
         options = {option: value for option,
                    value in request.options.items() if option != "pause_at"}
         request = dataclasses.replace(request, pause_at=None, options=options)

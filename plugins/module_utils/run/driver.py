@@ -233,7 +233,7 @@ class _Run(_State):
     def loop(self, is_read_only: bool) -> Json | None: ...
 
     def loop(self, is_read_only: bool = False) -> Json | None:
-        """Repeat turns until the task has a result; a read-only loop returns None before a turn."""
+        """Repeat turns until there is a result; a read-only loop returns None instead of a turn."""
         try:
             preflight.read_frozen_autoscaler(self.request, self.gateway, self.memory)
             while True:
@@ -385,10 +385,10 @@ class _Run(_State):
         self.attempts = Attempts()
         try:
             error.what += f"; {self.loop()['msg']}"
-        except RolloutError as second:
-            error.what += f"; and it could not be rolled back: {second.what}"
-            error.why = f"{error.why}\n{second.why}".strip()
-            error.next_command = second.next_command
+        except RolloutError as rollback_error:
+            error.what += f"; and it could not be rolled back: {rollback_error.what}"
+            error.why = f"{error.why}\n{rollback_error.why}".strip()
+            error.next_command = rollback_error.next_command
 
     def clean_up(self, error: RolloutError) -> None:
         """Clean up after an error, unless the run failed before its first write."""
@@ -427,7 +427,7 @@ def _read_controllers(flow: Flow, request: Request, gateway: Gateway, observed: 
 
 
 def _explain_absence(error: NoSuchController, gateway: Gateway, name: str) -> None:
-    """Add to the error why there is no controller of this name, or which has a similar name."""
+    """Add to the error why the controller is absent, or else the name of a similar controller."""
     error.why = error.why or gateway.absence_reason(name)
     if not (error.why or error.next_command):
         error.what += did_you_mean(name, (

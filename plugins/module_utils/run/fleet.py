@@ -34,7 +34,7 @@ from .places import Place
 from .shared import SharedCluster
 from .splits import NO_SPLITS, Splits
 
-#: Options of a task for a single controller.
+#: Options that only a task for a single controller may have.
 SINGLE_OPTIONS = ("next_name", "definition", "src", "to_revision")
 #: Options that select controllers by their labels and fields.
 SELECTORS = ("label_selectors", "field_selectors")
@@ -193,7 +193,7 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
                           stop, INTERVALS, groups[Place.of(request)].splits(True))
 
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
-        futures = [executor.submit(fleet_run.begin, request, update)
+        futures = [executor.submit(fleet_run.update_or_skip, request, update)
                    for request in fleet_run.remaining]
         try:
             for future in futures:
@@ -222,7 +222,7 @@ def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock
                                groups[Place.of(request)].splits(False))
 
     for request in fleet_run.remaining:
-        fleet_run.begin(request, update)
+        fleet_run.update_or_skip(request, update)
     return fleet_run.result("would be")
 
 
@@ -317,7 +317,7 @@ class _FleetRun:
         name = f"{request.namespace}/{request.name}" if has_namespaces else request.name
         return self._with_kind(request, name)
 
-    def begin(self, request: Request, update: t.Callable[[Request], Json]) -> None:
+    def update_or_skip(self, request: Request, update: t.Callable[[Request], Json]) -> None:
         """Update a controller; skip the controller if more than max_failures have failed."""
         if self._has_too_many_failures:
             self._skip_after_failures(request)

@@ -48,7 +48,7 @@ class ImageDrift:
     def __init__(self, gateway: Gateway, warn: t.Callable[[str], None]) -> None:
         self._gateway, self._warn = gateway, warn
         #: The versions of the new pods by uid, also of deleted pods.
-        self._pods: dict[str, PodVersions] = {}
+        self._versions: dict[str, PodVersions] = {}
         #: The number of available new pods at the last list.
         self._listed_available = 0
         #: The moments at which the images were compared: "soak", "end", or "" in between.
@@ -110,7 +110,7 @@ class ImageDrift:
             pods = future.result()
             if pods is None and request.image_drift == "fail":
                 raise _not_listed(request)
-            self._pods |= {
+            self._versions |= {
                 pod["metadata"]["uid"]: image_drift.versions_of(pod) for pod in pods or ()
                 if owner_uid(pod) == holder.controller.uid and holder.is_new(labels_of(pod))}
         if pending:
@@ -120,7 +120,7 @@ class ImageDrift:
         from ..explain import image_drift
         from .deadlines import failure
 
-        causes = image_drift.causes(self._pods.values())
+        causes = image_drift.causes(self._versions.values())
         if causes and request.image_drift == "fail":
             raise failure(request, self._gateway, MOVED, "", causes,
                           can_roll_back=not status.is_irreversible)

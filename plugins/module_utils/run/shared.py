@@ -26,7 +26,7 @@ RESYNC_INTERVAL = 1.0
 
 
 class SharedCluster:
-    """The watch events and the cached responses for all controllers of a kind."""
+    """The watch events and the cached responses for all controllers of a kind in a namespace."""
 
     def __init__(self, flow: Flow, gateway: KubernetesGateway, names: t.Iterable[str]) -> None:
         self.flow, self.gateway = flow, gateway
@@ -34,8 +34,11 @@ class SharedCluster:
         self.error: RolloutError | None = None
         self._gateways = {name: SharedGateway(self) for name in names}
         self._lock = threading.Lock()
+        #: The responses of objects(), by resource.
         self._objects: dict[str, list[Json] | None] = {}
+        #: The response of rules() as the only element; empty before the request.
         self._rules: list[list[Json] | None] = []
+        #: The ControllerRevisions of all controllers.
         self._revisions: list[Json] | None = None
         #: The uids of the controllers that have read the cached revisions.
         self._readers: set[str] = set()

@@ -128,7 +128,8 @@ class Http:
         server cannot be reached.
         """
         is_write = method != "GET" if is_write is None else is_write
-        is_renewed, start = False, time.monotonic()
+        has_renewed_token, start = False, time.monotonic()
+        # No delay follows the last attempt.
         for delay in (*(BACKOFF if self._has_responded else FIRST_BACKOFF), None):
             is_last = delay is None or time.monotonic() - start > MAX_RETRY_SECONDS
             generation, retry_after = self.connection.generation, 0.0
@@ -144,8 +145,8 @@ class Http:
                     if is_write:
                         raise OutcomeUnknown
                     status = 500  # a truncated response is retried like an error of the server
-                if status == 401 and not is_renewed:
-                    is_renewed = True
+                if status == 401 and not has_renewed_token:
+                    has_renewed_token = True
                     self.connection.renew(generation)
                     continue
                 if is_last or not self._is_temporary(status):
@@ -229,10 +230,14 @@ class Http:
             self.clock_difference = date.timestamp() - time.time()
         return response.status, response.headers, data
 
-    def page(self, path: str, query: Json, accept: str = JSON, token: str = "") -> Json:
-        """Return the first page of a list, or the page of a token. Raises as send() does."""
+    def page(self, path: str, query: Json, accept: str = JSON, continue_token: str = "") -> Json:
+        """Return the first page of a list, or the page of a continue token.
+
+        Raises as send() does.
+        """
         def send(limit: int) -> Json:
-            parameters = {**query, "limit": limit, **({"continue": token} if token else {})}
+            continuation = {"continue": continue_token} if continue_token else {}
+            parameters = {**query, "limit": limit, **continuation}
             return self.send("GET", f"{path}?{urlencode(parameters)}", accept=accept)
 
         try:
@@ -243,19 +248,19 @@ class Http:
     def pages(self, path: str, query: Json, accept: str = JSON) -> tuple[list[Json], str]:
         """Return all objects of a list, and its resourceVersion. Raises as send() does."""
         items: list[Json] = []
-        token, is_repeated = "", False
+        continue_token, is_repeated = "", False
         while len(items) <= MAX_OBJECTS:
             try:
-                page = self.page(path, query, accept, token)
+                page = self.page(path, query, accept, continue_token)
             except Refused as refused:
                 if refused.status != 410 or is_repeated:
                     raise
-                items, token, is_repeated = [], "", True  # the continue token has expired
+                items, continue_token, is_repeated = [], "", True  # the token has expired
                 continue
             # null in an empty PartialObjectMetadataList
             items += map(_without_field_sets, page.get("items") or [])
-            token = page["metadata"].get("continue")
-            if not token:
+            continue_token = page["metadata"].get("continue")
+            if not continue_token:
                 return items, page["metadata"]["resourceVersion"]
         raise ResponseTooLarge(f"there are more than {MAX_OBJECTS} objects at {path}")
 

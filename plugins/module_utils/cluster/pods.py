@@ -117,17 +117,17 @@ class Pods(Namespaced):
         return self._starting_results[selector][1]
 
     def _are_starting(self, selector: str) -> bool:
-        """Read the pods as a table, which is a tenth as large as the objects."""
-        query, token = {"labelSelector": selector, "includeObject": "None"}, ""
+        """Return the result of are_starting() from a table, a tenth as large as the objects."""
+        query, continue_token = {"labelSelector": selector, "includeObject": "None"}, ""
         for _page in range(MAX_TABLE_PAGES):
             try:
-                table = self.http.page(self._pods_path, query, TABLE, token)
+                table = self.http.page(self._pods_path, query, TABLE, continue_token)
             except Refused:
                 return False
             if not is_table_of_starting_pods(table):
                 return False
-            token = text(mapping(table, "metadata"), "continue")
-            if not token:
+            continue_token = text(mapping(table, "metadata"), "continue")
+            if not continue_token:
                 return True
         return False
 

@@ -35,6 +35,7 @@ class Watch:
         self._version = resource_version
         self._queue: queue.SimpleQueue[Json] = queue.SimpleQueue()
         self._stopped = threading.Event()
+        #: Set by restart() and stop(), which end a wait for a new list.
         self._resume = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -93,13 +94,13 @@ class Watch:
     def _queue_events(self, response: t.Any) -> bool:
         """Queue the events of a response; return whether the watch worked.
 
-        A watch worked if it delivered an event, or ended by its timeout. An incomplete line at the
-        end is dropped: the next watch delivers its event.
+        A watch worked if it delivered an event, or lasted for half of WATCH_SECONDS. A partial line at
+        the end is dropped: the next watch delivers its event.
         """
-        rest, start, has_event = b"", time.monotonic(), False
+        partial_line, start, has_event = b"", time.monotonic(), False
         for chunk in response.stream(65536, decode_content=True):
-            *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) > MAX_EVENT_BYTES:
+            *lines, partial_line = (partial_line + chunk).split(b"\n")
+            if len(partial_line) > MAX_EVENT_BYTES:
                 response.close()
                 raise ValueError("an event is too large")
             for line in filter(None, lines):

@@ -32,7 +32,7 @@ def read_definition(provided: Json, kind: Kind) -> Json | None:
             or not isinstance(template.get("spec"), dict)):
         raise RolloutError(f"{source} has no pod template (spec.template.spec)")
     refuse_non_json(source, definition)
-    labels, selector = _check_labels(source, kind, metadata, spec, template)
+    labels, selector = _checked_labels(source, kind, metadata, spec, template)
     if (not isinstance(metadata.get("name", ""), str)
             or not isinstance(metadata.get("namespace") or "", str)):
         raise RolloutError(f"name and namespace of {source} must be strings")
@@ -81,8 +81,8 @@ def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
     return definition
 
 
-def _check_labels(source: str, kind: Kind, metadata: Json, spec: Json,
-                  template: Json) -> tuple[Json, Json]:
+def _checked_labels(source: str, kind: Kind, metadata: Json, spec: Json,
+                    template: Json) -> tuple[Json, Json]:
     """Return the labels of the template and the selector. Raises RolloutError if invalid."""
     pod_metadata = template.get("metadata") or {}
     labels = pod_metadata.get("labels") if isinstance(pod_metadata, dict) else pod_metadata

@@ -31,8 +31,9 @@ class ParentProcess:
     """The connection to Ansible: a context manager, safe for threads."""
 
     def __enter__(self) -> ParentProcess:
+        #: The name of a received signal, or "".
         self._signal = ""
-        self._file = _File.create(os.environ.get("BATON_PROGRESS"))
+        self._file = _ProgressFile.create(os.environ.get("BATON_PROGRESS"))
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         return self
@@ -67,7 +68,7 @@ class ParentProcess:
         return self._signal
 
 
-class _File:
+class _ProgressFile:
     """The file of progress lines. A last line with the file's base name marks the end.
 
     As a keep-alive, the reader touches the file, so that its mtime differs from the mtime of the
@@ -75,7 +76,7 @@ class _File:
     """
 
     @classmethod
-    def create(cls, path: str | None) -> _File | None:
+    def create(cls, path: str | None) -> _ProgressFile | None:
         """Create the file, for the reader alone; return None if the file cannot be created."""
         login_uid, euid = os.environ.get("SUDO_UID", ""), os.geteuid()
         # With become_user, the login user could not read the file of a user other than root.

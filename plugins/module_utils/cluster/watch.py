@@ -94,8 +94,8 @@ class Watch:
     def _queue_events(self, response: t.Any) -> bool:
         """Queue the events of a response; return whether the watch worked.
 
-        A watch worked if it delivered an event, or lasted for half of WATCH_SECONDS. A partial line at
-        the end is dropped: the next watch delivers its event.
+        A watch worked if it delivered an event, or lasted for half of WATCH_SECONDS. A partial line
+        at the end is dropped: the next watch delivers its event.
         """
         partial_line, start, has_event = b"", time.monotonic(), False
         for chunk in response.stream(65536, decode_content=True):

@@ -212,9 +212,10 @@ class Request:
         changes: the other options. None removes an option; images are by container.
 
         With another state, the command repeats only the options that apply to the state
-        (commands.OPTIONS). With another state, name or template, it is for this controller alone;
-        otherwise, for all controllers of the task. If no command is safe to paste, `otherwise` is
-        returned, or else the advice to run the task again; in AWX, the advice to launch a job.
+        (commands.OPTIONS). A command with another state, name or template is for this controller
+        alone; any other command, for all controllers of the task. If no command is safe to paste,
+        `otherwise` is returned, or else the advice to run the task again; in AWX, the advice to
+        launch a job.
         """
         return _command(self, state, otherwise, changes)
 

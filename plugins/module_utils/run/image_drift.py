@@ -109,7 +109,7 @@ class ImageDrift:
         for holder, future in pending:
             pods = future.result()
             if pods is None and request.image_drift == "fail":
-                raise _not_listed(request)
+                raise _pods_not_listed_error(request)
             self._versions |= {
                 pod["metadata"]["uid"]: image_drift.versions_of(pod) for pod in pods or ()
                 if owner_uid(pod) == holder.controller.uid and holder.is_new(labels_of(pod))}
@@ -117,6 +117,7 @@ class ImageDrift:
             self._report(request, status)
 
     def _report(self, request: Request, status: RolloutStatus) -> None:
+        """Warn of each image of which different versions run; raise with image_drift=fail."""
         from ..explain import image_drift
         from .deadlines import failure
 
@@ -137,7 +138,7 @@ def _moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:
     return "end" if flow.is_soak_due(observed, decision) else ""
 
 
-def _not_listed(request: Request) -> RolloutError:
+def _pods_not_listed_error(request: Request) -> RolloutError:
     return RolloutError("its pods cannot be listed, and image_drift=fail needs to compare them",
                         where=request.where, why="not allowed: list on pods",
                         next_command="ask for the Role in docs/reference/permissions.md")

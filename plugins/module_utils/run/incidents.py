@@ -115,6 +115,7 @@ class Incidents:
         self._accept_evictions(changes)
         causes = pod_health.causes(
             request, self.initial_pods, pods.new, max(self._scale_down.remaining), changed)
+        # A pod may have failed before it was deleted; current failures need no past failures.
         if all(cause.kind == DELETED for cause in causes):
             causes += past_failures
         return causes + pod_health.excess_warnings(

@@ -93,7 +93,7 @@ class StoredLease:
 
     @property
     def renewal(self) -> tuple[object, ...]:
-        """Return the fields that a renewal or a new holder changes."""
+        """Return the fields that change with each renewal and with a new holder."""
         return self.processes, self.holder, self.renew_time
 
     @property
@@ -212,13 +212,14 @@ class _ExclusiveLease:
         if creation.result() if creation and is_in_flight else self._put(None):
             return
         start = changed_at = self._elapsed()
-        renewal: tuple[object, ...] | None = None
+        observed_renewal: tuple[object, ...] | None = None
         is_alive = is_reported = False
         while True:
             lease, now = self._read(), self._elapsed()
-            if lease and lease.renewal != renewal:
-                is_alive = is_alive or renewal is not None
-                renewal, changed_at = lease.renewal, now
+            if lease and lease.renewal != observed_renewal:
+                # A change since the previous read is a sign of life.
+                is_alive = is_alive or observed_renewal is not None
+                observed_renewal, changed_at = lease.renewal, now
             if lease is None or self._has_expired(lease, unchanged_for=now - changed_at):
                 if self._put(lease):
                     return
@@ -285,11 +286,11 @@ class _ExclusiveLease:
                                or self._gateway.start_in_background(self._write_renewal))
         if self._pending_write and not self._pending_write.done() and age < RENEW_DEADLINE:
             return True
-        renewal, self._pending_write = self._pending_write, None
+        pending_write, self._pending_write = self._pending_write, None
         # A renewal that still waits for a free connection is canceled, and then sent from here.
-        if renewal is None or renewal.cancel():
+        if pending_write is None or pending_write.cancel():
             return self._write_renewal()
-        if not renewal.result():
+        if not pending_write.result():
             return False
         # The process may have been suspended after the response, so check the time again.
         return self._elapsed() - self._renewed_at < RENEW_DEADLINE or self._write_renewal()

@@ -241,8 +241,8 @@ def command_options(params: t.Mapping[str, t.Any],
 def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str:
     """Return the default namespace, by the rules of kubectl.
 
-    These are, in order: the namespace of the context, the namespace of the pod in which the task
-    runs, and `default`. An invalid kubeconfig is no error here, since the connection reports it.
+    It is the namespace of the context, or else the namespace of the pod in which the task runs, or
+    else `default`. An invalid kubeconfig is no error here, since the connection reports it.
     """
     options = _options(params, environment)
     with contextlib.suppress(Exception):

@@ -74,7 +74,7 @@ class Controllers:
         return {name: stored.item for name, stored in self._informer.store.objects().items()}
 
     def where(self, name: str = "") -> str:
-        """Return the location for an error: the controller, or the namespace without a name."""
+        """Return the location for an error: the controller of this name, or else the namespace."""
         return f"{self._kind} {self._namespace}/{name}" if name else f"namespace {self._namespace}"
 
     def look_up(self, name: str) -> Json | None:

@@ -44,8 +44,8 @@ MAX_RETRY_AFTER = 30.0
 BODY_TIMEOUT = 120.0
 #: Maximum size of a response in bytes: about ten pages of large controllers.
 MAX_RESPONSE_BYTES = 64 * 2**20
-#: The network counts as slow if even the fastest response took longer, in seconds. Background
-#: requests then save more time than the TLS handshakes of their additional connections cost.
+#: The network counts as slow if even the fastest response took longer than this number of seconds.
+#: Background requests then save more time than the TLS handshakes of additional connections cost.
 HIGH_LATENCY = 0.1
 #: Maximum number of concurrent background requests.
 MAX_BACKGROUND_REQUESTS = 8

@@ -202,7 +202,7 @@ class Informer(t.Generic[Stored]):
         convert: returns the value to store for an object, or None to omit the object.
         index: returns the value under which by_index() of the store lists an object.
         is_watched: if False, the objects are listed every LIST_PERIOD seconds.
-        has_all_pages: if False, only the first page is listed, and at most so many objects stored.
+        has_all_pages: if False, only the first page is listed, and at most one page is stored.
         has_history: if True, past states and deleted objects are stored, too.
         """
         self._http, self._path, self._query = http, path, query

@@ -187,7 +187,7 @@ class Pods(Namespaced):
     def _informer(self, key: tuple[str, ...], path: str, query: Json,
                   is_relevant: t.Callable[[Json], bool], *, has_all_pages: bool = False,
                   has_history: bool = False) -> Informer[Json]:
-        """Return the informer of a key after an update; create the informer at the first call.
+        """Return the informer of a key with its store up to date; create it at the first call.
 
         The texts of the objects are made safe for display, since the objects are never written. If
         the API server refuses a list, the store keeps its objects. Raises RolloutError.

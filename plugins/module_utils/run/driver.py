@@ -59,7 +59,7 @@ def run(
     intervals: Intervals = DEFAULT_INTERVALS,
     splits: Splits = NO_SPLITS,
 ) -> Json:
-    """Update the controllers to the requested state, and return the task's result.
+    """Update the controller to the requested state, and return the task's result.
 
     The task holds the Lease of the controller from the first write to the end, unless the request
     disables the lock. print_line: prints a progress line. stop: returns why the task has to stop,

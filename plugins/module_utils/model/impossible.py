@@ -9,9 +9,8 @@ from __future__ import annotations
 from .errors import RolloutError
 from .request import Request
 
-#: The values of pod_replacement_policy: a replacement pod is created when its old pod begins to
-#: terminate, or when the old pod is gone. KEP-5882 has the same values for
-#: spec.podReplacementPolicy of a Deployment.
+#: The values of pod_replacement_policy: whether a terminating pod may be replaced at once, or only
+#: when it is gone. KEP-5882 has the same values for spec.podReplacementPolicy of a Deployment.
 TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationComplete"
 
 

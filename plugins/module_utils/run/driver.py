@@ -325,7 +325,7 @@ class _Run(_State):
     def end(self) -> None:
         """Create the remaining Events, and release the Lease."""
         with contextlib.closing(self.lease):
-            self.recorder.record_all()
+            self.recorder.record_pending_events()
 
     def apply(self, observed: Observed, step: Step) -> bool:
         """Apply a step; return False if the step has to be planned again. Raises RolloutError."""
@@ -351,7 +351,7 @@ class _Run(_State):
         self.attempts.count_step(step)
         self.recorder.report_step(step)
         is_irreversible = self.status(self.memory.observed).is_irreversible
-        self.recorder.record(step, may_wait=is_irreversible)
+        self.recorder.record_event(step, may_wait=is_irreversible)
         return True
 
     def wait(self, observed: Observed, wait: Wait) -> None:

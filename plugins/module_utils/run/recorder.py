@@ -44,7 +44,7 @@ class Recorder:
         self._reported_causes: set[str] = set()
         #: Steps that no Event reports yet: value before the first step, number of steps, last step.
         #: All scale steps of a controller have the same key; any other step has its own key.
-        self._unrecorded: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
+        self._pending_events: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
 
     def print_line(self, line: str) -> None:
@@ -86,34 +86,34 @@ class Recorder:
                 **({"sizes": self.sizes} if self._returns_sizes else {}),
                 "rollout": rollout, "diff": report.diff(start, end) if self.steps else {}}
 
-    def record(self, step: Step, may_wait: bool) -> None:
+    def record_event(self, step: Step, may_wait: bool) -> None:
         """Create an Event for a step. Scale steps within a short time share an Event.
 
         may_wait: whether the Event may be created later.
         """
         is_scale = step.action is Action.SCALE
         key = (step.name if is_scale else "", 0 if is_scale else len(self.steps))
-        first, steps, _last = self._unrecorded.get(key, (step.before, 0, step))
-        self._unrecorded[key] = first, steps + 1, step
+        first, steps, _last = self._pending_events.get(key, (step.before, 0, step))
+        self._pending_events[key] = first, steps + 1, step
         may_wait = may_wait or is_scale or self._intervals.joins_events
         if not may_wait or self._clock.monotonic() - self._event_time >= self._intervals.events:
-            self.record_all()
+            self.record_pending_events()
 
-    def record_all(self) -> None:
+    def record_pending_events(self) -> None:
         """Create the Events for all steps that no Event reports yet."""
         lines = []
-        for first, steps, last in self._unrecorded.values():
+        for first, steps, last in self._pending_events.values():
             line = report.line(dataclasses.replace(last, before=first))
             line += f" in {steps} steps" if steps > 1 else ""
             lines.append(("RollingUpdate" + last.action.title().replace(" ", ""), line))
-        self._unrecorded = {}
+        self._pending_events = {}
         if self._intervals.joins_events and len(lines) > 1:
             lines = [("RollingUpdate", "; ".join(line for _reason, line in lines))]
         for reason, line in lines:
             self._create_event("Normal", reason, line)
 
     def record_failure(self, what: str) -> None:
-        self.record_all()
+        self.record_pending_events()
         self._create_event("Warning", "RollingUpdateFailed", what)
 
     def _create_event(self, kind: str, reason: str, message: str) -> None:

@@ -55,7 +55,8 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         self._event_in_progress: concurrent.futures.Future[bool] | None = None
         self._watched: dict[str, Controllers] = {
             kind: Controllers(self.http, kind, namespace) for kind in kinds}
-        self._primaries = self._watched[self.kind]
+        #: The controllers of the task's kind.
+        self._controllers = self._watched[self.kind]
 
     @property
     def requests(self) -> collections.Counter[str]:
@@ -94,13 +95,13 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         selectors = {"labelSelector": label_selectors, "fieldSelector": field_selectors}
         query = {key: ",".join(texts) for key, texts in selectors.items() if texts}
         try:
-            items, _version = self.http.pages(self._primaries.path, query, accept=METADATA)
+            items, _version = self.http.pages(self._controllers.path, query, accept=METADATA)
         except Refused as refused:
-            raise refused.as_error(self._primaries.where()) from refused
+            raise refused.as_error(self._controllers.where()) from refused
         return [item["metadata"]["name"] for item in items]
 
     def look_up(self, name: str) -> None:
-        self._primaries.look_up(name)
+        self._controllers.look_up(name)
 
     def wait(self, seconds: float) -> set[str] | None:
         """Wait for a change; return the names of the changed controllers and of their partners.
@@ -119,7 +120,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         names: set[str] | None = set()
         for controllers in self._watched.values():
             changed = controllers.update(seconds)
-            affected = _with_partners if controllers is self._primaries else self._owners
+            affected = _with_partners if controllers is self._controllers else self._owners
             names = None if names is None or changed is None else names | affected(changed)
             seconds = 0
         return names
@@ -146,6 +147,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         except OutcomeUnknown:
             before = controllers.items().get(write.name)
             return _has_taken_effect(write, before, controllers.look_up(write.name))
+        # The response to a deletion is a Status, or the object while finalizers delay the deletion.
         if isinstance(write, Delete) and response.get("kind") == "Status":
             controllers.delete(write.name, write.preconditions["uid"])
         else:

@@ -41,8 +41,8 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
                       observed: Observed) -> Responses:
     """Check the permissions of the task, and disable optional features that lack permissions.
 
-    Also requests the objects for the preflight warnings, which can be read before the Lease is
-    acquired. Raises RolloutError if a required permission is missing.
+    Also requests the objects that may be read before the Lease is acquired, and returns the
+    responses. Raises RolloutError if a required permission is missing.
     """
     from ..explain import permissions
 
@@ -102,6 +102,7 @@ def _creates_pods(flow: Flow, observed: Observed) -> bool:
 
 
 def _send_requests(gateway: Gateway, *fields: str) -> Responses:
+    """Request the objects of the fields: in the background, or at the call of the response."""
     return {field: prefetch(gateway, functools.partial(gateway.objects, RESOURCES[field]))
             for field in fields}
 

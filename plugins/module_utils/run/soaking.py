@@ -152,8 +152,8 @@ class Soaking:
         stored = _stored_soak(view, now)
         if decision.is_paused and stored and _is_stored_as_passed(view, stored, pods, now):
             return stored.text
-        has_new_pods = pods.active_new.keys() - self._incidents.initial_pods.keys()
-        if self._clock.is_real and self._has_passed and has_new_pods:
+        unwatched_pods = pods.active_new.keys() - self._incidents.initial_pods.keys()
+        if self._clock.is_real and self._has_passed and unwatched_pods:
             self._reset()
             self._read_pods(view)
         if not self._template_hash:
@@ -208,7 +208,7 @@ class Soaking:
         self._old_reasons |= pod_health.reasons(events, self._pods.old)
         self._old_reasons |= {*(stored.old_pod_reasons if stored else ())}
         self._add_pods(events)
-        self._pods.changes()
+        self._pods.changes()  # drop the states from before the soak
         if stored:
             healthy_for = now - _healthy_since(stored, events, self._pods, now)
             self._watch_time.earlier = min(max(0.0, healthy_for), view.request.soak)

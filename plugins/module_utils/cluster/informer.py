@@ -22,7 +22,7 @@ from .watch import Watch
 #: Seconds without an event after which the objects are listed again: a connection through a proxy
 #: can be dead without an error.
 MAX_SILENCE = 10
-#: Maximum share of the time for such lists: a slow list, of thousands of pods, is due less often.
+#: Maximum share of the time for these lists: a slow list of thousands of pods is due less often.
 MAX_RELIST_SHARE = 0.05
 #: Seconds between two lists if the objects are not watched.
 LIST_PERIOD = 5

@@ -26,10 +26,11 @@ def advise_rerun(is_paused: bool) -> str:
     return f"{RERUN}, with a higher pause_at or without pause_at" if is_paused else RERUN
 
 
-def resume_and_rollback(request: Request, *, is_paused: bool, is_back: bool) -> tuple[str, str]:
+def resume_and_rollback(request: Request, *, is_paused: bool,
+                        is_rolling_back: bool) -> tuple[str, str]:
     """Return the commands that resume and roll back the update of a controller."""
     rollback = request.command(State.ROLLED_BACK)
-    return rollback if is_back else advise_rerun(is_paused), rollback
+    return rollback if is_rolling_back else advise_rerun(is_paused), rollback
 
 
 def finish(request: Request, record: Rollout, has_task_template: bool,
@@ -39,7 +40,7 @@ def finish(request: Request, record: Rollout, has_task_template: bool,
     record: the record of the update. has_task_template: False if another client has changed the
     template since. Then no task has suitable options, and the command has the current images.
     """
-    if record.is_back:
+    if record.is_rolling_back:
         return []
     if has_task_template:
         return [advise_rerun(record.paused is not None)]

@@ -72,7 +72,7 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
         # If the recorded revision has received another number since, use the newest other revision.
         is_lost = record.to_revision not in (None, *former_numbers,
                                              *(revision.number for revision in history))
-        return (newest_other(request, controller, history).number if record.is_back
+        return (newest_other(request, controller, history).number if record.is_rolling_back
                 or is_lost else record.to_revision)
     if record or in_progress:
         return None

@@ -138,7 +138,7 @@ class Rollout:
     #: The time of the last change of direction, in RFC 3339.
     time: str
     #: The name of the ReplicaSet or ControllerRevision with the previous template; "" if unknown.
-    set: str
+    previous_name: str
     #: The newest revision at the start of the update; 0 if the flow does not need the number.
     revision: int
     #: The fields of spec that the update changes besides the template, with their previous values.
@@ -157,7 +157,7 @@ class Rollout:
     woken: str = ""
 
     @property
-    def is_back(self) -> bool:
+    def is_rolling_back(self) -> bool:
         """Whether the update is being rolled back."""
         return self.outcome == self.ROLLING_BACK
 
@@ -165,7 +165,7 @@ class Rollout:
     def text(self) -> str:
         """Return the value of the annotation."""
         record = {"outcome": self.outcome, "from": self.before, "to": self.after, "time": self.time,
-                  "set": self.set, "revision": self.revision, "original": self.original,
+                  "set": self.previous_name, "revision": self.revision, "original": self.original,
                   "paced": self.overrides, "request": self.request, "template": self.template,
                   "to_revision": self.to_revision, "paused": self.paused, "woken": self.woken}
         return canonical({key: value for key, value in record.items() if value not in (None, "")})

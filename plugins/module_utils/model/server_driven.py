@@ -72,7 +72,7 @@ class ServerDriven(Controller):
     @property
     def desired(self) -> int | None:
         """The number of old pods at the end: all replicas for a rollback, 0 for an update."""
-        return self.replicas if self.rollout and self.rollout.is_back else 0
+        return self.replicas if self.rollout and self.rollout.is_rolling_back else 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -190,8 +190,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if survivor is None:
             return RolloutStatus(None)
         phase, direction = phase_of(primary, successor)
-        is_back = direction == "back"
-        record = (primary if primary and is_back else successor or survivor).last_rollout
+        is_rolling_back = direction == "back"
+        record = (primary if primary and is_rolling_back else successor or survivor).last_rollout
         goal = goal_of(request, observed)
         surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, goal)
         is_reparenting = handover.is_under_way(observed)
@@ -230,7 +230,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         request = dataclasses.replace(request, name=primary.name, next_name=next_name,
                                       label_key=key)
         return resume_and_rollback(request, is_paused=phase == "paused",
-                                   is_back=direction == "back")
+                                   is_rolling_back=direction == "back")
 
     def model(self, real: RealCluster) -> Model:
         from ..simulated import SimulatedCluster

@@ -172,7 +172,7 @@ def another_update(request: Request, successor: Controller,
                             next_command=finish_command(request, successor))
     commands = resume_and_rollback(
         dataclasses.replace(request, next_name=_next_name(request, successor)),
-        is_paused=primary.paused is not None, is_back=bool(primary.desired))
+        is_paused=primary.paused is not None, is_rolling_back=bool(primary.desired))
     return RolloutError(f"{message} or roll it back first", where=request.where,
                         next_command=list_alternatives(*commands))
 

@@ -140,12 +140,12 @@ def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT
     restored the template.
     """
     record, stored = observed.record, observed.primary.rollout if observed.primary else None
-    if record is None or stored is None or not stored.is_back or record.is_back:
+    if record is None or stored is None or not stored.is_rolling_back or record.is_rolling_back:
         return observed
     if cluster.has_change_times():
         return observed
-    return dataclasses.replace(observed, record=dataclasses.replace(record, outcome=stored.outcome,
-                                                                    set=stored.set))
+    return dataclasses.replace(observed, record=dataclasses.replace(
+        record, outcome=stored.outcome, previous_name=stored.previous_name))
 
 
 def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
@@ -178,7 +178,7 @@ def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
     """
     if direction == "forward":
         return (observed.present.pod_revision if observed.present else "") or observed.present_name
-    undone_revision = observed.rollout.set if observed.rollout else ""
+    undone_revision = observed.rollout.previous_name if observed.rollout else ""
     return next((revision.pod_revision for revision in observed.history
                  if revision.name == undone_revision), undone_revision)
 
@@ -197,7 +197,7 @@ def _sides(observed: RevisionsObserved, primary: RevisionDriven,
     old_available = min(updated if direction == "back" else remaining, primary.available)
     new_available = max(0, primary.available - old_available)
     if direction == "back":
-        undone_revision = observed.rollout.set if observed.rollout else ""
+        undone_revision = observed.rollout.previous_name if observed.rollout else ""
         return (dataclasses.replace(Side.of(primary), replicas=updated, available=old_available),
                 Side(undone_revision, primary.uid, remaining, new_available,
                      observed.images_before))

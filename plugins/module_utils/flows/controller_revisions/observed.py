@@ -68,7 +68,7 @@ class RevisionsObserved(ServerDrivenObserved):
     def recorded_revision(self) -> Revision | None:
         """The ControllerRevision that the record names."""
         return next((revision for revision in self.other_revisions if self.record
-                     and revision.name == self.record.set), None)
+                     and revision.name == self.record.previous_name), None)
 
     @property
     def former_numbers(self) -> t.Collection[int]:
@@ -126,8 +126,9 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def is_template_restored(self) -> bool:
-        return bool(self.record and self.record.set and self.primary and self.primary.is_observed
-                    and self.present_name == self.record.set)
+        return bool(self.record and self.record.previous_name
+                    and self.primary and self.primary.is_observed
+                    and self.present_name == self.record.previous_name)
 
     @property
     def has_old_pods(self) -> bool:

@@ -81,10 +81,10 @@ class RevisionsPlanner(Planner[RevisionsT]):
             return self.progress()
         # | updating | same request, and the previous template is present | **update** |
         is_same_request = record.request == self.request.fingerprint
-        if not record.is_back and observed.is_template_restored and is_same_request:
+        if not record.is_rolling_back and observed.is_template_restored and is_same_request:
             return self.progress() if observed.is_rolling else self.begin(desired, Rollout.UPDATING)
         # | rolling back | another request, and all pods have the previous template | **update** |
-        if record.is_back and primary.updated >= primary.replicas == primary.current:
+        if record.is_rolling_back and primary.updated >= primary.replicas == primary.current:
             return self.begin(desired, Rollout.UPDATING)
         return super().decide_on_other_update(desired, record)
 

@@ -212,10 +212,10 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
     if observed.raises_max_unavailable:
         record = with_rolling_update(record, primary.rolling_update)
     is_restored = not observed.other_revisions or may_be_restored(
-        observed.present, record.set, observed.history)
-    if record.is_back and primary.is_observed and not is_restored:
+        observed.present, record.previous_name, observed.history)
+    if record.is_rolling_back and primary.is_observed and not is_restored:
         record = dataclasses.replace(record, outcome=Rollout.UPDATING,
-                                     set=observed.other_revisions[0].name)
+                                     previous_name=observed.other_revisions[0].name)
     return dataclasses.replace(observed, record=record)
 
 

@@ -144,15 +144,15 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     primary: DaemonSet
     settings_type = DaemonSetSettings
 
-    def predecessor(self, desired: Json, *, is_back: bool) -> str:
+    def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
         In general, that is the current revision. While an update of another client is in progress,
         it is the revision before that update, unless the new update returns to that revision.
         """
         before, observed = self.observed.newest_other, self.observed
-        has_template = not is_back and (observed.is_rolling
-                                        or self.match(desired) is Match.EXACT)
+        has_template = not is_rolling_back and (observed.is_rolling
+                                                or self.match(desired) is Match.EXACT)
         if before is None or not has_template or provenance.match(
                 self.request, before.template, desired) is Match.EXACT:
             return observed.present_name

@@ -82,7 +82,7 @@ def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Sid
     last: Controller = other_sets[-1] if other_sets else primary
     rest = Side(last.name, last.uid, sum(replica_set.replicas for replica_set in other_sets),
                 sum(replica_set.available for replica_set in other_sets), observed.images_before)
-    if record.is_back:
+    if record.is_rolling_back:
         return dataclasses.replace(Side.of(present or primary), name=primary.name,
                                    uid=primary.uid), rest
     return dataclasses.replace(rest, name=primary.name,

@@ -89,7 +89,7 @@ class DeploymentObserved(ServerDrivenObserved):
     @property
     def is_template_restored(self) -> bool:
         return bool(self.is_proven and self.record and self.successor
-                    and self.successor.name == self.record.set
+                    and self.successor.name == self.record.previous_name
                     and self.is_restored)
 
     @property
@@ -104,8 +104,8 @@ class DeploymentObserved(ServerDrivenObserved):
             return None
         newest = sorted(self.other_sets, key=revision_of, reverse=True)
         candidates = newest[:2 if self.successor is None and self._has_update_settings else 1]
-        return next((_revision(candidate)
-                     for candidate in candidates if candidate.name == self.record.set), None)
+        return next((_revision(candidate) for candidate in candidates
+                     if candidate.name == self.record.previous_name), None)
 
     @property
     def newest_other(self) -> Revision | None:
@@ -153,7 +153,7 @@ def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> Deploy
     record = _credible_record(primary.rollout, own_sets)
     observed = DeploymentObserved(primary, present, sets=tuple(own_sets), history=tuple(history))
     observed = dataclasses.replace(observed, record=record)
-    if record and record.is_back and present and not observed.is_restored:
+    if record and record.is_rolling_back and present and not observed.is_restored:
         return dataclasses.replace(observed,
                                    record=dataclasses.replace(record, outcome=Rollout.UPDATING))
     return observed

@@ -281,7 +281,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         recorded.refuse_without_room(self.request, self.primary, record,
                                      replica_set.annotations if replica_set else {})
 
-    def predecessor(self, desired: Json, *, is_back: bool) -> str:
+    def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the current ReplicaSet; "" if to_revision interrupts an update.
 
         In that case, the current ReplicaSet has the template of an unfinished update, which a
@@ -344,8 +344,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                  self.primary.images)
         return refusals.nothing_to_roll_back(
             self.request, self.observed.newest_other,
-            f"the ReplicaSet {record.set or 'with the previous template'} no longer exists, or is "
-            "not of the previous revision, so it cannot be restored", finish)
+            f"the ReplicaSet {record.previous_name or 'with the previous template'} no longer "
+            "exists, or is not of the previous revision, so it cannot be restored", finish)
 
     def _unreadable_record(self) -> RolloutError:
         return RolloutError(

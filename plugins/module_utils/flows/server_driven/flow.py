@@ -95,7 +95,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
             return None, None
         phase, direction = phase_and_direction(observed)
         resume, rollback = resume_and_rollback(request, is_paused=phase == "paused",
-                                               is_back=direction == "back")
+                                               is_rolling_back=direction == "back")
         return resume, None if observed.is_irreversible else rollback
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
@@ -125,5 +125,5 @@ def phase_and_direction(observed: ObservedT) -> tuple[str, str | None]:
         return "complete", None
     record = observed.rollout
     is_paused = record is not None and record.paused is not None
-    is_back = record is not None and record.is_back
-    return "paused" if is_paused else "progressing", "back" if is_back else "forward"
+    is_rolling_back = record is not None and record.is_rolling_back
+    return "paused" if is_paused else "progressing", "back" if is_rolling_back else "forward"

@@ -117,7 +117,7 @@ class ServerDrivenObserved(Observed):
     @property
     def can_roll_back(self) -> bool:
         """Whether state=rolled_back can roll back the update in progress."""
-        return bool((self.record and self.record.is_back)
+        return bool((self.record and self.record.is_rolling_back)
                     or self.is_template_restored or self.before)
 
     @property

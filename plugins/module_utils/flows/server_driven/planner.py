@@ -71,8 +71,8 @@ class Planner(Rules[ObservedT]):
         """Return the decision if an update to another template is in progress."""
         # | any | `to_revision`, to a single revision | **update** to its template |
         # | rolling back | the task requests the update that is rolled back | **update** again |
-        is_reversal = record.is_back and (record.request == self.request.fingerprint
-                                          or record.before == images_of(desired))
+        is_reversal = record.is_rolling_back and (record.request == self.request.fingerprint
+                                                  or record.before == images_of(desired))
         if self.request.revision is not None or is_reversal:
             return self.begin(desired, Rollout.UPDATING)
         # | updating, rolling back | another template is requested | error: another update |
@@ -84,7 +84,7 @@ class Planner(Rules[ObservedT]):
         # | any | `rolled_back`, and the last change is not observed | wait |
         if self.is_behind:
             return self.progress()
-        if record and not record.is_back:
+        if record and not record.is_rolling_back:
             # | updating | `rolled_back`, another client has restored the template | resume it |
             if observed.is_template_restored:
                 record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
@@ -92,7 +92,7 @@ class Planner(Rules[ObservedT]):
             elif observed.contested:
                 raise refusals.ambiguous_previous_template(self.request, observed.contested)
         # | rolling back | `rolled_back` | wait for the pods, then restore the settings |
-        if record and record.is_back:
+        if record and record.is_rolling_back:
             return self._resume(record)
         # | none | `rolled_back`, and pods are stuck at another template | **update**: the record |
         if record is None and observed.is_stuck:
@@ -129,7 +129,7 @@ class Planner(Rules[ObservedT]):
         if step := self.preparation(desired, fingerprint):
             return step
         record = Rollout(outcome, primary.images, images, observed.now,
-                         self.predecessor(desired, is_back=is_rollback),
+                         self.predecessor(desired, is_rolling_back=is_rollback),
                          observed.newest_number,
                          *recorded.changed_fields(self.settings.baseline, settings),
                          fingerprint, self.digest_at_begin(desired), request.to_revision)
@@ -160,7 +160,7 @@ class Planner(Rules[ObservedT]):
         """Return the patch that ends the update: it restores the settings and writes the record."""
         # | updating, rolling back | all pods are new and available | **annotate**: the end |
         request, observed, primary = self.request, self.observed, self.primary
-        is_rollback = record.is_back or record.to_revision is not None
+        is_rollback = record.is_rolling_back or record.to_revision is not None
         outcome = "rolled_back" if is_rollback else "updated"
         final: Json = {"outcome": outcome, "from": record.before, "to": primary.images,
                        **observed.stamp}
@@ -176,7 +176,7 @@ class Planner(Rules[ObservedT]):
     def _another_update(self, record: Rollout) -> RolloutError:
         """Return the error for a request other than the update in progress."""
         request, images = self.request, self.primary.images
-        state = "is being rolled back" if record.is_back else "is in progress"
+        state = "is being rolled back" if record.is_rolling_back else "is in progress"
         has_task_template = self.has_task_template(record)
         origin = "" if has_task_template else (
             f" Another client began it during an update to {image_names(record.after)}")

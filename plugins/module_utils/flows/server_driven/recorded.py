@@ -60,7 +60,7 @@ def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
                     **({"to_revision": record.to_revision} if record.to_revision else {}),
                     **({"revision": number} if number else {})}
     if record.request == PREVIOUS:
-        fields["request"] = (record.request if record.is_back else
+        fields["request"] = (record.request if record.is_rolling_back else
                              provenance.record_entry(record.request, primary, request.label_key))
     return fields
 
@@ -73,7 +73,7 @@ def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout
     neither create nor scale a ReplicaSet whose annotations exceed the limit.
     replica_set_annotations: those that the ReplicaSet has already.
     """
-    growth = 0 if record.is_back else _GROWTH
+    growth = 0 if record.is_rolling_back else _GROWTH
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
     refusals.refuse_without_room(request, primary, annotations, growth)
     # The controller copies neither its own annotations nor that of kubectl apply (annotationsToSkip

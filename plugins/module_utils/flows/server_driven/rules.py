@@ -73,7 +73,7 @@ class Rules(t.Generic[ObservedT]):
 
     # Without a default
 
-    def predecessor(self, desired: Json, *, is_back: bool) -> str:
+    def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the ReplicaSet or ControllerRevision with the previous template."""
         raise NotImplementedError
 
@@ -133,7 +133,7 @@ class Rules(t.Generic[ObservedT]):
         record = self.observed.record
         if record is None:
             return provenance.has_ended(self.request, self.primary)
-        return (provenance.has_begun(self.request, self.primary) and not record.is_back
+        return (provenance.has_begun(self.request, self.primary) and not record.is_rolling_back
                 and self.has_recorded_template(record))
 
     def has_recorded_template(self, record: Rollout) -> bool:

@@ -105,7 +105,7 @@ class StatefulSetObserved(RevisionsObserved):
     @property
     def before(self) -> Revision | None:
         other_revisions = self.other_revisions
-        if self.record and other_revisions and other_revisions[0].name == self.record.set:
+        if self.record and other_revisions and other_revisions[0].name == self.record.previous_name:
             return other_revisions[0]
         current = self.primary.current_revision if self.primary and self.is_rolling else None
         return next((revision for revision in other_revisions if revision.name == current), None)
@@ -170,7 +170,8 @@ def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rol
         record = with_rolling_update(record, {"partition": partition, **current})
     # During a rollback, currentRevision and updateRevision are both the restored revision.
     is_restored = (primary.update_revision == primary.current_revision
-                   or may_be_restored(observed.present, record.set, observed.history))
-    if record.is_back and primary.is_observed and observed.history and not is_restored:
-        return dataclasses.replace(record, outcome=Rollout.UPDATING, set=primary.current_revision)
+                   or may_be_restored(observed.present, record.previous_name, observed.history))
+    if record.is_rolling_back and primary.is_observed and observed.history and not is_restored:
+        return dataclasses.replace(record, outcome=Rollout.UPDATING,
+                                   previous_name=primary.current_revision)
     return record

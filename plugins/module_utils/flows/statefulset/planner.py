@@ -91,7 +91,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     primary: StatefulSet
     settings_type = StatefulSetSettings
 
-    def predecessor(self, desired: Json, *, is_back: bool) -> str:
+    def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
         In general, that is status.updateRevision. While an update of another client is in progress,
@@ -101,7 +101,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         observed, primary = self.observed, self.primary
         if observed.stuck_pods and self.match(desired) is Match.EXACT:
             return observed.stuck_pods[0].revision
-        if is_back or not observed.is_rolling:
+        if is_rolling_back or not observed.is_rolling:
             return primary.update_revision
         is_target = any(
             revision.name == primary.current_revision

@@ -224,11 +224,11 @@ def test_autoscaler_stays_frozen_at_a_pause(namespace, original_hpa):
 @pytest.mark.full
 @pytest.mark.parametrize("next_options", [{}, {"state": "rolled_back"}], ids=["update", "rollback"])
 def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(
-        namespace, original_hpa, next_options, monkeypatch):
+        namespace, original_hpa, next_options, metrics):
     """A load of twice the capacity would scale foo, and does so after the task."""
     update(namespace, pause_at="100%", keep_old=True, min_ready_seconds=0)
     assert pod_counts(namespace) == (REPLICAS, REPLICAS)
-    monkeypatch.setitem(globals(), "LOAD", 2 * LOAD)
+    metrics.load = 2 * LOAD
     time.sleep(5)  # the autoscaler looks at the metrics each second
     assert not rescales(namespace) and pod_counts(namespace) == (REPLICAS, REPLICAS)
     assert get_autoscaler(namespace)["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"

@@ -220,6 +220,7 @@ def test_rollback_replaces_pods_that_never_become_ready(namespace, nodes, spec, 
             and strategy(namespace) == before["spec"]["updateStrategy"])
 
 
+@pytest.mark.full
 def test_failed_update_is_rolled_back_automatically(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     with pytest.raises(RolloutError) as caught:

@@ -100,6 +100,7 @@ def test_rollback_from_a_pause(namespace, pause_at):
     assert len(old_uids & uids(namespace.pods())) == {"1": 4, "60%": 2, "100%": 0}[pause_at]
 
 
+@pytest.mark.full
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     before = namespace.make_deployment(4)
     to_pause = namespace.check(kind="Deployment", image="myimage:v2", pause_at="50%")
@@ -231,6 +232,7 @@ def test_pod_disruption_budget_limits_unavailable_pods(namespace):
     assert settings(namespace.deployment()) == settings(before)
 
 
+@pytest.mark.full
 def test_rollback_after_another_template_is_refused(namespace):
     namespace.make_deployment(2)
     update(namespace, pause_at="1")

@@ -294,7 +294,7 @@ def test_killed_rollback_of_a_migration_resumes(project, simulator, after):
     assert 6 <= number < MAX_WRITES and is_restored(project, simulator, before, pods)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("number", [1, 4])
 def test_kind_may_be_omitted_to_resume_a_migration(
         project, simulator, number):

@@ -67,7 +67,7 @@ def test_missing_namespace_is_reported(namespace):
     assert administrator_error.value.why == "there is no namespace missing"
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("state", ["rolled_back", "restarted"])
 def test_missing_controller_is_an_error_in_other_states(namespace, state):
     assert "no such ReplicationController" in refused_task(namespace, state=state).what
@@ -114,6 +114,7 @@ def test_definition_with_an_overlapping_selector_is_refused(namespace):
     assert "does not differ" in refused_task(namespace, definition=definition).what
 
 
+@pytest.mark.full
 def test_deployment_label_key_in_use_is_refused(namespace):
     namespace.make_primary(1)
 
@@ -145,6 +146,7 @@ def test_merged_template_retains_ports_with_the_same_number(namespace):
     assert not namespace.roll(template=template)["changed"]
 
 
+@pytest.mark.full
 def test_another_update_in_progress_is_refused(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):
@@ -167,6 +169,7 @@ def test_unrelated_controller_with_the_successor_name_is_refused(namespace):
     assert "bar already exists and does not belong to this update" in error.what
 
 
+@pytest.mark.full
 def test_successor_of_a_deleted_primary_is_refused(namespace):
     """The successor has the uid of the deleted foo in its annotations."""
     namespace.make_primary(3)
@@ -204,6 +207,7 @@ def test_update_of_the_successor_is_refused(namespace):
     assert "it is the temporary successor of foo" in error.what and "name=foo" in error.next_command
 
 
+@pytest.mark.full
 def test_interrupted_kubectl_rolling_update_is_refused(namespace):
     primary = namespace.make_primary(
         2, annotations={"kubectl.kubernetes.io/original-replicas": "2"})

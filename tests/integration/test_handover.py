@@ -356,7 +356,7 @@ def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
     assert uids(kind.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "number", [1, 6], ids=["after the rename", "after the deletion of the successor"]
 )
@@ -591,7 +591,7 @@ def test_missing_owner_permission_is_an_error_before_the_first_write(
     assert controllers.roll(next_name="bar")["changed"] and controllers.names() == ["bar"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_succeeds_with_owner_permission(strict_namespace, kind):
     controllers = Kind(strict_namespace, kind)

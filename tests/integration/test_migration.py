@@ -127,6 +127,7 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(migratab
     assert 10 <= number < MAX_WRITES
 
 
+@pytest.mark.full
 def test_check_mode_lists_the_steps_and_writes_nothing(migratable):
     before = migratable.make_primary(3)
     planned = migratable.check(**MIGRATE)

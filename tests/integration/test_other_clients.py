@@ -303,6 +303,7 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
     assert len(other_pods) <= moments[moment]
 
 
+@pytest.mark.full
 def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
     """After foo is created again, an update succeeds."""
     namespace.make_primary(REPLICAS)

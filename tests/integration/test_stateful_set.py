@@ -270,6 +270,7 @@ def test_pod_of_a_third_template_allows_update_and_rollback(namespace, command):
         assert versions(namespace) == ["v1"] * 3
 
 
+@pytest.mark.full
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     make_stuck_update(namespace)
     before = namespace.stateful_set()["metadata"]["resourceVersion"]
@@ -542,6 +543,7 @@ def test_several_stateful_sets_are_updated_by_names(namespace):
     assert task.update(params)["msg"] == "2 of 2 controllers are as requested (0 changed)"
 
 
+@pytest.mark.full
 def test_kind_is_optional_for_a_unique_name(namespace):
     params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig}
     assert task.info(params)["rollouts"] == []

@@ -368,6 +368,7 @@ def test_task_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
     assert kills == 6 and is_plain(edge)  # the writes of a restoration
 
 
+@pytest.mark.full
 def test_rules_of_other_clients_are_kept(namespace):
     edge = begin_update(namespace)
     edge.split(match=TESTERS)
@@ -519,6 +520,7 @@ def test_deleted_service_of_a_split_is_created_again_or_restored(namespace):
     assert is_plain(edge)
 
 
+@pytest.mark.full
 def test_services_of_an_ended_update_are_replaced(namespace):
     edge = begin_update(namespace)
     edge.split()
@@ -541,6 +543,7 @@ def create_gateway(namespace, **condition):
         "observedGeneration": 1, **condition}]}}, "application/merge-patch+json")
 
 
+@pytest.mark.full
 def test_split_warns_about_an_ingress_flux_and_gateways(namespace):
     edge = begin_update(namespace)
     namespace.allow(role_rules("baton-traffic-warnings"), "traffic-warnings")
@@ -608,6 +611,7 @@ def test_gateway_that_refuses_the_route_is_reported_with_its_reason(namespace):
     assert is_plain(edge)
 
 
+@pytest.mark.full
 def test_error_names_the_missing_route_the_update_or_the_service(namespace):
     edge = begin_update(namespace)
     missing = edge.run(weight="1%", route="absent")

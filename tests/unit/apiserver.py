@@ -163,7 +163,7 @@ def pods(*items, **metadata):
                    "items": list(items)})
 
 
-def never_stop():
+def always_continue():
     return True
 
 

@@ -102,22 +102,22 @@ SUCCESSOR, LABEL = expected_successor(UPDATE, Controller.from_api(rc()))
 NOW = "2026-11-21T10:00:00Z"
 
 
-def old(replicas: int = 3, goal: int = 0, desired: int = 3,
+def old(replicas: int = 3, goal: int = 0, original: int = 3,
         annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
     """Return foo during an update of three pods.
 
     replicas: the current size of foo. goal: its size at the end, 0 for an update and 3 for a
-    rollback. desired: the size from before the update. annotate: changed annotations; None removes
-    an annotation.
+    rollback. original: its size before the update. annotate: changed annotations; None removes an
+    annotation.
     """
     return rc("foo", replicas,
-              **{"annotations": _annotations(SUCCESSOR, goal, desired, annotate or {}), **changes})
+              **{"annotations": _annotations(SUCCESSOR, goal, original, annotate or {}), **changes})
 
 
-def new(replicas: int = 0, goal: int = 3, desired: int = 3,
+def new(replicas: int = 0, goal: int = 3, original: int = 3,
         annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
     """Return the successor of the update; see old() for the arguments."""
-    annotations = _annotations("foo", goal, desired,
+    annotations = _annotations("foo", goal, original,
                                {LAST_ROLLOUT: record("updating"), **(annotate or {})})
     return rc(**{"name": SUCCESSOR, "replicas": replicas, "image": "myimage:v2", "label": LABEL,
                  "annotations": annotations, **changes})
@@ -178,10 +178,10 @@ def patch_tests(decision: Decision) -> Json:
             if operation["op"] == "test"}
 
 
-def _annotations(partner: str, goal: int, desired: int,
+def _annotations(partner: str, goal: int, original: int,
                  changes: t.Mapping[str, str | None]) -> dict[str, str]:
     annotations = {PARTNER: partner, PARTNER_UID: f"uid of {partner}", DESIRED: str(goal),
-                   ORIGINAL: str(desired), **changes}
+                   ORIGINAL: str(original), **changes}
     return {key: value for key, value in annotations.items() if value is not None}
 
 

@@ -16,9 +16,9 @@ import pytest
 from apiserver import (
     CAUSES,
     PRIMARY,
+    always_continue,
     answer,
     item,
-    never_stop,
     pod,
     pods,
     reparent_to_bar,
@@ -459,7 +459,7 @@ def test_each_pod_is_reparented_by_one_patch(gateway, api):
     api.answers += [POD] * 2
     write = reparent_to_bar("a", "b")
 
-    assert gateway.hand_over(write, never_stop) == 2
+    assert gateway.hand_over(write, always_continue) == 2
     assert [(method, path, body) for method, path, _headers, body in api.requests] == [
         ("PATCH", f"/api/v1/namespaces/default/pods/{patch.name}", list(patch.operations))
         for patch in write.patches()]
@@ -476,7 +476,7 @@ def test_each_pod_is_reparented_by_one_patch(gateway, api):
 def test_failed_patch_of_a_pod_is_left_to_the_next_observation(gateway, api, response):
     api.answers += [POD, response, POD]
 
-    assert gateway.hand_over(reparent_to_bar("a", "b", "c"), never_stop) == 2
+    assert gateway.hand_over(reparent_to_bar("a", "b", "c"), always_continue) == 2
     assert patched_pods(api) == ["a", "b", "c"] and len(api.sent) == 3
 
 
@@ -491,7 +491,7 @@ def test_forbidden_patch_of_a_pod_is_an_error_with_the_reason(gateway, api, resp
     api.answers += [POD, response, POD]
 
     with pytest.raises(RolloutError) as error:
-        gateway.hand_over(reparent_to_bar("a", "b", "c"), never_stop)
+        gateway.hand_over(reparent_to_bar("a", "b", "c"), always_continue)
 
     assert (error.value.what.startswith("not allowed to change the controller of pod b (4")
             and reason in error.value.why)
@@ -504,13 +504,13 @@ def test_rejected_credentials_do_not_blame_a_pod(gateway, api):
     api.answers += [status(401, "Unauthorized")] * 2
 
     with pytest.raises(RolloutError, match="the API server does not accept the credentials"):
-        gateway.hand_over(reparent_to_bar("a"), never_stop)
+        gateway.hand_over(reparent_to_bar("a"), always_continue)
 
 
 def test_patch_of_a_pod_is_retried_on_an_overloaded_server(gateway, api):
     api.answers += [status(429), status(503), POD]
 
-    assert gateway.hand_over(reparent_to_bar("a"), never_stop) == 1
+    assert gateway.hand_over(reparent_to_bar("a"), always_continue) == 1
     assert patched_pods(api) == ["a"] * 3
 
 
@@ -542,7 +542,7 @@ def test_handover_uses_several_connections(gateway, api):
 
     api.answers += [slow] * len(pod_names)
 
-    assert gateway.hand_over(reparent_to_bar(*pod_names), never_stop) == len(pod_names)
+    assert gateway.hand_over(reparent_to_bar(*pod_names), always_continue) == len(pod_names)
     assert sorted(patched_pods(api)) == sorted(pod_names)
     assert len(clients) >= 3
 
@@ -558,7 +558,7 @@ def test_handover_on_a_slow_network_has_one_connection_per_pod(gateway, api, mon
 
     api.answers += [wait_for_all] * len(pod_names)
 
-    assert gateway.hand_over(reparent_to_bar(*pod_names), never_stop) == len(pod_names)
+    assert gateway.hand_over(reparent_to_bar(*pod_names), always_continue) == len(pod_names)
 
 
 def test_handover_ends_early_if_it_may_not_continue(gateway, api, monkeypatch):

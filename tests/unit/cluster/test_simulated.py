@@ -12,9 +12,9 @@ from apiserver import (
     FROZEN,
     PRIMARY,
     SCALE_TO_2,
+    always_continue,
     answer,
     hpa,
-    never_stop,
     rc_answer,
     reparent_to_bar,
     status,
@@ -73,12 +73,12 @@ def test_check_mode_reads_related_objects_from_the_server(gateway, api):
 def test_check_mode_reparents_pods_of_the_model(gateway, api):
     simulated = simulate(gateway)
 
-    assert simulated.hand_over(reparent_to_bar("0", "1"), never_stop) == 2
+    assert simulated.hand_over(reparent_to_bar("0", "1"), always_continue) == 2
     assert sorted(pod.owner for pod in simulated.live_pods({"app": "foo"})) == [
         "uid of bar", "uid of bar", "uid of foo"]
     assert simulated.hand_over(dataclasses.replace(reparent_to_bar("0"),
                                                    source_uid="uid of nobody"),
-                               never_stop) == 0
+                               always_continue) == 0
     assert simulated.refuse_hand_over(PRIMARY) is None and api.sent == []
 
 

@@ -212,7 +212,7 @@ BUDGET = {"metadata": {"name": "all"}, "spec": {"selector": {}, "minAvailable": 
     ([rc(replicas=10)], (), (8, 13)),
     ([rc(replicas=10, available=4)], (), (4, 13)),
     ([rc(replicas=10)], (BUDGET,), (10, 13)),
-    ([old(6, desired=10, available=5), new(4)], (), (8, 13)),
+    ([old(6, original=10, available=5), new(4)], (), (8, 13)),
     ([], (), (None, None)),
 ], ids=["options", "fewer pods available before", "budget",
         "size before the update", "no controller"])

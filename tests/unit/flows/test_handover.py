@@ -827,7 +827,7 @@ def test_unreadable_takeover_annotation_is_an_error(text, world):
 
 @WORLDS
 def test_deleted_foo_is_recreated_as_after_step_1(world):
-    step = decide(world.update, world.new(3, desired=3))
+    step = decide(world.update, world.new(3, original=3))
 
     assert isinstance(step.write, Create) and step.write.kind == world.kind
     primary = step.write.manifest
@@ -842,7 +842,7 @@ def test_deleted_foo_is_recreated_as_after_step_1(world):
 
 
 def test_recreated_foo_has_the_full_size():
-    primary = decide(UPDATE, new(2, desired=3)).write.manifest
+    primary = decide(UPDATE, new(2, original=3)).write.manifest
 
     assert takeover_of(primary)["replicas"] == primary["spec"]["replicas"] == 3
 

@@ -233,7 +233,7 @@ UPDATES = {
          ("annotate", SUCCESSOR, None, "updating, 3 desired")),
     "both: desired missing on both: add it from the original size":
         (UPDATE,
-         [old(2, desired=5, annotate={object_meta.DESIRED: None}),
+         [old(2, original=5, annotate={object_meta.DESIRED: None}),
           new(1, annotate={object_meta.DESIRED: None})],
          ("annotate", "foo", None, "updating, 0 desired")),
     "both: reversed rollback: foo is annotated first":
@@ -274,7 +274,7 @@ UPDATES = {
     "foo 0, successor available, next_name: delete foo":
         (WITH_NEXT_NAME, [primary_of_bar(0), new_bar(3)], ("delete", "foo", 0, None)),
     "foo 0, desired 0: handover at once":
-        (UPDATE, [old(0, desired=0), new(0, 0, desired=0)], ("rename", "foo", V1, V2)),
+        (UPDATE, [old(0, original=0), new(0, 0, original=0)], ("rename", "foo", V1, V2)),
     "both: a displaced successor without pods is deleted":
         (UPDATE, [old(), new(), new(name=DISPLACED, label="0123456789", image="myimage:v3")],
          ("delete", DISPLACED, 0, None)),
@@ -547,10 +547,10 @@ REFUSALS = {
          "this update:\n"
          f"{COMMAND} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_ANNOTATIONS}"),
     "foo's size is only in its annotation":
-        (UPDATE, [old(2, desired=300, image="myimage:v2")], UNCERTAIN.format("foo", 300, 2), "",
+        (UPDATE, [old(2, original=300, image="myimage:v2")], UNCERTAIN.format("foo", 300, 2), "",
          SCALE.format("foo", 300, "foo", 300)),
     "rollback, foo's size is only in its annotation":
-        (ROLLBACK, [old(2, desired=300)], UNCERTAIN.format("foo", 300, 2), "",
+        (ROLLBACK, [old(2, original=300)], UNCERTAIN.format("foo", 300, 2), "",
          SCALE.format("foo", 300, "foo", 300)),
     "first step with a larger size in the annotation of foo":
         (V3, [rc(replicas=2, annotations={object_meta.ORIGINAL: "300"})],
@@ -559,7 +559,7 @@ REFUSALS = {
         (UPDATE, [new(1)], UNCERTAIN.format(SUCCESSOR, 3, 1), "",
          SCALE.format(SUCCESSOR, 3, SUCCESSOR, 3)),
     "different sizes on both, none plausible":
-        (UPDATE, [old(2, desired=300), new(1, desired=40)], UNCERTAIN.format("foo", 300, 3), "",
+        (UPDATE, [old(2, original=300), new(1, original=40)], UNCERTAIN.format("foo", 300, 3), "",
          SCALE.format("foo", 299, "foo", 300)),
     "an interrupted kubectl rolling-update with an invalid size":
         (UPDATE,
@@ -761,7 +761,7 @@ def test_new_update_drops_the_deleted_partner():
 
 
 def test_new_update_takes_the_size_set_by_another_client():
-    without_successor = old(5, desired=3, annotate={object_meta.PARTNER_UID: None})
+    without_successor = old(5, original=3, annotate={object_meta.PARTNER_UID: None})
 
     items = apply(decide(UPDATE, without_successor), without_successor)
 
@@ -769,7 +769,7 @@ def test_new_update_takes_the_size_set_by_another_client():
 
 
 def test_successor_copies_the_metadata_of_the_user_only():
-    primary = old(2, desired=2, annotate={
+    primary = old(2, original=2, annotate={
         object_meta.PARTNER_UID: None, object_meta.LAST_ROLLOUT: record("updated"), "note": "kept",
         "kubectl.kubernetes.io/last-applied-configuration": "{}",
     }, labels={"app": "foo", "tier": "front"}, finalizers=["wait"],
@@ -1010,7 +1010,7 @@ def test_successor_with_changing_dry_runs_is_known_by_its_hash():
 def test_first_scale_step_is_as_large_as_allowed(surge, unavailable, expected):
     request = dataclasses.replace(UPDATE, max_surge=surge, max_unavailable=unavailable)
 
-    assert summary(decide(request, old(100, desired=100), new(0, 100, desired=100))) == expected
+    assert summary(decide(request, old(100, original=100), new(0, 100, original=100))) == expected
 
 
 # Preconditions of the steps

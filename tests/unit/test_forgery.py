@@ -101,6 +101,7 @@ OWN_DATA_READERS = ("cluster/connection.py", "cluster/kubeconfig.py", "cluster/e
                     "model/options.py", "analysis/outcome.py", "run/driver.py", "run/fleet.py",
                     "run/fleet_result.py", "run/places.py", "run/deadlines.py", "task.py",
                     "overview.py", "traffic/request.py")
+#: Files that read values of other clients.
 READERS = [name for path in sorted(MODULE_UTILS.rglob("*.py"))
            if (name := str(path.relative_to(MODULE_UTILS))) not in OWN_DATA_READERS
            and not name.startswith("release/")]

@@ -10,13 +10,13 @@ from history import History
 from simulated import SimulatedWorld
 
 
-class Simulated(History):
+class SimulatedHistory(History):
     def __init__(self):
         super().__init__()
         self.world = SimulatedWorld()
 
 
-TestHistories = Simulated.TestCase
+TestHistories = SimulatedHistory.TestCase
 TestHistories.settings = hypothesis.settings(
     max_examples=120, stateful_step_count=5, derandomize=True, database=None,
     suppress_health_check=list(hypothesis.HealthCheck))

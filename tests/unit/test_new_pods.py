@@ -110,13 +110,13 @@ def pods_of_soak(world):
 
 
 @pytest.fixture
-def world(monkeypatch):
+def make_world(monkeypatch):
     def make(kind):
-        simulated = World(kind)
-        monkeypatch.setattr(task, "_gateway", lambda *args, **more: simulated)
+        world = World(kind)
+        monkeypatch.setattr(task, "_gateway", lambda *args, **more: world)
         monkeypatch.setattr(task.prometheus.Prometheus, "query",
                             lambda self, query, stop: Reading(1.0))
-        return simulated
+        return world
     return make
 
 
@@ -125,19 +125,19 @@ SOURCES = (pods_of_info, pods_of_analysis, pods_of_soak)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_new_pods_of_info_analysis_and_soak(world, kind):
-    simulated = world(kind)
-    before, phases = [pods_of(simulated) for pods_of in SOURCES], []
-    simulated.update(image="myimage:v2", pause_at="1")
-    phases.append([pods_of(simulated) for pods_of in SOURCES])
-    writes = len(simulated.writes)
+def test_new_pods_of_info_analysis_and_soak(make_world, kind):
+    world = make_world(kind)
+    before, phases = [pods_of(world) for pods_of in SOURCES], []
+    world.update(image="myimage:v2", pause_at="1")
+    phases.append([pods_of(world) for pods_of in SOURCES])
+    writes = len(world.writes)
     with pytest.raises(RolloutError, match="stopped"):
-        simulated.run(parse_request({"name": "foo", "kind": kind, "state": "rolled_back"}),
-                      stop=lambda: "enough" if len(simulated.writes) > writes else "")
-    phases.append([pods_of(simulated) for pods_of in SOURCES])
-    simulated.update(state="rolled_back")
+        world.run(parse_request({"name": "foo", "kind": kind, "state": "rolled_back"}),
+                  stop=lambda: "enough" if len(world.writes) > writes else "")
+    phases.append([pods_of(world) for pods_of in SOURCES])
+    world.update(state="rolled_back")
 
-    for sources in (before, [pods_of(simulated) for pods_of in SOURCES]):
+    for sources in (before, [pods_of(world) for pods_of in SOURCES]):
         assert [(len(new), old) for new, old in sources] == [(3, set())] * 3
     for sources in phases:
         assert (sources[0] == sources[1] == sources[2] and len(sources[0][0]) == 1
@@ -145,12 +145,12 @@ def test_new_pods_of_info_analysis_and_soak(world, kind):
     assert phases[0] == phases[1], "a rollback must not change which pods are new"
 
 
-def test_analysis_without_revisions_names_the_missing_permission(world):
-    simulated = world("DaemonSet")
-    simulated.update(image="myimage:v2", pause_at="1")
-    simulated.hides_revisions = True
+def test_analysis_without_revisions_names_the_missing_permission(make_world):
+    world = make_world("DaemonSet")
+    world.update(image="myimage:v2", pause_at="1")
+    world.hides_revisions = True
 
     with pytest.raises(RolloutError, match="its history cannot be read") as refused:
-        pods_of_analysis(simulated)
+        pods_of_analysis(world)
 
     assert refused.value.why == "not allowed: list on controllerrevisions (apps)"

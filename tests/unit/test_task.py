@@ -52,8 +52,11 @@ class Gateway(Cluster):
 
 
 @pytest.fixture
-def cluster(monkeypatch):
-    """Replace the real cluster by a simulated cluster, and return the gateway."""
+def simulate_cluster(monkeypatch):
+    """Return a function that replaces the real cluster by a simulated one.
+
+    The function takes the controllers, and returns the list of the gateways that tasks create.
+    """
     def make(*items, gateway_class=Gateway):
         gateways = []
 
@@ -76,8 +79,8 @@ def update(check_mode=False, diff=False, **arguments):
     return task.update(params(image="myimage:v2", **arguments), check_mode=check_mode, diff=diff)
 
 
-def test_an_update_changes_the_cluster_and_closes_the_connection(cluster):
-    gateways = cluster(rc())
+def test_an_update_changes_the_cluster_and_closes_the_connection(simulate_cluster):
+    gateways = simulate_cluster(rc())
 
     result = update(namespace="prod")
 
@@ -87,8 +90,8 @@ def test_an_update_changes_the_cluster_and_closes_the_connection(cluster):
     assert gateway.cluster.controllers()["foo"].images == {"web": "myimage:v2"}
 
 
-def test_check_mode_reports_the_same_steps_and_writes_nothing(cluster):
-    gateways = cluster(rc())
+def test_check_mode_reports_the_same_steps_and_writes_nothing(simulate_cluster):
+    gateways = simulate_cluster(rc())
 
     planned, done = update(check_mode=True), update()
 
@@ -103,8 +106,8 @@ def test_check_mode_reports_the_same_steps_and_writes_nothing(cluster):
     (["Deployment", "StatefulSet"], None),
     (["DaemonSet"], "DaemonSet"), ([], None)])
 def test_the_default_kind_is_that_of_the_only_object_with_the_name(
-        cluster, monkeypatch, kinds, default_kind):
-    cluster(rc("another"))
+        simulate_cluster, monkeypatch, kinds, default_kind):
+    simulate_cluster(rc("another"))
     monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: kinds)
     monkeypatch.setattr(task, "choose",
                         lambda request: choose(dataclasses.replace(
@@ -116,8 +119,8 @@ def test_the_default_kind_is_that_of_the_only_object_with_the_name(
 
 @pytest.mark.parametrize("image, fails", [("myimage:v2", False), ("no image", True)],
                          ids=["success", "a refused request"])
-def test_the_result_has_the_kind_of_the_controller(cluster, image, fails):
-    cluster(rc())
+def test_the_result_has_the_kind_of_the_controller(simulate_cluster, image, fails):
+    simulate_cluster(rc())
 
     result = task.result_or_error(task.update, params(image=image), lambda warning: None)
 
@@ -126,18 +129,18 @@ def test_the_result_has_the_kind_of_the_controller(cluster, image, fails):
                                              else ("ReplicationController", False))
 
 
-def test_a_failure_during_the_update_has_the_kind_of_the_controller(cluster):
+def test_a_failure_during_the_update_has_the_kind_of_the_controller(simulate_cluster):
     class RefusingGateway(Gateway):
         def write(self, write):
             raise RolloutError("the API server refuses")
 
-    cluster(rc(), gateway_class=RefusingGateway)
+    simulate_cluster(rc(), gateway_class=RefusingGateway)
 
     assert task.result_or_error(task.update, params(image="myimage:v2"),
                                 lambda warning: None)["kind"] == "ReplicationController"
 
 
-def test_a_controller_deleted_during_the_update_is_not_replaced_by_another_kind(cluster):
+def test_a_controller_deleted_during_the_update_is_not_replaced_by_another_kind(simulate_cluster):
     class DeletingGateway(Gateway):
         def controllers(self, kind=None):
             return {} if self.writes else super().controllers(kind)
@@ -145,7 +148,7 @@ def test_a_controller_deleted_during_the_update_is_not_replaced_by_another_kind(
         def other_kinds(self, name):
             return ["Deployment"]
 
-    gateways = cluster(rc(), gateway_class=DeletingGateway)
+    gateways = simulate_cluster(rc(), gateway_class=DeletingGateway)
 
     with pytest.raises(NoSuchController, match="there is no such ReplicationController"):
         update()
@@ -153,8 +156,8 @@ def test_a_controller_deleted_during_the_update_is_not_replaced_by_another_kind(
     assert len(gateways) == 1
 
 
-def test_a_requested_kind_excludes_other_kinds(cluster, monkeypatch):
-    cluster(rc("another"))
+def test_a_requested_kind_excludes_other_kinds(simulate_cluster, monkeypatch):
+    simulate_cluster(rc("another"))
     monkeypatch.setattr(Gateway, "other_kinds",
                         lambda self, name: pytest.fail("looks for another kind"))
 
@@ -163,14 +166,14 @@ def test_a_requested_kind_excludes_other_kinds(cluster, monkeypatch):
 
 
 @pytest.mark.parametrize("diff", [True, False])
-def test_the_result_has_the_diff_on_request(cluster, diff):
-    cluster(rc())
+def test_the_result_has_the_diff_on_request(simulate_cluster, diff):
+    simulate_cluster(rc())
 
     assert ("diff" in update(diff=diff)) is diff
 
 
-def test_a_read_only_run_has_a_result_only_without_pending_steps(cluster):
-    gateways = cluster(rc())
+def test_a_read_only_run_has_a_result_only_without_pending_steps(simulate_cluster):
+    gateways = simulate_cluster(rc())
 
     assert task.update(params(image="myimage:v2"), is_read_only=True) is None
     converged = task.update(params(image="myimage:v1"), is_read_only=True)
@@ -179,14 +182,14 @@ def test_a_read_only_run_has_a_result_only_without_pending_steps(cluster):
     assert not any(gateway.attempts for gateway in gateways)
 
 
-def test_a_read_only_run_leaves_waits_to_the_module(cluster):
-    cluster(old(4, available=3), new(0))
+def test_a_read_only_run_leaves_waits_to_the_module(simulate_cluster):
+    simulate_cluster(old(4, available=3), new(0))
 
     assert task.update(params(image="myimage:v2"), is_read_only=True) is None
 
 
-def test_the_connection_is_closed_after_a_failure(cluster):
-    gateways = cluster()
+def test_the_connection_is_closed_after_a_failure(simulate_cluster):
+    gateways = simulate_cluster()
 
     with pytest.raises(RolloutError, match="no such ReplicationController"):
         update()
@@ -199,8 +202,8 @@ def info(name=None, **arguments):
                       **arguments})
 
 
-def test_info_shows_every_rollout_of_a_namespace_under_the_name_of_the_primary(cluster):
-    cluster(old(2), new(1), rc("other"))
+def test_info_shows_every_rollout_of_a_namespace_under_the_name_of_the_primary(simulate_cluster):
+    simulate_cluster(old(2), new(1), rc("other"))
 
     result = info()
 
@@ -216,22 +219,22 @@ def test_info_shows_every_rollout_of_a_namespace_under_the_name_of_the_primary(c
                          [("foo", ["foo"]), (SUCCESSOR, ["foo"]), ("other", ["other"]),
                           ("absent", [])], ids=[
                              "primary", "successor", "another controller", "missing controller"])
-def test_info_shows_one_rollout(cluster, name, expected):
-    cluster(old(2), new(1), rc("other"))
+def test_info_shows_one_rollout(simulate_cluster, name, expected):
+    simulate_cluster(old(2), new(1), rc("other"))
 
     assert [rollout["name"] for rollout in info(name)["rollouts"]] == expected
 
 
-def test_info_shows_the_named_rollouts(cluster):
-    cluster(old(2), new(1), rc("other"), rc("third"))
+def test_info_shows_the_named_rollouts(simulate_cluster):
+    simulate_cluster(old(2), new(1), rc("other"), rc("third"))
 
     assert [rollout["name"]
             for rollout in info(names=["other", SUCCESSOR, "absent"])["rollouts"]] == [
                 "foo", "other"]
 
 
-def test_info_shows_a_rollout_whose_primary_is_deleted(cluster):
-    cluster(new(3))
+def test_info_shows_a_rollout_whose_primary_is_deleted(simulate_cluster):
+    simulate_cluster(new(3))
 
     ((rollout,)) = info()["rollouts"]
     assert (rollout["name"], rollout["controller"], rollout["successor"]["name"]) == (
@@ -241,11 +244,11 @@ def test_info_shows_a_rollout_whose_primary_is_deleted(cluster):
 HOSTILE = "\x1b[2J\x9b31m\u202e"
 
 
-def test_text_of_the_cluster_is_escaped_for_terminals(cluster):
+def test_text_of_the_cluster_is_escaped_for_terminals(simulate_cluster):
     """A template is read and written unchanged, and escaped only in the diff."""
     item = rc(image=HOSTILE)
     item["spec"]["template"]["spec"]["containers"][0]["command"] = [f"{HOSTILE}\n"]
-    (gateways, arguments) = (cluster(item), params(image="myimage:v2"))
+    (gateways, arguments) = (simulate_cluster(item), params(image="myimage:v2"))
 
     result = task.result_or_error(functools.partial(task.update, diff=True), arguments, print)
 
@@ -296,8 +299,9 @@ def queries(monkeypatch):
     ([rc(replicas=2), rc("other")], {"foo-0", "foo-1"}, set())],
     ids=["an update", "none"])
 @pytest.mark.parametrize("name", ["foo", SUCCESSOR])
-def test_an_analysis_selects_new_and_old_pods(cluster, queries, name, items, new_pods, old_pods):
-    gateways = cluster(*items, gateway_class=MeasuredCluster)
+def test_an_analysis_selects_new_and_old_pods(simulate_cluster, queries, name, items, new_pods,
+                                              old_pods):
+    gateways = simulate_cluster(*items, gateway_class=MeasuredCluster)
 
     result = task.analysis(analysis(name=name if old_pods else "foo"))
 
@@ -307,8 +311,8 @@ def test_an_analysis_selects_new_and_old_pods(cluster, queries, name, items, new
     assert not gateways[0].attempts and gateways[0].is_closed
 
 
-def test_an_analysis_without_a_controller_fails(cluster, queries):
-    gateways = cluster(rc("other"), gateway_class=MeasuredCluster)
+def test_an_analysis_without_a_controller_fails(simulate_cluster, queries):
+    gateways = simulate_cluster(rc("other"), gateway_class=MeasuredCluster)
 
     with pytest.raises(RolloutError, match="there is no such ReplicationController"):
         task.analysis(analysis())
@@ -316,8 +320,8 @@ def test_an_analysis_without_a_controller_fails(cluster, queries):
 
 
 def test_the_default_kind_of_an_analysis_is_that_of_the_only_object_with_the_name(
-        cluster, queries, monkeypatch):
-    cluster(rc("other"), gateway_class=MeasuredCluster)
+        simulate_cluster, queries, monkeypatch):
+    simulate_cluster(rc("other"), gateway_class=MeasuredCluster)
     monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: ["DaemonSet"])
     monkeypatch.setattr(task, "choose",
                         lambda request: choose(dataclasses.replace(
@@ -327,8 +331,8 @@ def test_the_default_kind_of_an_analysis_is_that_of_the_only_object_with_the_nam
         task.analysis(analysis())
 
 
-def test_an_invalid_analysis_is_refused_before_any_request(cluster):
-    gateways = cluster(rc(), gateway_class=MeasuredCluster)
+def test_an_invalid_analysis_is_refused_before_any_request(simulate_cluster):
+    gateways = simulate_cluster(rc(), gateway_class=MeasuredCluster)
 
     for wrong in ({"metrics": []}, {"prometheus_url": "x"}, {"prometheus_url": None},
                   {"name": "Foo"}):
@@ -343,9 +347,9 @@ LOG_RULES = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
 @pytest.mark.parametrize("rules, is_allowed", [(None, True), ([], False), (LOG_RULES, True)],
                          ids=["unknown", "none", "enough"])
 def test_an_analysis_of_logs_needs_permission_to_read_logs_but_no_prometheus(
-        cluster, monkeypatch, rules, is_allowed):
+        simulate_cluster, monkeypatch, rules, is_allowed):
     """A missing permission is reported without waiting for initial_delay."""
-    cluster(old(2), new(1), gateway_class=MeasuredCluster)
+    simulate_cluster(old(2), new(1), gateway_class=MeasuredCluster)
     monkeypatch.setattr(MeasuredCluster, "rules", lambda self: rules)
     readings = []
     monkeypatch.setattr(
@@ -378,12 +382,12 @@ def test_an_analysis_reveals_no_part_of_a_password(scheme, password):
 @pytest.mark.parametrize("items, in_progress",
                          [([old(2), new(1)], True), ([rc(replicas=2)], False)])
 def test_an_analysis_detects_an_update_in_progress(
-        cluster, queries, monkeypatch, items, in_progress):
+        simulate_cluster, queries, monkeypatch, items, in_progress):
     subjects = []
     subject = task._subject
     monkeypatch.setattr(task, "_subject",
                         lambda *args: subjects.append(subject(*args)) or subjects[-1])
-    cluster(*items, gateway_class=MeasuredCluster)
+    simulate_cluster(*items, gateway_class=MeasuredCluster)
 
     task.analysis(analysis())
 
@@ -421,8 +425,8 @@ def runner(monkeypatch, capsys):
     "two missing": {"names": ["nobody", "foo", "nothing"], "image": "myimage:v2",
                     "max_failures": 1},
 }.values())
-def test_the_result_in_process_equals_that_of_the_module(cluster, runner, arguments):
-    gateways = cluster(rc(), other_controller())
+def test_the_result_in_process_equals_that_of_the_module(simulate_cluster, runner, arguments):
+    gateways = simulate_cluster(rc(), other_controller())
 
     result = runner.in_process(**arguments)
 
@@ -440,9 +444,9 @@ def types_in(value):
 
 
 @pytest.mark.parametrize("arguments", [{"name": "foo"}, {"names": ["foo", "bar"]}])
-def test_planned_result_has_only_types_of_json(cluster, arguments):
+def test_planned_result_has_only_types_of_json(simulate_cluster, arguments):
     """Ansible warns of other types in a registered result, such as an enumeration of strings."""
-    cluster(rc(), other_controller())
+    simulate_cluster(rc(), other_controller())
     params = in_process.parameters("update", {**arguments, "image": "myimage:v2"}, ".")
 
     result = in_process.read("update", params, ".", {}, diff=True, check_mode=True)
@@ -455,8 +459,8 @@ def test_planned_result_has_only_types_of_json(cluster, arguments):
                          [{"name": "foo"}, {"names": ["foo", "bar"]},
                           {"names": ["foo", "no"], "max_failures": "50%"}])
 def test_steps_are_left_to_the_module_which_does_what_check_mode_plans(
-        cluster, runner, arguments):
-    gateways = cluster(rc(), other_controller())
+        simulate_cluster, runner, arguments):
+    gateways = simulate_cluster(rc(), other_controller())
     arguments["image"] = "myimage:v2"
 
     assert runner.in_process(**arguments) is None
@@ -483,8 +487,8 @@ ENTRY = {"namespace": "default", "name": "foo", "kind": "ReplicationController",
     ({"image": "myimage:v2", "pause_at": 1}, {"resume_command", "rollback_command", "rollout"}),
 ], ids=["unchanged", "paused"])
 def test_results_of_a_single_controller_repeat_the_keys_at_the_top(
-        cluster, runner, arguments, keys, is_run):
-    cluster(rc(replicas=2))
+        simulate_cluster, runner, arguments, keys, is_run):
+    simulate_cluster(rc(replicas=2))
 
     result = runner.module(name="foo", check_mode=not is_run, **arguments)
 
@@ -500,8 +504,9 @@ def test_results_of_a_single_controller_repeat_the_keys_at_the_top(
     ({"image": "x:1", "kind": "rs", "soak": "x"}, "ReplicaSet"),
     ({"image": "x:1", "kind": "x"}, "x"),
 ])
-def test_results_of_a_failed_single_controller_have_its_failure(cluster, runner, arguments, kind):
-    cluster(rc())
+def test_results_of_a_failed_single_controller_have_its_failure(simulate_cluster, runner,
+                                                                arguments, kind):
+    simulate_cluster(rc())
 
     result = runner.module(name="foo", **arguments)
 
@@ -511,8 +516,8 @@ def test_results_of_a_failed_single_controller_have_its_failure(cluster, runner,
                      **{key: result[key] for key in ("steps", "rollout") if key in result}}
 
 
-def test_invalid_options_are_left_to_the_module(cluster, runner):
-    cluster(rc())
+def test_invalid_options_are_left_to_the_module(simulate_cluster, runner):
+    simulate_cluster(rc())
 
     assert runner.in_process(name="foo", image="myimage:v1", nonsense=1) is None
     assert runner.in_process(name="foo", image="myimage:v1", ca_cert="/a", ssl_ca_cert="/b") is None
@@ -587,8 +592,8 @@ def test_warnings_are_returned_without_secrets(runner, monkeypatch, method):
 # Signals and invalid names
 
 
-def test_a_stopped_task_reports_the_command_to_resume(cluster, monkeypatch):
-    gateways = cluster(rc())
+def test_a_stopped_task_reports_the_command_to_resume(simulate_cluster, monkeypatch):
+    gateways = simulate_cluster(rc())
     monkeypatch.setattr(Gateway, "wait", lambda self, seconds: os.kill(os.getpid(), signal.SIGTERM))
 
     with pytest.raises(RolloutError, match=r"^stopped \(SIGTERM\)$") as stopped:

@@ -90,7 +90,7 @@ def test_a_scenario_names_its_cluster_after_the_checkout(path):
 
 @pytest.fixture
 def two_tiers(runner, monkeypatch, tmp_path):
-    """Return a checkout with a tier that always runs, and a tier for changes of a file."""
+    """Return the runner with two tiers: one always runs, one only after a change of node.py."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "node.py").write_text("1\n", encoding="utf-8")
     (tmp_path / "verified.json").write_text("{}", encoding="utf-8")
@@ -220,7 +220,10 @@ def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path,
 
 @pytest.fixture(params=["takes_one_processor", "waits"])
 def pairs(runner, monkeypatch, tmp_path, request):
-    """Return three tiers that run in pairs, two of which wait for each other, and a fourth."""
+    """Return the runner with unit, and three tiers that run in pairs.
+
+    lint and sanity wait for each other.
+    """
     def tier(command):
         return runner.Tier([command, "echo end"], **{request.param: True})
 

@@ -120,7 +120,7 @@ class World:
         return world
 
     def key(self):
-        """Return the state as text; resourceVersions count only in the record of the route."""
+        """Return the state as text, without resourceVersions outside of the record of the route."""
         metadata = {**self.route["metadata"], "resourceVersion": ""}
         uids = {name: item["metadata"]["uid"] for name, item in self.services.items()}
         return json.dumps([{**self.route, "metadata": metadata}, uids, sorted(self.ready),

@@ -139,6 +139,7 @@ def analysis(**options):
                        "passes_without_old_pods": False, **options})
 
 
+# a letter per measurement: p for passed, f for failed, i for inconclusive
 @pytest.mark.parametrize("letters, limits, outcome", [
     ("ppp", {}, PASSED), ("pfp", {}, FAILED), ("pfp", {"failure_limit": 1}, PASSED),
     ("ffp", {"failure_limit": 1}, FAILED),

@@ -242,6 +242,7 @@ def test_unreachable_server_is_retried(monkeypatch):
 
     reading = client("http://127.0.0.1:1").query(QUERY)
 
+    # no pause after the last attempt
     assert not reading.is_answer and slept == [0.2, 1.0, 0]
     assert (reading.why.startswith("Prometheus at http://127.0.0.1:1 cannot be reached: ")
             and "refused" in reading.why)

@@ -52,26 +52,27 @@ def test_release_turn_by_turn():
 
     result = single(
         paused("a") | {"rollout": {"phase": "paused", "controller": {"replicas": 3}, "since": NOW}})
-    analyzed = release.next_turn(request, first_turn["state"], result, {}, NOW)
-    (pair,) = analyzed["state"]["turn"]["analyses"]
-    assert release.analysis_options(request, analyzed["state"], pair, []) == {
+    analysis_turn = release.next_turn(request, first_turn["state"], result, {}, NOW)
+    (pair,) = analysis_turn["state"]["turn"]["analyses"]
+    assert release.analysis_options(request, analysis_turn["state"], pair, []) == {
         "count": 3, "name": "a", "namespace": "shop", "on_no_old_pods": "inconclusive"}
     results = [{"name": "a", "old_pods": ["x"], "msg": "fine", "metrics": [], "measurements": []}]
 
-    approval = release.next_turn(request, analyzed["state"], {"results": results}, {}, NOW)
-    approval = release.next_turn(request, approval["state"], now=NOW)
-    assert release.approval_answer(request, approval["state"], None, NOW) == {
+    approval_turn = release.next_turn(request, analysis_turn["state"], {"results": results}, {},
+                                      NOW)
+    approval_turn = release.next_turn(request, approval_turn["state"], now=NOW)
+    assert release.approval_answer(request, approval_turn["state"], None, NOW) == {
         "is_answered": False, "looks": 725}
 
     failure = release.failed_task({"msg": "no"}, "Wait")
-    rollback = release.next_turn(request, approval["state"], {}, failure, NOW)
-    assert (rollback["state"]["turn"]["title"] == "Roll back a"
-            and rollback["facts"]["history"]["stages"][1]["outcome"] == "failed")
-    artifacts = release.release_artifacts(request, rollback["state"])
-    host_artifacts = release.release_artifacts(request | {"host": "eu"}, rollback["state"])
+    rollback_turn = release.next_turn(request, approval_turn["state"], {}, failure, NOW)
+    assert (rollback_turn["state"]["turn"]["title"] == "Roll back a"
+            and rollback_turn["facts"]["history"]["stages"][1]["outcome"] == "failed")
+    artifacts = release.release_artifacts(request, rollback_turn["state"])
+    host_artifacts = release.release_artifacts(request | {"host": "eu"}, rollback_turn["state"])
     assert artifacts["controller"] == "a" and host_artifacts == {"clusters": {"eu": artifacts}}
-    last_turn = release.next_turn(request, rollback["state"], {"msg": "back", "changed": True}, {},
-                                  NOW)
+    last_turn = release.next_turn(request, rollback_turn["state"],
+                                  {"msg": "back", "changed": True}, {}, NOW)
     assert last_turn["state"]["file"] == "fail.yml"
     assert last_turn["facts"]["outcome"] == "rolled_back"
 

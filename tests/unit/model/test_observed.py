@@ -233,9 +233,9 @@ def test_deployment_label_is_in_selector_or_template(in_selector, in_template, e
 # The choice of the successor
 
 V3_NAME = expected_successor(UPDATE_TO_V3, controller())[0]
-RENAMED = old(0,
-              annotate={object_meta.TAKEOVER: identity.canonical(TAKEOVER),
-                        object_meta.PARTNER: None})
+FOO_IN_HANDOVER = old(0,
+                      annotate={object_meta.TAKEOVER: identity.canonical(TAKEOVER),
+                                object_meta.PARTNER: None})
 
 
 def successor_with_hash(value, **changes):
@@ -247,7 +247,7 @@ def successor_with_hash(value, **changes):
 SUCCESSORS = {
     "none": (UPDATE, [rc(), rc("other")], None),
     "named by the takeover annotation": (
-        UPDATE_TO_V3, [RENAMED, new(3), new(name=V3_NAME)], SUCCESSOR),
+        UPDATE_TO_V3, [FOO_IN_HANDOVER, new(3), new(name=V3_NAME)], SUCCESSOR),
     "foo's partner before any other": (WITH_NEXT_NAME, [old(), rc("bar"), new()], SUCCESSOR),
     "next_name": (WITH_NEXT_NAME, [rc(), rc("bar"), new(name="foo-x")], "bar"),
     "name derived from the request": (UPDATE, [rc(), rc(SUCCESSOR), new(name="foo-x")],

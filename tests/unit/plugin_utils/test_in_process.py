@@ -34,7 +34,8 @@ def stub_of_task(work):
 
 
 @pytest.fixture
-def task(monkeypatch):
+def install_task(monkeypatch):
+    """Return a function that replaces module_utils.task by a stub which runs the given function."""
     def install(work):
         monkeypatch.setattr(in_process, "task", stub_of_task(work))
 
@@ -45,13 +46,13 @@ def result_of(params, folder, **environment):
     return in_process.Process("update", params, str(folder), environment, diff=True).result()
 
 
-def test_result_of_the_process(task, tmp_path):
+def test_result_of_the_process(install_task, tmp_path):
     def work(params, diff):
         print("not part of the result")
         return {"params": params, "diff": diff, "folder": os.getcwd(),
                 "variable": os.environ["BATON_TEST"], "pid": os.getpid()}
 
-    task(work)
+    install_task(work)
     result = result_of({"name": "a" * 200_000}, tmp_path, BATON_TEST="yes")
     assert result.pop("pid") != os.getpid() and result.pop("params") == {"name": "a" * 200_000}
     assert result == {"diff": True, "folder": str(tmp_path), "variable": "yes",
@@ -59,13 +60,13 @@ def test_result_of_the_process(task, tmp_path):
     assert "BATON_TEST" not in os.environ
 
 
-def test_update_observes_in_its_own_process(task, tmp_path):
+def test_update_observes_in_its_own_process(install_task, tmp_path):
     """A fork after the first request would inherit OpenSSL's locks, which no thread releases."""
     def work(params, diff, is_read_only=False):
         return ({"pid": os.getpid(), "is_read_only": is_read_only}
                 if is_read_only is params["has_nothing_to_do"] else None)
 
-    task(work)
+    install_task(work)
     for has_nothing_to_do in (True, False):
         result = result_of({"has_nothing_to_do": has_nothing_to_do}, tmp_path)
         assert result["is_read_only"] is has_nothing_to_do and result["pid"] != os.getpid()
@@ -83,13 +84,13 @@ def test_action_sends_no_request_before_the_process_starts():
     (lambda params, diff: os.kill(os.getpid(), signal.SIGKILL), "without a result (exit code -9)"),
     (lambda params, diff: {}["no"], "unexpected error: KeyError('no')"),
     (lambda params, diff: {"key": object()}, "without a result (exit code 0)")])
-def test_failed_process_gives_a_result(task, tmp_path, work, message):
-    task(work)
+def test_failed_process_gives_a_result(install_task, tmp_path, work, message):
+    install_task(work)
     result = result_of({}, tmp_path)
     assert result["failed"] is True and message in result["msg"]
 
 
-def test_process_ends_after_an_interrupted_wait(task, tmp_path):
+def test_process_ends_after_an_interrupted_wait(install_task, tmp_path):
     """A timeout of the task interrupts the wait; then nothing reads the pipe of the process."""
     def work(params, diff):
         while True:
@@ -100,7 +101,7 @@ def test_process_ends_after_an_interrupted_wait(task, tmp_path):
     def interrupt(number, frame):
         raise TimeoutError
 
-    task(work)
+    install_task(work)
     process = in_process.Process("update", {}, str(tmp_path), {}, diff=False)
     previous = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
@@ -115,8 +116,8 @@ def test_process_ends_after_an_interrupted_wait(task, tmp_path):
         time.sleep(0.05)
 
 
-def test_invalid_options_are_left_to_the_module(task, tmp_path):
-    task(None)
+def test_invalid_options_are_left_to_the_module(install_task, tmp_path):
+    install_task(None)
     assert in_process.parameters("info", {"name": "a", "size": "3"}, str(tmp_path)) == {
         "name": "a", "size": 3, "other": None}
     for args in ({}, {"name": "a", "size": 3, "other": "x"}, {"name": "a", "size": "x"},
@@ -125,10 +126,10 @@ def test_invalid_options_are_left_to_the_module(task, tmp_path):
     assert in_process.parameters("info", {"name": "a"}, str(tmp_path / "gone")) is None
 
 
-def test_read_only_tasks_run_in_process(task, tmp_path):
-    task(lambda params, is_read_only: {"pid": os.getpid(), "folder": os.getcwd(),
-                                       "template": os.environ.get("BATON_JOB_TEMPLATE")}
-         if is_read_only else {}["no"])
+def test_read_only_tasks_run_in_process(install_task, tmp_path):
+    install_task(lambda params, is_read_only: {"pid": os.getpid(), "folder": os.getcwd(),
+                                               "template": os.environ.get("BATON_JOB_TEMPLATE")}
+                 if is_read_only else {}["no"])
     previous = os.getcwd()
     variables = {"BATON_JOB_TEMPLATE": "x"}
     result = in_process.read("update", {}, str(tmp_path), variables, is_read_only=True)
@@ -139,7 +140,7 @@ def test_read_only_tasks_run_in_process(task, tmp_path):
             and os.getcwd() == previous)
 
 
-def test_output_of_libraries_is_discarded(task, tmp_path, caplog, capsys):
+def test_output_of_libraries_is_discarded(install_task, tmp_path, caplog, capsys):
     """Output of a library, perhaps with secrets, reaches neither Ansible's log nor the terminal.
 
     Credential plugins have no terminal.
@@ -150,7 +151,7 @@ def test_output_of_libraries_is_discarded(task, tmp_path, caplog, capsys):
         print("s3cret", file=sys.stderr)
         return {"interactive": sys.stdout.isatty()}
 
-    task(work)
+    install_task(work)
     previous = logging.getLogger().handlers[:]
     result = in_process.read("update", {}, str(tmp_path), {}, is_read_only=True)
     assert result["interactive"] is False

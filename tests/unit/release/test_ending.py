@@ -52,10 +52,10 @@ def with_results(result):
     return result if not result or "results" in result else single(result)
 
 
-def failure(what, result=None, rollback=None, reason="all the words", short_reason="",
-            task="Roll shop",
-            answer="", is_fleet=False, layer="role", on_failure="stop"):
-    """Return the end of a run after this failure.
+def end_after(what, result=None, rollback=None, reason="all the words", short_reason="",
+              task="Roll shop",
+              answer="", is_fleet=False, layer="role", on_failure="stop"):
+    """Return the end of a run after a failure of this purpose: update, check, rollback and so on.
 
     result is the result of the last update, rollback the result of the role's rollback.
     """
@@ -85,13 +85,13 @@ def event(turn, result, why):
     return Event(turn, NOW, NOW, result, why)
 
 
-def module_failure(what="update", result=None, rollback=None, **more):
-    return failure(what, result or failed(), rollback, short_reason=SUMMARY, **more)
+def end_by_module(what="update", result=None, rollback=None, **more):
+    return end_after(what, result or failed(), rollback, short_reason=SUMMARY, **more)
 
 
-def check_failure(what="check", rollback=None, **more):
-    return failure(what, paused() if what == "check" else updated(), rollback,
-                   "503\nand a page of HTML", task="It answers", **more)
+def end_by_check(what="check", rollback=None, **more):
+    return end_after(what, paused() if what == "check" else updated(), rollback,
+                     "503\nand a page of HTML", task="It answers", **more)
 
 
 @pytest.mark.parametrize("result, outcome, is_paused, in_progress", [
@@ -178,17 +178,17 @@ def test_previous_images_are_observed_by_the_run(results, images):
 
 
 @pytest.mark.parametrize("end, outcome", [
-    (check_failure("before"), "failed"), (check_failure("after"), "failed"),
-    (check_failure(rollback=ROLLED_BACK), "rolled_back"),
-    (check_failure(rollback=NOT_ROLLED_BACK), "failed"),
-    (check_failure(), "stopped"),
-    (module_failure(), "stopped"), (module_failure(result=REFUSED), "failed"),
-    (module_failure(result=UNDONE), "rolled_back"),
-    (module_failure(result=UNDONE | {"changed": False}), "failed"),
-    (module_failure(result=UNDONE, is_fleet=True), "stopped"),
-    (module_failure(rollback=ROLLED_BACK), "rolled_back"),
-    (module_failure(rollback=NOT_ROLLED_BACK), "failed"),
-    (failure("update"), "failed"), (module_failure("rollback"), "failed"),
+    (end_by_check("before"), "failed"), (end_by_check("after"), "failed"),
+    (end_by_check(rollback=ROLLED_BACK), "rolled_back"),
+    (end_by_check(rollback=NOT_ROLLED_BACK), "failed"),
+    (end_by_check(), "stopped"),
+    (end_by_module(), "stopped"), (end_by_module(result=REFUSED), "failed"),
+    (end_by_module(result=UNDONE), "rolled_back"),
+    (end_by_module(result=UNDONE | {"changed": False}), "failed"),
+    (end_by_module(result=UNDONE, is_fleet=True), "stopped"),
+    (end_by_module(rollback=ROLLED_BACK), "rolled_back"),
+    (end_by_module(rollback=NOT_ROLLED_BACK), "failed"),
+    (end_after("update"), "failed"), (end_by_module("rollback"), "failed"),
 ], ids=["before", "after", "check, rolled back", "check, failed rollback", "check, stopped",
         "interrupted", "not started", "rolled back by the module",
         "rolled back by another task", "fleet partly rolled back", "others rolled back",
@@ -198,22 +198,22 @@ def test_outcome_of_a_failure(end, outcome):
 
 
 @pytest.mark.parametrize("end, message, error", [
-    (module_failure(), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
-    (module_failure(result=UNDONE), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
-    (module_failure("rollback", task="Roll shop"), "Roll shop: all the words",
+    (end_by_module(), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
+    (end_by_module(result=UNDONE), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
+    (end_by_module("rollback", task="Roll shop"), "Roll shop: all the words",
      f"Roll shop: {SUMMARY}{SEE_ABOVE}"),
-    (module_failure(rollback=NOT_ROLLED_BACK),
+    (end_by_module(rollback=NOT_ROLLED_BACK),
      "Stage 50%: all the words\nIt could not be rolled back: all the words of the second failure",
      f"Stage 50%: {SUMMARY}\nIt could not be rolled back: {SUMMARY}{SEE_ABOVE}"),
-    (module_failure(rollback=ROLLED_BACK | {"msg": "1 of 1 is back"}, is_fleet=True),
+    (end_by_module(rollback=ROLLED_BACK | {"msg": "1 of 1 is back"}, is_fleet=True),
      "Stage 50%: all the words\nRolled back: 1 of 1 is back.",
      f"Stage 50%: {SUMMARY}\nRolled back: 1 of 1 is back.{SEE_ABOVE}"),
-    (check_failure(rollback=ROLLED_BACK),
+    (end_by_check(rollback=ROLLED_BACK),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of HTML.\n"
      "shop is rolled back to myimage:v1: 4 of 4 replicas available.",
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\n"
      "shop is rolled back to myimage:v1: 4 of 4 replicas available."),
-    (check_failure(),
+    (end_by_check(),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of "
      "HTML.\nThe update is left at that stage.\n"
      "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
@@ -222,12 +222,12 @@ def test_outcome_of_a_failure(end, outcome):
      "at that stage.\n"
      "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
      "with rollback_name=shop rollback_namespace=shop to roll back."),
-    (check_failure("before"),
+    (end_by_check("before"),
      "smoke.yml has failed before the update of shop, which was not started: It answers: "
      "503\nand a "
      "page of HTML.",
      "smoke.yml has failed before the update of shop, which was not started: It answers: 503."),
-    (check_failure("after"),
+    (end_by_check("after"),
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503\nand a page of HTML.",
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503."),
 ], ids=["interrupted", "rolled back by the module", "role rollback", "failed rollback",
@@ -380,14 +380,14 @@ def test_report_is_an_artifact_unless_too_long():
      "launch the job template *Rollback* with controller shop, controller_namespace shop"),
 ])
 def test_next_command_of_each_layer(layer, resume, back):
-    error = failure("check", paused(), layer=layer).error
+    error = end_after("check", paused(), layer=layer).error
 
     assert f"Next: {resume} to resume, or {back} to roll back." in error
     assert ("--limit lyon" in error) is (layer == "playbook")
 
 
 def test_next_step_in_awx_names_the_job_template():
-    end = failure("update", failed(), layer="awx", short_reason="no pods.")
+    end = end_after("update", failed(), layer="awx", short_reason="no pods.")
     end = Ending(dataclasses.replace(end.request, job_template="Update shop"), end.history)
 
     assert ("Next: relaunch the job, or launch the job template *Update shop* again to resume, or "
@@ -397,8 +397,8 @@ def test_next_step_in_awx_names_the_job_template():
 
 
 def test_failed_job_in_awx_is_launched_again():
-    error = failure("update", {"changed": False, "failed": True}, layer="awx",
-                    short_reason="no.").error
+    error = end_after("update", {"changed": False, "failed": True}, layer="awx",
+                      short_reason="no.").error
 
     assert "Next: launch the same job template again." in error
 
@@ -461,9 +461,9 @@ def test_next_command_for_one_of_many_clusters_has_its_limit():
 
 
 @pytest.mark.parametrize("end, count", [
-    (failure("update", updated()), 1), (failure("before"), 1),
-    (module_failure(), 2), (check_failure(), 2), (check_failure(rollback=ROLLED_BACK), 1),
-    (check_failure(rollback=NOT_ROLLED_BACK), 2), (failure("rollback", failed()), 1),
+    (end_after("update", updated()), 1), (end_after("before"), 1),
+    (end_by_module(), 2), (end_by_check(), 2), (end_by_check(rollback=ROLLED_BACK), 1),
+    (end_by_check(rollback=NOT_ROLLED_BACK), 2), (end_after("rollback", failed()), 1),
 ], ids=["ended", "not started", "stopped", "paused", "rolled back", "not rolled back", "rollback"])
 def test_commands_of_a_failure(end, count):
     assert len(ending.next_commands(end)) == count, ending.next_commands(end)
@@ -521,7 +521,7 @@ def test_update_of_another_client_is_not_rolled_back(rollout_):
     approval = Approval(ALONE, "shop", [rollout_] if rollout_ else [], deadline=150, now=100)
 
     assert approval.outcome == "denied" and summary(approval.current_result).in_progress == []
-    end = failure("approval", approval.current_result)
+    end = end_after("approval", approval.current_result)
     assert end.outcome == "failed" and "left at that stage" not in end.message + end.error
 
 
@@ -546,7 +546,7 @@ def test_resumed_update_is_approved_unless_it_is_reversed():
                          [("approved", "stopped"), ("late", "failed"), ("denied", "failed")])
 def test_resume_after_the_deadline_is_reported(answer, outcome):
     """The rollback is rejected: another client holds the Lease, or the update has ended."""
-    end = check_failure(rollback=NOT_ROLLED_BACK, answer=answer)
+    end = end_by_check(rollback=NOT_ROLLED_BACK, answer=answer)
 
     assert end.outcome == outcome
     for text in (end.message, end.error):
@@ -596,9 +596,9 @@ def test_result_has_the_current_rollouts_after_an_approval():
 
 
 def test_controller_rolled_back_by_another_client():
-    end = failure("check",
-                  PAUSED
-                  | {"rollout": rollout_now("complete", image="v1")
-                     | {"last_rollout": {"outcome": "rolled_back"}}})
+    end = end_after("check",
+                    PAUSED
+                    | {"rollout": rollout_now("complete", image="v1")
+                       | {"last_rollout": {"outcome": "rolled_back"}}})
 
     assert end.outcome == "rolled_back" and "left at that stage" not in end.message + end.error

@@ -97,7 +97,7 @@ def apply_event(event, cluster, name):
 
 @st.composite
 def histories(draw):
-    """Draw a request with its events."""
+    """Draw a request, a cluster, and the events while files of the user run."""
     request, cluster = draw(requests())
     events = draw(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(NAMES)),
                            max_size=8))

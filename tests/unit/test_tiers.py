@@ -56,7 +56,7 @@ def test_the_missing_program_or_image_of_kind_is_named(
     monkeypatch.setattr(runner.engine.machine, "hindrance",
                         lambda *_unused: "no permission to build an engine")
 
-    hindrance = runner.no_kind()
+    hindrance = runner.kind_hindrance()
 
     assert message in hindrance and bool(message) == bool(hindrance)
     if message:
@@ -75,9 +75,9 @@ def test_kind_needs_no_engine_where_the_tier_can_build_one(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("BATON_KIND_IMAGE", image)
     monkeypatch.setattr(runner.engine.machine, "hindrance", lambda *_unused: "")
-    monkeypatch.setattr(runner.engine, "_number", lambda *_unused: str(memory))
+    monkeypatch.setattr(runner.engine, "_first_match", lambda *_unused: str(memory))
 
-    hindrance = runner.no_kind()
+    hindrance = runner.kind_hindrance()
 
     assert why in hindrance and bool(why) == bool(hindrance)
 

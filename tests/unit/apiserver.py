@@ -137,8 +137,8 @@ CREATE = Create(new(name="bar"))
 CAUSES = {"details": {"causes": [{"field": "spec.replicas"}]}}
 
 
-def event(kind, version, **changes):
-    return {"type": kind, "object": item(version, **changes)}
+def event(event_type, version, **changes):
+    return {"type": event_type, "object": item(version, **changes)}
 
 
 def stream(*events, tail=b""):

@@ -42,6 +42,7 @@ PATHS = ("../secrets/db", "../../other/replicationcontrollers/x", "../services/h
 NUMBERS = ("0", "1", "2", "7", "300", "1000000000", "2147483647", "2147483648", "-1", "1e9", "1_0",
            " 3", "3.0", "NaN", "Infinity",
            "\u0663", "9" * 5000)
+#: Texts that are JSON, and the empty text.
 JSON_TEXTS = ("", "null", "true", "[]", "{}", '"x"', '{"next":[]}', '{"next":{}}',
               "[" * DEPTH + "]" * DEPTH, '{"a":' * DEPTH + "1" + "}" * DEPTH)
 SUBSTITUTION = f"$({TRACE})"

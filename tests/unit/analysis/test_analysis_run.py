@@ -49,8 +49,8 @@ class Run:
     """Run of an analysis, with the recorded queries and progress lines.
 
     answers: the value for each query without its argument, or for each pattern of a log. A list has
-    a value per request, and the last one repeats; a dict has the values of new pods (True, names
-    with n) and of old pods (False, names with o).
+    a value per request, and the last one repeats; a dict has the value of the new pods (n1, ...)
+    under True, and of the old pods (o1, ...) under False.
     """
 
     def __init__(self, answers, *metrics, subjects=(IN_PROGRESS,), stop=lambda: "", **options):

@@ -52,27 +52,27 @@ def with_results(result):
     return result if not result or "results" in result else single(result)
 
 
-def end_after(what, result=None, rollback=None, reason="all the words", short_reason="",
+def end_after(purpose, result=None, rollback=None, reason="all the words", short_reason="",
               task="Roll shop",
               answer="", is_fleet=False, layer="role", on_failure="stop"):
     """Return the end of a run after a failure of this purpose: update, check, rollback and so on.
 
     result is the result of the last update, rollback the result of the role's rollback.
     """
-    role, host = (("rollback", "") if what == "rollback"
+    role, host = (("rollback", "") if purpose == "rollback"
                   else ("image_bump", "lyon" if layer == "playbook" else ""))
     request = Request.of(variables(role=role, layer=layer, host=host,
                                    options={"on_failure": on_failure},
                                    selection={"names": ["shop"]} if is_fleet else {"name": "shop"}))
     why = {"task": task, "reason": reason, "gist": short_reason}
-    stage = "" if what == "before" else "50%"
+    stage = "" if purpose == "before" else "50%"
     events = [event(Turn("update", "", "update", stage), with_results(result or {}),
-                    why if what == "update" else {})] if what != "before" else []
-    if what == "rollback":
+                    why if purpose == "update" else {})] if purpose != "before" else []
+    if purpose == "rollback":
         events = [event(Turn("update", "", "rollback"), with_results(result or {}), why)]
-    elif what != "update":
-        events.append(event(Turn("run", "", what, stage, "smoke.yml"),
-                            with_results(result or {}) if what == "approval" else {}, why))
+    elif purpose != "update":
+        events.append(event(Turn("run", "", purpose, stage, "smoke.yml"),
+                            with_results(result or {}) if purpose == "approval" else {}, why))
     if rollback is not None:
         events.append(event(Turn("update", "", "rollback", stage), with_results(rollback),
                             {"reason": "x"} if rollback.get("failed") else {}))
@@ -85,12 +85,12 @@ def event(turn, result, why):
     return Event(turn, NOW, NOW, result, why)
 
 
-def end_by_module(what="update", result=None, rollback=None, **more):
-    return end_after(what, result or failed(), rollback, short_reason=SUMMARY, **more)
+def end_by_module(purpose="update", result=None, rollback=None, **more):
+    return end_after(purpose, result or failed(), rollback, short_reason=SUMMARY, **more)
 
 
-def end_by_check(what="check", rollback=None, **more):
-    return end_after(what, paused() if what == "check" else updated(), rollback,
+def end_by_check(purpose="check", rollback=None, **more):
+    return end_after(purpose, paused() if purpose == "check" else updated(), rollback,
                      "503\nand a page of HTML", task="It answers", **more)
 
 

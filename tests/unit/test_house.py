@@ -62,7 +62,7 @@ def test_only_provenance_compares_a_template_with_a_request():
             if "same_template(" in path.read_text("utf-8")} == COMPARES_TEMPLATES
 
 
-#: The properties of a kind that answer yes or no.
+#: The properties of Kind that are true or false.
 FLAGS = {name for name, member in vars(Kind).items()
          if isinstance(member, property) and member.fget.__annotations__["return"] == "bool"}
 

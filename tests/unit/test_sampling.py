@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the sample of the integration tier, and that CONTRIBUTING names the guards of the rest."""
+"""Check the sample of the integration tier, and the guards of the other tests in CONTRIBUTING."""
 
 from __future__ import annotations
 

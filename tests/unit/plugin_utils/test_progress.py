@@ -171,7 +171,7 @@ def output(monkeypatch):
 
 def follow(source):
     follower = progress.Printer(source, NAME, prefix="h1")
-    follower._thread.join(0.5)  # as long as a module runs
+    follower._thread.join(0.5)  # while the module would run
     follower.stop(has_lines=True)
     assert not follower._thread.is_alive()
 

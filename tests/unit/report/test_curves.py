@@ -93,6 +93,7 @@ def test_ticks_cover_all_values(values):
 
     assert (2 <= len(ticks) <= curves.TICKS + 2 and ticks == sorted(set(ticks))
             and all(map(math.isfinite, ticks)))
+    # with a tolerance for rounding
     assert (not values
             or ticks[0] <= min(values) * (1 - 1e-9 * (min(values) < 0)) + 1e-9 * abs(min(values)))
     assert not values or max(values) <= ticks[-1] + 1e-9 * abs(max(values))

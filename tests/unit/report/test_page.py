@@ -272,11 +272,11 @@ def test_page_is_accessible_and_self_contained(data):
 def with_attack(item):
     """Return the data with the attack in each text and key that the cluster or a user can set."""
     if isinstance(item, dict):
-        own_keys = ("at", "phase", "started", "ended", "action",
-                    *(["outcome"] if "metric" in item else []))
+        trusted_keys = ("at", "phase", "started", "ended", "action",
+                        *(["outcome"] if "metric" in item else []))
         return {key: {region + ATTACK: hosts for region, hosts in element.items()}
                 if key == "regions"
-                else element if key in own_keys else with_attack(element) for key,
+                else element if key in trusted_keys else with_attack(element) for key,
                 element in item.items()}
     if isinstance(item, list):
         return [with_attack(element) for element in item]

@@ -40,7 +40,8 @@ def _controllers(bench: Bench, crowded: Playground, alone: Playground, names: li
         lambda: crowded.roll_many(names=names, concurrency=SELECTED, image=next(versions)),
         lambda: alone.roll_many(names=names, concurrency=SELECTED, image=next(versions)),
         lambda: crowded.roll_many(has_changes=False, names=idle_names, concurrency=SELECTED,
-                                  image="myimage:v1"))
+                                  image="myimage:v1"),
+        is_warm=True)
     what = f"{SELECTED} ReplicationControllers of 2 pods among {COUNT} in the namespace"
     all_converged = f"{len(idle_names)} converged ReplicationControllers in one task"
     peer = "in a namespace without others"
@@ -65,7 +66,8 @@ def _hosts(bench: Bench, playground: Playground, name: str) -> list[Row]:
             controller=name, image="myimage:v1")
 
     many, few = measure_alternately(bench.with_fewer_runs(), f"an inventory of {COUNT} hosts",
-                                    lambda: converge(COUNT), lambda: converge(SELECTED))
+                                    lambda: converge(COUNT), lambda: converge(SELECTED),
+                                    is_warm=True)
     what = f"{SELECTED} converged clusters of an inventory of {COUNT} hosts"
     peer = f"an inventory of {SELECTED} hosts"
     return [

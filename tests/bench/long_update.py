@@ -32,7 +32,7 @@ from measuring import Bench
 from playground import Playground
 from table import Row, progress
 
-HOURS, SPEED, PODS = 8, 120.0, 3
+HOURS, SPEED, PODS = 8, 160.0, 3
 
 #: Minutes of each hour: the token is revoked, the API server restarts, the next token is issued.
 REVOKED, RESTARTED, ISSUED = 15, 40, 55

@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from ansible_runs import Timed
 from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
-CLUSTERS, COUNTS = 10, (1, 2, 5, 10)
+CLUSTERS, CONCURRENCY = 10, 50
 
 
-def slices(bench: Bench, controllers: int) -> list[Row]:
-    """Compare the slices of a job with one job, and with the Deployment controller.
+def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
+    """Compare numbers of slices of a job with the first number, and with the Deployment controller.
 
     All clusters are namespaces of one cluster, with as many controllers each; all control nodes are
     processes of this machine.
@@ -39,7 +40,7 @@ def slices(bench: Bench, controllers: int) -> list[Row]:
             # as AWX distributes the hosts of an inventory
             parts = [dict(list(hosts.items())[number::count]) for number in range(count)]
             cost = bench.ansible.run_slices(parts, "baton.kubernetes.regions", image=image,
-                                            label_selectors="app", concurrency=controllers)
+                                            label_selectors="app", concurrency=CONCURRENCY)
             if not all(cluster.has_only(image) for cluster in clusters):
                 raise SystemExit("a slice has not updated all controllers of its clusters")
             return cost
@@ -47,17 +48,18 @@ def slices(bench: Bench, controllers: int) -> list[Row]:
         roll(1)
         *runs, theirs = measure_alternately(
             bench.with_fewer_runs(), f"{controllers} controllers in {CLUSTERS} clusters",
-            *(functools.partial(roll, count) for count in COUNTS),
+            *(functools.partial(roll, count) for count in counts),
             lambda: peers.roll_deployments(next(versions)), is_warm=True)
     rows = []
     per_minute = [[controllers / run.wall * 60 for run in column] for column in runs]
-    for count, column, rates in zip(COUNTS, runs, per_minute, strict=True):
+    for count, column, rates in zip(counts, runs, per_minute, strict=True):
         what = (f"{controllers} ReplicationControllers of 2 pods in {CLUSTERS} clusters, "
                 f"{count} {'slice' if count == 1 else 'slices'}")
         rows += [
             Row(what, [run.wall for run in column], "Deployment controller",
                 [run.seconds for run in theirs]),
-            Row(f"{what}: controllers per minute", rates, "1 slice", per_minute[0], unit=""),
+            Row(f"{what}: controllers per minute", rates, f"{counts[0]} slice", per_minute[0],
+                unit=""),
             Row("of that, processor time of the control nodes", [run.cpu for run in column]),
         ]
     return rows

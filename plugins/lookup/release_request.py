@@ -55,8 +55,11 @@ class LookupModule(LookupBase):
     def run(self, terms: list[str], variables: t.Any = None, **options: t.Any) -> list[Json]:
         """Return the request of each role."""
         extra = load_extra_vars(self._loader)
-        return [Variables(role, variables, self._templar.template,
-                          extra).request(self._loader.load_from_file) for role in terms]
+        # Ansible would take the tasks from the cache, and not evaluate their templates: only the
+        # content that it loads for an include is trusted.
+        load = functools.partial(self._loader.load_from_file, cache="none")
+        return [Variables(role, variables, self._templar.template, extra).request(load)
+                for role in terms]
 
 
 class Variables:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -183,6 +184,27 @@ def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_file):
 
     assert request["files"]["verify"][0]["path"] == str(tmp_path / "tasks" / "smoke.yml")
     assert (request["errors"] == []) is is_file
+
+
+def test_task_file_is_not_stored_in_the_cache_of_ansible(tmp_path):
+    """Ansible 2.19 does not evaluate templates of a file that the cache has without a tag."""
+    loads = []
+
+    class Loader:
+        def load_from_file(self, path, cache="all"):
+            loads.append((path, cache))
+            return [{"debug": {}}]
+
+    file = tmp_path / "smoke.yml"
+    file.touch()
+    lookup = release_request.LookupModule(
+        loader=Loader(), templar=SimpleNamespace(template=lambda value: value))
+    variables = {"image_bump_name": "foo", "image_bump_verify_tasks": ["smoke.yml"],
+                 "playbook_dir": str(tmp_path)}
+
+    lookup.run(["image_bump"], variables)
+
+    assert loads == [(str(file), "none")]
 
 
 def share_request(layer="role", **values):

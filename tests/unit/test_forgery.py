@@ -321,8 +321,8 @@ class World:
         else:
             duplicate.model = self.model.copy()
         if isinstance(self.model, ClusterModel):
-            duplicate.model._look_up_revisions, duplicate.model._first = duplicate.real.revisions, [
-                UID.format("foo")]
+            duplicate.model._look_up_revisions = duplicate.real.revisions
+            duplicate.model._initial_uids = [UID.format("foo")]
         return duplicate
 
     # Objects

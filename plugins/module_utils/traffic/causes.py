@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explain why requests do not arrive: what the route, its Gateways and the endpoints report. Pure.
+"""Explain why requests do not arrive. Pure.
 
-The rows are those of the table in docs/how-to/traffic-split.md; a test compares both.
+The causes are found in the status of the route, of its Gateways and of the endpoints. ROWS has the
+rows of the table in docs/how-to/traffic-split.md; a test compares both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from .observed import Observed, Route
 from .related import Status
 from .request import TrafficRequest
 
-#: The conditions of a Gateway and of its listeners that are true if requests arrive.
+#: The types of conditions of a Gateway or a listener. If one of these conditions is not true,
+#: requests may not arrive.
 CONDITIONS = ("Accepted", "Programmed", "ResolvedRefs")
 _DESCRIBE_GATEWAY = "{gateway_kubectl} describe gateway {gateway_name}"
 
@@ -34,7 +36,7 @@ class Cause(t.NamedTuple):
 
 
 class View(t.NamedTuple):
-    """The observation of a split, and the status of the objects that may explain a failure."""
+    """What a row can look at: the request, the observation, and the status of other objects."""
 
     request: TrafficRequest
     observed: Observed
@@ -45,22 +47,28 @@ class View(t.NamedTuple):
         return self.observed.route
 
 
-#: The values of the placeholders of a row. Each mapping results in one cause.
+#: One mapping for each cause. It has the values of the placeholders in the texts of a row, such as
+#: {"gateway": "infra/shared"}.
 Values: t.TypeAlias = "t.Iterable[dict[str, str]]"
 
 
 class Row(t.NamedTuple):
-    """A cause: the case, the sentence and the next command."""
+    """One kind of cause, as a row of the table in the documentation."""
 
+    #: The case, as in the table.
     case: str
+    #: Templates of Cause.sentence and Cause.next_command, with placeholders such as {gateway}.
     sentence: str
     command: str
-    #: Return the values of the placeholders for each cause in the view.
+    #: Return a mapping for each cause of this kind; nothing if the case does not apply.
     find: t.Callable[[View], Values]
 
 
 def causes(request: TrafficRequest, observed: Observed, status: Status) -> list[Cause]:
-    """Return the causes of missing requests, nearest to the client first."""
+    """Return the causes why requests do not arrive, in the order of the rows.
+
+    The first ones are the nearest to the client: the route and its Gateways, then the pods.
+    """
     view, route = View(request, observed, status), observed.route
     common = {"route": f"{route.kind} {route.name}", "kubectl": request.kubectl,
               "cluster": shell.kubectl(request.connection),
@@ -79,7 +87,7 @@ def _missing_gateways(view: View) -> Values:
             if view.status.gateways.get(name, {}) is None]
 
 
-def _without_status(view: View) -> Values:
+def _no_status(view: View) -> Values:
     return [{}] if view.route.gateways and not view.route.parents else []
 
 
@@ -94,7 +102,7 @@ def _refusals(view: View) -> Values:
             for parent in view.route.parents for problem in parent.problems]
 
 
-def _outdated(view: View) -> Values:
+def _outdated_gateways(view: View) -> Values:
     return [_gateway(view, parent.gateway) for parent in view.route.parents
             if not parent.is_current]
 
@@ -116,7 +124,8 @@ def _empty_services(view: View) -> Values:
 
 
 def _unready_pods(view: View) -> Values:
-    # The kind is unknown here. For a StatefulSet, no cause advises to remove old pods first.
+    # diagnosis.pod_causes() needs a kind, but the kind of the controller is unknown here. With
+    # STATEFUL_SET, no cause has the advice to remove old pods first.
     request = Request(view.request.name, kind=Kind.STATEFUL_SET, namespace=view.request.namespace,
                       connection=dict(view.request.connection))
     for name, pods in view.status.pods.items():
@@ -138,13 +147,19 @@ def _missing_endpoints(view: View) -> Values:
 
 
 def _statuses(view: View) -> list[tuple[str, Json]]:
-    """Return the status of each readable Gateway."""
+    """Return pairs: the name of a Gateway ("namespace/name"), and its status.
+
+    Gateways that do not exist, cannot be read or have no status are left out.
+    """
     return [(name, item["status"]) for name, item in view.status.gateways.items()
             if item and isinstance(item.get("status"), dict)]
 
 
 def _problems(status: Json) -> list[str]:
-    """Return the conditions of a Gateway or a listener that are not true."""
+    """Describe the conditions that are not true, each in a text ("Accepted is False: ...").
+
+    status: the status of a Gateway or of a listener.
+    """
     return [f"{text(condition, 'type')} is {text(condition, 'status')}: "
             f"{text(condition, 'message') or text(condition, 'reason')}"
             for condition in objects(status, "conditions")
@@ -152,7 +167,11 @@ def _problems(status: Json) -> list[str]:
 
 
 def _gateway(view: View, full_name: str) -> dict[str, str]:
-    """Return the placeholders for a Gateway; its names only if they are safe in a command."""
+    """Return the values of the placeholders for a Gateway, given as "namespace/name".
+
+    In a command, NAMESPACE or NAME stands for a part that is not a valid name: such a part may be
+    unsafe in a shell.
+    """
     namespace, _slash, name = full_name.partition("/")
     names = [part if is_name(part) else placeholder
              for part, placeholder in ((namespace, "NAMESPACE"), (name, "NAME"))]
@@ -168,7 +187,7 @@ ROUTE_ROWS = (
         "{cluster} get gateways --all-namespaces", _missing_gateways),
     Row("no Gateway reports a status of the route",
         "no Gateway has accepted the {route}: the rules have no effect yet",
-        "{kubectl} describe {resource}", _without_status),
+        "{kubectl} describe {resource}", _no_status),
     Row("one of the Gateways reports no status of the route",
         "Gateway {gateway} has not accepted the {route}: the rules have no effect there",
         _DESCRIBE_GATEWAY, _silent_gateways),
@@ -177,14 +196,14 @@ ROUTE_ROWS = (
         "{kubectl} describe {resource}", _refusals),
     Row("a Gateway has not observed the last change of the route",
         "Gateway {gateway} has not observed the last change of the {route}",
-        _DESCRIBE_GATEWAY, _outdated),
+        _DESCRIBE_GATEWAY, _outdated_gateways),
     Row("`Accepted` or `Programmed` of the Gateway is not true", "Gateway {gateway}: {problem}",
         _DESCRIBE_GATEWAY, _gateway_conditions),
     Row("a condition of a listener is not true",
         "listener {listener} of Gateway {gateway}: {problem}", _DESCRIBE_GATEWAY,
         _listener_conditions),
 )
-#: The rows about the pods; without a route, only these apply.
+#: The rows about the pods. Without a route, only these rows apply.
 POD_ROWS = (
     Row("a Service without a ready endpoint selects no pod",
         "the Service {service} selects no pod: {selector}",

@@ -4,12 +4,13 @@
 
 """Decide how a traffic split follows the update of its controller. Pure.
 
-An update to the end deletes all old pods, and a rollback all new pods, so that a Service of the
-split would have no pods. The route therefore changes first. Before an update to the end, the route
-names the original Service again, unless all requests go to the new pods already. Before a rollback,
-the new pods get no requests, so that a defective version answers none while its pods are replaced.
+An update to the end deletes all old pods, and a rollback deletes all new pods. One Service of the
+split would then have no pods, so the route is changed first. Before an update to the end, the route
+is restored: it names only the original Service again. This is not necessary if all requests go to
+the new pods already. Before a rollback, the requests for the new pods are stopped, so that a
+defective version answers none while its pods are replaced.
 
-Any user with annotate permission can name any route in the annotation of the controller. A split
+Any user with annotate permission can name any route in the annotation of the controller. So a split
 is changed only if its Services select pods of the controller.
 
 Comments of the form `| ... |` are the rows of the tables in docs/how-to/traffic-split.md; a test
@@ -48,7 +49,7 @@ class Goal(StrEnum):
 
 
 def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) -> Goal:
-    """Return the required state of the route before a decision of the update."""
+    """Return the state that the route must have before the decision of the update is applied."""
     # | no update is in progress, and the task begins an update to a pause with old pods | any |
     if begins_to_pause(request, status, decision):
         return Goal.ANY
@@ -69,28 +70,30 @@ def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) 
 
 
 def begins_to_pause(request: Request, status: RolloutStatus, decision: Decision | None) -> bool:
-    """Return whether the task begins an update to a pause with old pods."""
+    """Return whether the task begins an update that will pause while old pods exist."""
     return (status.phase == "complete" and not isinstance(decision, Done) and not request.undoes
             and keeps_old_pods(request, status))
 
 
 def keeps_old_pods(request: Request, status: RolloutStatus) -> bool:
-    """Return whether the task ends at a pause with old pods.
+    """Return whether the update will pause while old pods exist.
 
-    If pause_at is less than the number of new pods, the update pauses with all existing new pods.
+    No new pods are removed for a pause. If there are more new pods than pause_at, the update pauses
+    with all of them.
     """
     if request.pause_at is None or status.goal is None:
         return False
     if request.keeps_old:
         return True
-    # Before an update, and until the controller manager has observed its start, no pod is new.
+    # No pod counts as new before an update, and until the controller manager has observed the start
+    # of the update.
     is_counted = status.phase != "complete" and status.is_observed
     new_pods = status.new.replicas if status.new and is_counted else 0
     return max(request.pause_at.resolve(status.goal, round_up=True), new_pods) < status.goal
 
 
 def forget_unreadable(controller: Controller) -> Step:
-    """Return the step that removes the annotation of a controller if it names no valid route."""
+    """Return the step that removes the annotation of a controller, which names no valid route."""
     # | restored | the annotation names no valid route | remove the annotation |
     return Step(Action.RESTORE, controller.name, patch_routes(controller, ()),
                 before="an unreadable list of routes")
@@ -124,8 +127,9 @@ def is_switched(observed: Observed) -> bool:
 def is_of_controller(observed: Observed) -> bool:
     """Return whether the split of the route is one of this controller.
 
-    A Service of the split, or the Service in its record, must select pods of the controller. In the
-    selector of a Service of a split, one label may be missing in the template: that of the version.
+    A Service of the split, or the original Service in the record, must select pods of the
+    controller. One label in the selector of a Service of the split may be missing in the template:
+    the label of the version. Without a controller, the result is True.
     """
     if observed.controller is None:
         return True
@@ -138,7 +142,7 @@ def is_of_controller(observed: Observed) -> bool:
 
 
 def _old_only(name: str, observed: Observed) -> Decision:
-    """Return the next step towards the goal OLD_ONLY: the new pods get no requests."""
+    """Return the next step towards the goal OLD_ONLY, a wait or the end."""
     route = observed.route
     # | no requests for the new pods | no requests go to a split | done |
     done = Done(f"no requests of {route.name} go to the new pods of {name}")
@@ -165,7 +169,7 @@ def _old_only(name: str, observed: Observed) -> Decision:
 
 
 def _known_pair(observed: Observed) -> rules.Pair | None:
-    """Return the Services of the old and of the new pods; None if they are not certain."""
+    """Return the names of the Services of the old and of the new pods, or None if uncertain."""
     service = observed.services.get(observed.original)
     record = observed.route.record
     if service is None or observed.versions is None or (record and record.is_restoring):
@@ -179,10 +183,11 @@ def _known_pair(observed: Observed) -> rules.Pair | None:
 
 
 def share_of(observed: Observed) -> str:
-    """Return the share of the requests for the new pods, such as "1%"; "" if the rules differ.
+    """Return which share of the requests goes to the new pods, such as "1%".
 
-    In a rule of a split, the Service of the new pods is the last backend. Before the first new pod,
-    the only backends are the original Service, with weight 0, and the Service of the old pods.
+    Returns "" if no rule is split, or if the rules have different shares. In a rule that is split,
+    the Service of the new pods is the last backend. If there is no Service of the new pods yet, the
+    only backends are the original Service, with weight 0, and the Service of the old pods.
     """
     route, services = observed.route, observed.split_services
     shares = set()

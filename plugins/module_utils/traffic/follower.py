@@ -4,8 +4,8 @@
 
 """Change the traffic splits of a controller during its update. Implements run/splits.py.
 
-An annotation of the controller names the routes. Without the annotation, the API server gets no
-request for a route.
+An annotation of the controller names the routes. Without the annotation, this module sends no
+request to the API server.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from .reader import ClusterReader, NoReader
 from .record import GATEWAY_API, SERVICE, RouteName, routes_of
 from .request import TrafficRequest, command_options
 
-#: The permissions to change a route during an update, besides those for the route itself.
+#: The permissions to change a split during an update, besides those for the route itself. The first
+#: item is not needed for a split without a route.
 _PERMISSIONS: tuple[Rule, ...] = (("", "services", ("list", "delete")),
                                   ("discovery.k8s.io", "endpointslices", ("list",)),
                                   ("", "pods", ("list",)))
-#: Maximum number of times that a run changes the routes: an update needs two.
+#: Maximum number of calls of follow() in a run. An update needs two. More calls are a sign that
+#: another client keeps changing the annotation.
 MAX_CHANGES = 5
 
 
@@ -50,11 +52,12 @@ class Follower:
         the objects.
         """
         self._flow, self._real, self._is_real = flow, real, is_real
-        #: The simulated objects of check mode.
+        #: The simulated objects of each route in check mode.
         self._simulated: dict[RouteName, SimulatedObjects] = {}
-        #: The goals that were reached or have failed, each with the value of the annotation at that
-        #: time. While the annotation has this value, the goal is not due again.
+        #: Pairs: a goal that was reached or has failed, and the value that the annotation had then.
+        #: While the annotation has this value, the goal is not due again.
         self._finished: set[tuple[Goal, str]] = set()
+        #: The number of calls of follow().
         self._changes = 0
 
     def refuse_missing_permissions(self, turn: Turn) -> None:
@@ -92,7 +95,8 @@ class Follower:
             except RolloutError as error:
                 is_required = (goal in (Goal.RESTORED, Goal.SWITCHED)
                                and not tools.is_after_failure)
-                # A rollback would remove all pods that the selector of a Service selects.
+                # Without a route, the Service may select only the new pods. A rollback would then
+                # remove all pods that the Service selects.
                 if tools.stop() or is_required or route.kind == SERVICE:
                     raise
                 has_failed = True
@@ -127,7 +131,7 @@ class Follower:
         return goal_of(turn.request, turn.status, turn.decision)
 
     def _run(self, goal: Goal, route: RouteName, turn: Turn, tools: Tools) -> None:
-        """Change a route to the goal. Raises RolloutError."""
+        """Change a route until it has reached the goal. Raises RolloutError."""
         request, is_by_selector = _split_request(turn.request, route), route.kind == SERVICE
         needs_versions = goal is Goal.OLD_ONLY or is_by_selector
         versions = self._versions(turn) if needs_versions else None
@@ -151,6 +155,10 @@ class Follower:
 
     def _objects(self, turn: Turn, route: RouteName, gateway: Gateway,
                  versions: Versions | None) -> split_run.Cluster:
+        """Return the objects of a split, which are simulated in check mode.
+
+        gateway: the gateway from which the controller is read.
+        """
         def subject() -> split_run.Subject:
             gateway.look_up(turn.primary.name)
             return split_run.Subject(gateway.controllers().get(turn.primary.name), versions)
@@ -164,7 +172,7 @@ class Follower:
 
 
 class _RealObjects(split_run.RealObjects):
-    """The objects of a split in a cluster; a deleted route is read as a route without rules."""
+    """The objects of a split in a cluster. In place of a deleted route, there is an empty one."""
 
     def absent_route(self) -> Json:
         request = self.request
@@ -173,7 +181,7 @@ class _RealObjects(split_run.RealObjects):
 
 
 class _SimulatedObjects(t.NamedTuple):
-    """The objects of check mode, with the controller of the simulated update."""
+    """The objects of a split in check mode. The controller is that of the simulated update."""
 
     objects: SimulatedObjects
     gateway: Gateway
@@ -200,7 +208,10 @@ def _permissions(route: RouteName) -> tuple[Rule, ...]:
 
 
 def _share(request: TrafficRequest, observed: Observed) -> str:
-    """Return the share of the requests for the new pods, or "" for another controller's split."""
+    """Return which share of the requests goes to the new pods, such as "1%".
+
+    Returns "" if the share is unknown, or if the split belongs to another controller.
+    """
     if request.is_by_selector:
         is_own = switch.is_of_controller(request, observed)
         return switch.share_of(request, observed) if is_own else ""
@@ -208,7 +219,7 @@ def _share(request: TrafficRequest, observed: Observed) -> str:
 
 
 def _split_request(request: Request, route: RouteName) -> TrafficRequest:
-    """Return the request of a task that restores the route."""
+    """Return a request to restore the route, with the options of the update."""
     options = command_options({
         "name": request.name, "kind": str(request.kind), "namespace": request.namespace,
         "default_namespace": request.default_namespace, "route_kind": route.kind,
@@ -220,5 +231,5 @@ def _split_request(request: Request, route: RouteName) -> TrafficRequest:
 
 
 def _annotation(turn: Turn) -> str:
-    """Return the value of the annotation that names the routes."""
+    """Return the value of the annotation of the controller that names the routes."""
     return str(turn.primary.annotations.get(object_meta.TRAFFIC_ROUTES))

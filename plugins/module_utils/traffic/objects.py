@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The objects of a traffic split as values, and their simulation for check mode. Pure."""
+"""Hold the objects of a traffic split, and simulate changes of them in check mode. Pure."""
 
 from __future__ import annotations
 
@@ -18,29 +18,33 @@ from ..model.steps import Create, Delete, Patch, Write
 from .observed import Observed, Route, Service, Versions
 from .record import SERVICE
 
-#: Label of an EndpointSlice with the name of its Service.
+#: Label of an EndpointSlice. The value is the name of the Service.
 SERVICE_NAME = "kubernetes.io/service-name"
 
 
 class Objects(t.NamedTuple):
-    """The objects from which an observation is made."""
+    """The objects as read from the API server; observed() makes an observation of them."""
 
+    #: The route; without a route, the Service in its place.
     route: Json
     services: tuple[Json, ...]
+    #: The EndpointSlices of the Services.
     slices: tuple[Json, ...]
     versions: Versions | None = None
-    #: Whether the API server stores the requested share of mirrored requests.
+    #: Whether the API server stores the share of the requests to mirror, if one is requested.
     stores_mirror: bool = True
     #: The controller of the pods; None if it does not exist.
     controller: Controller | None = None
     #: Whether an update is in progress.
     is_updating: bool = False
-    #: Whether the controller is in the state that the update of a role requests.
+    #: Whether the update that a role is about to run (the option `update`) would change nothing.
     is_updated: bool = False
-    #: Without a route: the pods that the Service selects without the label of a version.
+    #: The pods of all versions, only if there is no route: those that the Service selects if the
+    #: label of a version is removed from its selector.
     pods: tuple[Json, ...] = ()
 
     def observed(self, is_drained: bool) -> Observed:
+        """Return the observation; Observed explains `is_drained`."""
         services = {service.name: service for service in map(Service.from_api, self.services)}
         ready = frozenset(
             name for name in services
@@ -57,7 +61,7 @@ class Objects(t.NamedTuple):
 
 
 def ready_endpoints(service: Service, endpoint_slice: Json) -> list[Json]:
-    """Return the ready endpoints of the EndpointSlice, if it belongs to the Service."""
+    """Return the ready endpoints in an EndpointSlice, or [] if another Service owns the slice."""
     labels = mapping(endpoint_slice, "metadata", "labels")
     if (text(labels, SERVICE_NAME) != service.name
             or owner_uid(endpoint_slice) != service.uid):
@@ -67,7 +71,10 @@ def ready_endpoints(service: Service, endpoint_slice: Json) -> list[Json]:
 
 
 class SimulatedObjects:
-    """The objects in check mode: writes change copies, and settle() runs the controllers."""
+    """The objects in check mode.
+
+    A write changes only copies of the objects. settle() simulates the controllers of the cluster.
+    """
 
     def __init__(self, start: Objects) -> None:
         self._route = start.route
@@ -124,6 +131,7 @@ class SimulatedObjects:
         return True
 
     def _label(self, name: str) -> None:
+        """Add the label of the old version to the pod `name`."""
         versions = self._versions
         if versions is not None:
             self._pods = tuple(_labeled(pod, versions.key, versions.old)
@@ -134,7 +142,7 @@ class SimulatedObjects:
 
 
 def _slice_of(service: Json, pods: t.Iterable[Json]) -> Json:
-    """Return the EndpointSlice of a Service with the ready pods that the Service selects."""
+    """Return an EndpointSlice with the ready pods that the Service selects."""
     selected = Service.from_api(service)
     return {"metadata": {"labels": {SERVICE_NAME: selected.name},
                          "ownerReferences": [{"uid": selected.uid, "controller": True}]},

@@ -4,10 +4,12 @@
 
 """The observation of a traffic split: the route, its Services, and the versions of the pods. Pure.
 
-The name of a Service of a split contains a hash of the route's uid, of the selector and of the
-ports. A user with annotate permission can change none of them, so the name proves that the Service
-belongs to a split of this route. The original of a Service of a split is the Service whose requests
-are split.
+The original Service is the Service whose requests are split. The Services of a split are those that
+the split creates: one selects the old pods, the other the new pods.
+
+The name of a Service of a split ends with a hash of the route's uid, and of the selector and the
+ports of the Service. A user with annotate permission can change none of them, so the name proves
+that the Service belongs to a split of this route.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ from .record import (
 
 #: Maximum length of the name of a Service (RFC 1035).
 MAX_SERVICE_NAME = 63
-#: The fields of a port that a Service of a split copies.
+#: The fields of a port that a Service of a split copies from the original Service.
 _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
-#: The fields of a Service that a Service of a split copies.
+#: The fields of spec that a Service of a split copies from the original Service.
 _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
                    "internalTrafficPolicy", "trafficDistribution", "sessionAffinity",
                    "sessionAffinityConfig")
@@ -44,7 +46,7 @@ _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """A Service of the namespace."""
+    """A Service in the namespace: an original Service, a Service of a split, or any other."""
 
     name: str
     uid: str
@@ -69,13 +71,16 @@ class Service:
 
     @property
     def ports(self) -> list[Json]:
-        """The ports, with the fields that a Service of a split copies."""
+        """The ports, with the fields in _PORT_FIELDS only."""
         return [{field: port[field] for field in _PORT_FIELDS if field in port}
                 for port in objects(self.spec, "ports")]
 
     @property
     def original(self) -> str:
-        """The name of the Service whose requests are split, as the annotation says, or ""."""
+        """The name of the original Service in the annotation of a Service of a split, or "".
+
+        The annotation may be forged: Route.original_of() finds the original Service safely.
+        """
         name = text(self.annotations, SPLIT_OF)
         return name if is_name(name) else ""
 
@@ -92,11 +97,15 @@ class Parent:
     gateway: str
     #: Whether the Gateway has observed the last change of the route.
     is_current: bool
-    #: The messages of the conditions that are not true.
+    #: The current conditions that are not true, each as a text ("Accepted is False: ...").
     problems: tuple[str, ...]
 
     @classmethod
     def from_api(cls, item: Json, namespace: str, generation: int) -> Parent:
+        """Return the report in an item of status.parents.
+
+        namespace, generation: those in the metadata of the route.
+        """
         conditions = [condition for condition in objects(item, "conditions")
                       if text(condition, "type") in ("Accepted", "ResolvedRefs")]
         current = [condition for condition in conditions
@@ -112,7 +121,10 @@ class Parent:
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """An HTTPRoute or a GRPCRoute; or a Service without a route, which has no rules."""
+    """An HTTPRoute or a GRPCRoute.
+
+    If the split uses no route, this is the Service: the kind is "Service", and there are no rules.
+    """
 
     kind: str
     name: str
@@ -127,7 +139,7 @@ class Route:
     #: The Gateways of spec.parentRefs as "namespace/name".
     gateways: tuple[str, ...]
     labels: Json
-    #: The field managers in metadata.managedFields.
+    #: The names of the field managers in metadata.managedFields.
     managers: frozenset[str]
 
     @classmethod
@@ -154,7 +166,7 @@ class Route:
 
     @property
     def full_name(self) -> RouteName:
-        """The route as in the annotation of a controller."""
+        """The kind and the name, as in the annotation of a controller."""
         return RouteName(self.kind, self.name)
 
     @property
@@ -164,7 +176,7 @@ class Route:
 
     @property
     def services(self) -> list[str]:
-        """The names of the Services that the rules name."""
+        """The names of the Services that are backends of the rules."""
         return rules.services_of(self.rules, self.namespace)
 
     @property
@@ -178,10 +190,11 @@ class Route:
         return all(parent.is_current for parent in self.parents)
 
     def original_of(self, service: Service, names: t.Iterable[str]) -> str:
-        """Return the original of a Service of a split: one of the names, or "".
+        """Return the name of the original Service if `service` belongs to a split of this route.
 
-        The name of the Service of a split must have the hash of a split of this route. Its
-        annotation proves nothing, since it may be forged or missing.
+        names: the candidates for the original. The right one is the candidate for which a split of
+        this route would give `service` its name, with the same hash. The annotation of `service`
+        proves nothing, since it may be forged or missing. Returns "" if no candidate is right.
         """
         if self.uid not in service.owner_uids:
             return ""
@@ -197,11 +210,12 @@ class Versions:
     key: str
     #: The value of the label on the old pods.
     old: str
-    #: The value of the label on the new pods; "" without new pods.
+    #: The value of the label on the new pods; "" if there are no new pods.
     new: str
     #: The old pods without the label.
     unlabeled: tuple[Pod, ...] = ()
-    #: The labels of an old and of a new pod, including the label of the version.
+    #: All labels of one old pod and, if there are new pods, all labels of one new pod. Both include
+    #: the label `key`.
     labels: tuple[Json, ...] = ()
 
 
@@ -210,37 +224,40 @@ class Observed:
     """The observation from which the planner decides."""
 
     route: Route
-    #: The Services of the namespace by name.
+    #: The Services of the namespace by name; without a route, only the Service in its place.
     services: t.Mapping[str, Service]
     #: The names of the Services with at least one ready endpoint.
     ready: frozenset[str]
-    #: The versions of the update in progress; None for a restoration.
+    #: The versions of the pods. None for a restoration, and if the labels of the pods do not
+    #: distinguish an old and a new version.
     versions: Versions | None = None
-    #: Whether enough time has passed since the last change of weights: the Gateways know the
-    #: weights, and the requests sent by the previous weights have ended.
+    #: Whether enough time has passed since backends were added, or weights changed. Then the
+    #: Gateways know the rules, and requests that were sent by the previous weights have ended.
     is_drained: bool = False
-    #: Whether the API server stores the share of a mirror, a field of newer Gateway APIs.
+    #: Whether the API server stores the share of the requests to mirror, if one is requested. The
+    #: field exists only in newer versions of Gateway API.
     stores_mirror: bool = True
     #: The controller of the pods; None if it does not exist.
     controller: Controller | None = None
-    #: Whether an update is in progress. False for a restoration, unless a role restores: only then
-    #: does the task read the status.
+    #: Whether an update is in progress. For a restoration, the task reads the status only if a role
+    #: runs the task before an update; otherwise, the value is False.
     is_updating: bool = False
-    #: Whether the controller is in the state that the update of a role requests.
+    #: Whether the update that a role is about to run (the option `update`) would change nothing.
     is_updated: bool = False
-    #: Without a route: the pods that the Service selects without the label of a version.
+    #: The pods of all versions, only if there is no route: those that the Service selects if the
+    #: label of a version is removed from its selector.
     pods: tuple[Json, ...] = ()
-    #: Without a route: the uids of the pods that are ready endpoints of the Service.
+    #: The uids of the pods that are ready endpoints of the Service, only if there is no route.
     endpoints: frozenset[str] = frozenset()
 
     @property
     def service(self) -> Service | None:
-        """The Service in place of a route."""
+        """The Service whose selector is switched if there is no route. None with a route."""
         return self.services.get(self.route.name) if self.route.kind == SERVICE else None
 
     @property
     def state(self) -> Json:
-        """The rules of the route, or the selector of the Service in place of a route."""
+        """What a split changes: {"rules": [...]}, or {"selector": {...}} without a route."""
         if self.service:
             return {"selector": dict(self.service.selector)}
         return {"rules": list(self.route.rules)}
@@ -253,7 +270,7 @@ class Observed:
 
     @property
     def originals(self) -> dict[str, str]:
-        """The original of each Service of a split, by the name of the Service of the split."""
+        """The name of each existing Service of a split, mapped to that of the original Service."""
         record = self.route.record
         names = (*self.route.services, *self.services, *([record.service] if record else ()))
         originals = {name: self.route.original_of(service, (service.original, *names))
@@ -262,14 +279,15 @@ class Observed:
 
     @property
     def split_services(self) -> dict[str, Service]:
-        """The Services that splits of the route have created."""
+        """The existing Services that splits of the route have created, by name."""
         return {name: self.services[name] for name in self.originals}
 
     @property
     def split_names(self) -> frozenset[str]:
-        """The names of the Services of splits of the route, including deleted ones.
+        """The names of the Services of splits: existing ones, and deleted ones that the rules name.
 
-        For a deleted Service, the evidence is the form of its name, and the record of the route.
+        The hash in the name of a deleted Service cannot be checked. The name counts if it has the
+        right form for the original Service in the record, and if this original Service exists.
         """
         record = self.route.record
         deleted = {name for name in self.route.targets
@@ -280,18 +298,26 @@ class Observed:
 
     @property
     def named_services(self) -> list[str]:
-        """The Services of splits that the rules of the route name."""
+        """The names of the Services of splits that occur in the rules of the route."""
         return [name for name in self.route.targets if name in self.split_names]
 
     @property
     def unready(self) -> list[str]:
-        """The names of the Services whose first ready endpoint a task waits for."""
+        """The names of the Services that have no ready endpoint, although the task needs one.
+
+        A restoration needs a ready endpoint of the original Service. A split needs a ready endpoint
+        of each Service that it has created.
+        """
         waited_for = (self.original,) if self.versions is None else self.split_services
         return [name for name in waited_for if name in self.services and name not in self.ready]
 
     @property
     def original(self) -> str:
-        """The name of the Service whose requests are split, or ""."""
+        """The name of the original Service of the split that the rules contain.
+
+        If the Services in the rules do not have the same original Service, the record decides. The
+        name is "" if the rules name no Service of a split, or if the original Service is unknown.
+        """
         originals = {original for name, original in self.originals.items()
                      if name in self.named_services}
         if len(originals) == 1:
@@ -304,7 +330,10 @@ def _gateway_name(reference: Json, namespace: str) -> str:
 
 
 def split_name(route: Route, original: str, selector: Json, ports: t.Sequence[Json]) -> str:
-    """Return the name of a Service of a split, with a hash of its content."""
+    """Return the name of a Service of a split: the name of the original Service, and a hash.
+
+    selector, ports: those of the Service of the split.
+    """
     suffix = digest([original, route.uid, selector, list(ports)])
     return f"{_prefix(original)}-{suffix}"
 
@@ -317,11 +346,16 @@ def is_split_name(name: str, original: str) -> bool:
 
 
 def _prefix(original: str) -> str:
+    """Return the name of the original Service, cut so that a hyphen and a hash fit after it."""
     return original[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip("-")
 
 
 def manifest(route: Route, service: Service, key: str, value: str) -> Json:
-    """Return the manifest of the Service of a split that selects the pods with a label value."""
+    """Return the manifest of a Service of a split.
+
+    service: the original Service. The new Service selects only those pods of the original Service
+    that have the label `key` with this value.
+    """
     selector = {**service.selector, key: value}
     spec = {field: service.spec[field] for field in _SERVICE_FIELDS if field in service.spec}
     if service.spec.get("clusterIP") == "None":
@@ -336,7 +370,10 @@ def manifest(route: Route, service: Service, key: str, value: str) -> Json:
 
 
 def pair_of(route: Route, service: Service, versions: Versions) -> tuple[Create, ...]:
-    """Return the creations of the Services of the old and, if any exist, of the new pods."""
+    """Return the creations of two Services: one for the old pods, then one for the new pods.
+
+    service: the original Service. The second creation is left out if there are no new pods.
+    """
     return tuple(Create(manifest(route, service, versions.key, value))
                  for value in (versions.old, versions.new) if value)
 
@@ -345,28 +382,35 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, w
                   needs_new: bool = True) -> Versions:
     """Return the versions of the pods.
 
-    pods: each pod, with whether it is new. fallback: the value of the label for old pods without
-    the label, or "". Raises RolloutError if the label does not distinguish old and new pods, if
-    there are no old pods, or, with needs_new, no new pods.
+    key: the key of the label that distinguishes the old from the new pods. pods: pairs of a pod and
+    whether the pod is new. fallback: the value of the label for old pods that lack the label, or ""
+    if none may lack the label. needs_new: whether there must be new pods.
+
+    Raises RolloutError if there are no old pods, if needed new pods are missing, or if the label
+    does not distinguish the old from the new pods.
     """
-    sides: dict[bool, list[Pod]] = {False: [], True: []}
+    # The old pods have the key False, and the new pods the key True.
+    pods_by_age: dict[bool, list[Pod]] = {False: [], True: []}
     for pod, is_new in pods:
-        sides[is_new].append(pod)
+        pods_by_age[is_new].append(pod)
     for is_new, side in ((False, "old"), (True, "new")):
-        if not sides[is_new] and (needs_new or not is_new):
+        if not pods_by_age[is_new] and (needs_new or not is_new):
             raise RolloutError(f"there are no {side} pods, so that no requests can be split",
                                where=where, next_command="begin an update with pause_at, then "
                                "run the same task again")
-    unlabeled = tuple(pod for pod in sides[False] if fallback and key not in pod.labels)
-    old, new = (sorted({text(pod.labels, key) for pod in sides[is_new] if pod not in unlabeled}
-                       | ({fallback} if unlabeled and not is_new else set()))
-                for is_new in (False, True))
-    # All old pods have one value, and all new pods, if any exist, have another value.
-    if len(old) != 1 or len(new) != bool(sides[True]) or old == new or "" in old + new:
-        values = display_text(", ".join(old + new))
+    unlabeled = tuple(pod for pod in pods_by_age[False] if fallback and key not in pod.labels)
+    old_values, new_values = (
+        sorted({text(pod.labels, key) for pod in pods_by_age[is_new] if pod not in unlabeled}
+               | ({fallback} if unlabeled and not is_new else set()))
+        for is_new in (False, True))
+    # Required: all old pods have the same value, and all new pods, if any exist, have another one.
+    if (len(old_values) != 1 or len(new_values) != bool(pods_by_age[True])
+            or old_values == new_values or "" in old_values + new_values):
+        values = display_text(", ".join(old_values + new_values))
         raise RolloutError(f"the label {key} does not distinguish the old from the new pods",
                            where=where, why=f"its values are: {values or 'none'}",
                            next_command="finish or roll back one of the updates in progress")
-    samples = tuple({**sides[is_new][0].labels, key: value}
-                    for is_new, values in ((False, old), (True, new)) for value in values)
-    return Versions(key, old[0], new[0] if new else "", unlabeled, samples)
+    samples = tuple({**pods_by_age[is_new][0].labels, key: value}
+                    for is_new, values in ((False, old_values), (True, new_values))
+                    for value in values)
+    return Versions(key, old_values[0], new_values[0] if new_values else "", unlabeled, samples)

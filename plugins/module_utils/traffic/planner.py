@@ -13,11 +13,11 @@ change of weights (rules.py). A Service of a split is never changed: it is creat
 names it, and deleted after the route has stopped naming it. A task that runs again after a kill
 resumes, since each decision depends on the observation alone.
 
-Two tasks that run at the same time cannot delete a Service that the route names. A split writes the
-record before it creates the Services, and a restoration marks the record as restoring before it
-deletes them. A split changes the rules only if the record is unchanged, and first completes a
-restoration that the record shows. The id in the record distinguishes two splits with the same
-Services.
+If two tasks run at the same time, neither can delete a Service that the route names. A split writes
+the record before it creates the Services, and a restoration marks the record as restoring before it
+deletes them. A split changes the rules only if the record is unchanged. If the record is marked as
+restoring, the split first completes the restoration. The id in the record distinguishes two splits
+with the same Services.
 
 Comments of the form `| ... |` are the rows of the tables in docs/how-to/traffic-split.md; a test
 compares both. The columns are record, condition and step.
@@ -52,9 +52,9 @@ from .request import TrafficRequest
 
 #: The wait for the Gateways after a change of the rules.
 GATEWAYS = Wait("each Gateway has observed the route", is_condition=True, is_ended_by_server=True)
-#: The wait between the naming of the Services in the rules and the first request to them.
+#: The wait after a write that names the Services, and before a write that gives them requests.
 KNOWN = Wait("each Gateway knows the Services", is_condition=True)
-#: The wait between the last request to the Services and their removal from the rules.
+#: The wait after a write that takes all requests from the Services, and before their removal.
 DRAIN = Wait("requests in progress have ended", is_condition=True)
 
 
@@ -75,7 +75,7 @@ def is_skipped(request: TrafficRequest, observed: Observed) -> bool:
 
 
 def skipped_end(request: TrafficRequest, observed: Observed) -> Done:
-    """Return the end of a task that is_skipped(), with the reason."""
+    """Return the end of a task for which is_skipped() is true. The message has the reason."""
     reason = (f"an update of {request.name} is in progress" if observed.is_updating
               else f"{request.name} needs no update")
     return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")
@@ -134,10 +134,10 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
 
 def needed_creations(request: TrafficRequest, route: Route,
                      creations: tuple[Create, ...]) -> tuple[Create, ...]:
-    """Return the creations of the Services that the route has to name.
+    """Return the creations of those Services that the split needs.
 
-    creations: for the Services of the old and of the new pods, in this order. The new pods need no
-    Service while they get no requests, unless the route already names it.
+    creations: the result of pair_of(). The Service of the new pods is needed if the task gives them
+    requests, or if the route already names this Service.
     """
     return tuple(creation for position, creation in enumerate(creations)
                  if position == 0 or not request.excludes_new_pods
@@ -146,7 +146,7 @@ def needed_creations(request: TrafficRequest, route: Route,
 
 def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules: t.Sequence[Json],
                      service: str, pair: rules.Pair) -> list[Json]:
-    """Return the requested rules. Raises RolloutError for rules that cannot be split."""
+    """Return the rules after the requested split. Raises RolloutError if a split is impossible."""
     namespace, where = observed.route.namespace, observed.route.where
     rules.refuse_rules(unsplit_rules, service, namespace, where)
     if request.mirror:
@@ -165,9 +165,9 @@ def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules:
 
 
 class Change(t.NamedTuple):
-    """A change of the rules of a route to the requested ones."""
+    """A change of the rules of a route to the requested rules."""
 
-    #: The Service whose requests are split.
+    #: The name of the original Service, whose requests are split.
     service: str
     pair: rules.Pair
     #: The rules without a split.
@@ -177,7 +177,7 @@ class Change(t.NamedTuple):
 
 def _weigh(request: TrafficRequest, observed: Observed, record: Record,
            change: Change) -> Decision:
-    """Return the next step until the rules are the requested ones, once the Services are ready."""
+    """Return the next step towards the requested rules. The Services are ready for requests."""
     route, names = observed.route, {change.service, *change.pair.names}
     target = dataclasses.replace(
         record,
@@ -211,7 +211,7 @@ def _weigh(request: TrafficRequest, observed: Observed, record: Record,
 
 
 def _naming_each_service(route: Route, change: Change) -> list[Json]:
-    """Return the rules that name each Service of the split; added backends have weight 0."""
+    """Return rules that name each Service of the split. Backends that they add have weight 0."""
     pair, namespace = change.pair, route.namespace
     if not rules.has_weight(route.rules, pair.names, namespace):
         return rules.prepared(change.unsplit_rules, change.service, namespace, pair)
@@ -221,7 +221,7 @@ def _naming_each_service(route: Route, change: Change) -> list[Json]:
 
 
 def _gives_first_requests(route: Route, change: Change) -> bool:
-    """Return whether a Service of the split gets its first requests by the change."""
+    """Return whether the change sends requests to a Service of the split that gets none yet."""
     return any(rules.has_requests(change.requested_rules, (name,), route.namespace)
                and not rules.has_requests(route.rules, (name,), route.namespace)
                for name in change.pair.names)
@@ -229,14 +229,14 @@ def _gives_first_requests(route: Route, change: Change) -> bool:
 
 def update_rules(route: Route, record: Record, changed: t.Sequence[Json],
                  names: t.Collection[str]) -> Step:
-    """Return the step that writes the rules and the record."""
+    """Return the step that writes the rules and the record. It shows the weights of `names`."""
     return Step(Action.UPDATE, route.name, patch_route(route, record, changed),
                 before=rules.describe(route.rules, names, route.namespace),
                 after=rules.describe(changed, names, route.namespace))
 
 
 def _refuse_problems(request: TrafficRequest, route: Route) -> None:
-    """Raise RolloutError if a Gateway has observed the route, and refuses the route."""
+    """Raise RolloutError if the Gateways have observed the route, and one of them refuses it."""
     problems = [f"{parent.name}: {problem}" for parent in route.parents
                 for problem in parent.problems]
     if route.is_current and problems:
@@ -246,7 +246,10 @@ def _refuse_problems(request: TrafficRequest, route: Route) -> None:
 
 
 def service_of_split(request: TrafficRequest, observed: Observed, versions: Versions) -> Service:
-    """Return the Service whose requests are split. Raises RolloutError unless exactly one fits."""
+    """Return the original Service, whose requests are split.
+
+    The route must name exactly one Service that fits. Otherwise, RolloutError is raised.
+    """
     route = observed.route
     names = dict.fromkeys(observed.original if name in observed.split_names else name
                           for name in route.services)
@@ -274,7 +277,7 @@ def service_of_split(request: TrafficRequest, observed: Observed, versions: Vers
 
 
 def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
-    """Raise RolloutError if an object of another client has the name of a Service of the split."""
+    """Raise RolloutError if another client has changed or is deleting a Service of the split."""
     for creation in creations:
         service = observed.services[creation.name]
         if service.name not in observed.originals or service.is_deleting:
@@ -286,7 +289,7 @@ def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
 
 
 def label(versions: Versions) -> Step:
-    """Return the step that labels the first old pod without the label of its version."""
+    """Return the step that adds the label of the version to one old pod that lacks the label."""
     pod, path = versions.unlabeled[0], "/metadata/labels"
     key = annotation(versions.key).rpartition("/")[2]
     write = Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{path}/{key}", None),
@@ -309,7 +312,7 @@ def annotate(request: TrafficRequest, route: Route, controller: Controller) -> S
 # A restoration
 
 def _restore_rules(observed: Observed) -> Decision:
-    """Return the next step until the rules name only the Service again."""
+    """Return the next step until the rules name the original Service, and none of the split."""
     route, original = observed.route, observed.original
     if original not in observed.services:
         raise RolloutError(
@@ -394,7 +397,7 @@ def forget(controller: Controller, route: RouteName) -> Step:
 
 
 def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch:
-    """Return the patch that names the routes in the annotation of a controller.
+    """Return the patch that writes the annotation of a controller, or removes it if routes is ().
 
     The API server refuses the patch if the annotation has changed since the observation.
     """
@@ -411,7 +414,7 @@ def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch
 
 def patch_route(route: Route, record: Record | None,
                 changed: t.Sequence[Json] | None = None) -> Patch:
-    """Return the patch of the record, and of the rules unless `changed` is None.
+    """Return the patch that writes the record and, unless `changed` is None, the rules.
 
     The API server refuses the patch if the record or the rules have changed since the observation.
     """
@@ -421,10 +424,11 @@ def patch_route(route: Route, record: Record | None,
 
 def patch_with_record(route: Route, record: tuple[str, str | None], path: str, current: t.Any,
                       changed: t.Any) -> Patch:
-    """Return the patch of the record, and of the field at `path` unless `changed` is None.
+    """Return the patch that writes the record and, unless `changed` is None, the field at `path`.
 
-    record: the key of the annotation, and its value, or None to remove the annotation. The API
-    server refuses the patch if the annotation or the field, observed as `current`, has changed.
+    record: the key and the value of the annotation. The value None removes the annotation. current:
+    the observed value of the field. The API server refuses the patch if the annotation or the field
+    has changed since the observation.
     """
     key, value = record
     stored = route.annotations.get(key)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the objects that warnings and causes of a traffic split need, as far as permitted."""
+"""Read the objects that warnings.py and causes.py need, as far as the user may read them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,34 @@ from .observed import Observed
 from .record import GATEWAY_API
 from .related import RESOURCES, Related, Resource, Status
 
-#: The permissions without which warnings or causes are left out.
+#: Permissions that a split does not require. Without one of them, some warnings or causes are
+#: left out.
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (
     *((resource.group, resource.resource, ("list",)) for resource in RESOURCES),
     (GATEWAY_API, "gateways", ("get",)))
 
 
 class Reader(t.Protocol):
-    """Reads the objects outside a split."""
+    """Reads objects that do not belong to a split, but are useful for warnings and causes."""
 
     def related(self) -> Related:
-        """Return the objects of the namespace that may name the Service."""
+        """Return the objects in the namespace that may name the Service, without features."""
 
     def features(self, observed: Observed) -> frozenset[str]:
-        """Return the features that the GatewayClass of each Gateway of the route reports."""
+        """Return the features that all Gateways of the route have.
+
+        Each Gateway has the features that its GatewayClass reports.
+        """
 
     def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
-        """Return the Gateways of the route, and the pods of these Services."""
+        """Return the Gateways of the route, and the pods that the Services select.
+
+        services: the names of the Services.
+        """
 
 
 class NoReader:
-    """Reads nothing."""
+    """Reads nothing, and returns empty results."""
 
     def related(self) -> Related:
         return Related()
@@ -51,7 +58,10 @@ class NoReader:
 
 
 class ClusterReader:
-    """Reads the objects of a cluster. Every refusal of the API server is ignored."""
+    """Reads the objects of a cluster.
+
+    If the API server refuses to return some objects, they are left out, without an error.
+    """
 
     def __init__(self, gateway: KubernetesGateway, namespace: str) -> None:
         self._gateway, self._namespace = gateway, namespace
@@ -85,7 +95,11 @@ class ClusterReader:
         return Status(gateways, {name: items for name, items in pods.items() if items is not None})
 
     def _gateways(self, observed: Observed) -> dict[str, Json | None]:
-        """Return the readable Gateways of the route; None for one that does not exist."""
+        """Return the Gateways of the route by "namespace/name".
+
+        The value is None for a Gateway that does not exist. A Gateway that the user may not read is
+        left out.
+        """
         gateways = {}
         for full_name in observed.route.gateways:
             namespace, _slash, name = full_name.partition("/")
@@ -97,7 +111,10 @@ class ClusterReader:
         return gateways
 
     def _pods(self, selector: Json) -> tuple[Json, ...] | None:
-        """Return the pods of a selector, from one page; None if they are not readable."""
+        """Return the pods that match a selector, or None if the user may not list them.
+
+        Only the first page of the list is read.
+        """
         try:
             query = {"labelSelector": label_selector(selector)}
             return tuple(objects(self._gateway.http.page(
@@ -106,7 +123,10 @@ class ClusterReader:
             return None
 
     def _list(self, resource: Resource, versions: t.Iterable[str]) -> list[Json]:
-        """Return the objects, from one page, in the first version that serves the resource."""
+        """Return the objects of a resource. Only the first page of the list is read.
+
+        versions: the versions of the API group. The first one that has the resource is used.
+        """
         for version in versions:
             path = (f"/apis/{resource.group}/{quoted(version)}/namespaces/{self._namespace}/"
                     f"{resource.resource}")
@@ -118,7 +138,10 @@ class ClusterReader:
         return []
 
     def _versions(self) -> dict[str, list[str]]:
-        """Return the versions of each group that the API server serves, the newest first."""
+        """Return the versions of each API group that the API server serves, by group.
+
+        The versions of a group begin with the newest one.
+        """
         try:
             groups = objects(self._gateway.http.send("GET", "/apis"), "groups")
         except Refused:

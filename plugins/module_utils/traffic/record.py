@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The annotations of a traffic split, with their parser. Pure.
+"""Define the annotations of a traffic split, and parse their values. Pure.
 
-Any user with annotate permission can write any value. A record therefore only restores weights and
-removes rules. It does not decide which Services belong to a split: their names do (observed.py).
+Any user with annotate permission can write any value. A record is therefore used only to restore
+weights and to remove rules that the split has added. It does not decide which Services belong to a
+split: the names of the Services do (observed.py).
 """
 
 from __future__ import annotations
@@ -21,41 +22,50 @@ from ..model.object_meta import TRAFFIC_ROUTES
 
 #: API group of the routes and of the Gateways.
 GATEWAY_API = "gateway.networking.k8s.io"
-#: On the route: the record of the split, as JSON.
+#: Annotation of a route. The value is the record of a split, as JSON (Record.text).
 TRAFFIC_SPLIT = "baton.kubernetes/traffic-split"
-#: On a Service of a split: the name of the Service whose requests are split.
+#: Annotation of a Service that a split has created. The value is the name of the original Service:
+#: the Service whose requests are split.
 SPLIT_OF = "baton.kubernetes/split-of"
-#: On a Service without a route: its selector without the label of a version, as JSON.
+#: Annotation of a Service that is split without a route: the split adds the label of a version to
+#: its selector. The value is the selector without this label, as JSON.
 TRAFFIC_SELECTOR = "baton.kubernetes/traffic-selector"
 #: The kinds of routes whose backends have weights.
 ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
-#: Stands in place of the kind of a route if the selector of a Service switches the requests.
+#: The kind in Route, RouteName and TrafficRequest if there is no route. The selector of a Service
+#: then decides whether requests go to the old or to the new pods.
 SERVICE = "Service"
-#: Maximum number of routes in the annotation of a controller, and length of each.
+#: The annotation of a controller names at most MAX_ROUTES routes, and has at most
+#: MAX_ROUTES * MAX_ROUTE_LENGTH characters.
 MAX_ROUTES, MAX_ROUTE_LENGTH = 8, 270
 #: Maximum weight of a backend in Gateway API.
 MAX_WEIGHT = 1_000_000
-#: Maximum number of rules of a route, matches of a rule, and conditions of a match (Gateway API).
+#: Limits of Gateway API: the number of rules of a route, of matches of a rule, and of headers (or
+#: query parameters) of a match.
 MAX_RULES, MAX_MATCHES, MAX_CONDITIONS = 16, 64, 16
-#: The labels by which the cluster distinguishes the templates of pods.
+#: The labels that Kubernetes or OpenShift adds to a pod to tell from which version of the template
+#: the pod was created, such as pod-template-hash.
 VERSION_LABELS = frozenset(filter(None, (kind.server_label for kind in Kind)))
-#: The parts of a match that a split adds to a rule.
+#: The fields of a match in a record. Each field has a list of conditions.
 MATCH_PARTS = ("headers", "queryParams")
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """The record of a split on its route."""
+    """The record of a split, which an annotation of the route stores."""
 
-    #: The Service that the route names without the split.
+    #: The name of the original Service: the Service that the rules name before the split.
     service: str
-    #: The resourceVersion of the route before the split, which distinguishes two splits.
+    #: The resourceVersion of the route before the split. It distinguishes this split from another
+    #: one with the same Services.
     id: str
-    #: Whether the split has ended, so that its Services are to be deleted.
+    #: Whether the split is being undone. Its Services are deleted next.
     is_restoring: bool = False
-    #: The weight of the Service in each rule that names the Service, in order.
+    #: The weights before the split: one for each backend that names the original Service, in the
+    #: order of the rules.
     weights: tuple[int, ...] = ()
-    #: The matches of requests that all go to the new pods, by an additional rule.
+    #: The matches that the user has requested. The split adds a rule before each rule that it
+    #: splits. The added rule sends requests with any of these matches to the new pods.
     match: tuple[Json, ...] = ()
 
     @property
@@ -66,7 +76,10 @@ class Record:
 
 
 def parse_record(text: t.Any) -> Record | None:
-    """Return the record in the value of an annotation; None if missing or invalid."""
+    """Parse the value of the annotation TRAFFIC_SPLIT.
+
+    Returns None if the value is missing or invalid.
+    """
     stored = values.json_object(text if isinstance(text, str) else None) or {}
     if stored.keys() != {"service", "id", "restoring", "weights", "match"}:
         return None
@@ -84,20 +97,29 @@ def parse_record(text: t.Any) -> Record | None:
 
 
 def parse_selector(text: t.Any) -> Json | None:
-    """Return the selector in the value of an annotation; None if missing or invalid."""
+    """Parse the value of the annotation TRAFFIC_SELECTOR.
+
+    Returns None if the value is missing or invalid.
+    """
     stored = values.json_object(text if isinstance(text, str) else None)
     is_valid = (stored and len(stored) <= values.MAX_ENTRIES and values.is_mapping_to_texts(stored))
     return stored if is_valid else None
 
 
 def without_version(selector: Json, label_key: str) -> Json:
-    """Return a selector without the labels that distinguish versions."""
+    """Return the selector without the labels that distinguish versions.
+
+    These are VERSION_LABELS and `label_key`.
+    """
     return {key: value for key, value in selector.items()
             if key != label_key and key not in VERSION_LABELS}
 
 
 class RouteName(t.NamedTuple):
-    """A route, or a Service without one, in the annotation of a controller: "HTTPRoute/shop"."""
+    """An entry in the annotation of a controller, such as "HTTPRoute/shop".
+
+    If there is no route, the entry names the Service ("Service/shop").
+    """
 
     kind: str
     name: str
@@ -107,7 +129,10 @@ class RouteName(t.NamedTuple):
 
 
 def routes_of(annotations: t.Mapping[str, t.Any]) -> tuple[RouteName, ...]:
-    """Return the routes in the annotation of a controller; () if missing or invalid."""
+    """Return the routes that the annotations of a controller name.
+
+    Returns () if the annotation TRAFFIC_ROUTES is missing or invalid.
+    """
     text = annotations.get(TRAFFIC_ROUTES)
     if not isinstance(text, str) or len(text) > MAX_ROUTES * MAX_ROUTE_LENGTH:
         return ()
@@ -119,7 +144,10 @@ def routes_of(annotations: t.Mapping[str, t.Any]) -> tuple[RouteName, ...]:
 
 
 def are_matches(value: t.Any) -> bool:
-    """Return whether the value is a list of matches with conditions of valid types."""
+    """Return whether the value is a valid list of matches, in the fields of Gateway API.
+
+    An example is [{"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]}].
+    """
     return (isinstance(value, list) and len(value) <= MAX_MATCHES and all(map(_is_match, value)))
 
 

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The objects outside a traffic split that name its Service or show its effect. Pure.
+"""The objects that do not belong to a traffic split, but are useful for warnings and causes. Pure.
 
-All of them are optional: kinds that the user may not read, or that the cluster does not serve, are
-left out.
+Some of these objects name the Service of the split, and others show why requests do not arrive. A
+split works without them. If the user may not read a kind, or the cluster does not serve the kind,
+its objects are left out.
 """
 
 from __future__ import annotations
@@ -17,30 +18,34 @@ from ..model.fields import Json, mapping, objects, text
 from . import rules
 from .record import GATEWAY_API
 
-#: The feature of a GatewayClass to mirror a share of the requests.
+#: A feature that a GatewayClass reports if its Gateways can mirror less than 100% of the requests.
 SHARE_OF_MIRROR = "HTTPRouteRequestPercentageMirror"
+#: API group of Istio.
 ISTIO = "networking.istio.io"
 
 
 class Role(enum.Enum):
-    """The effect of an object on the requests for the Service that it names."""
+    """What an object does with the requests for the Service that it names."""
 
     #: The object sends requests to the Service.
     ROUTE = "route"
     #: The object changes the requests to the Service: TLS, retries, load balancing.
     POLICY = "policy"
-    #: A mesh obeys the object instead of the route.
+    #: A service mesh follows the object, and ignores the route.
     MESH = "mesh"
 
 
 class Resource(t.NamedTuple):
     """A kind of objects that may name a Service."""
 
+    #: The API group.
     group: str
+    #: The kind in the plural, as in the URL.
     resource: str
     kind: str
     role: Role
-    #: Return the Services that an object of a namespace names, by name or host name.
+    #: Return the Services that an object names, each as a name ("shop") or as a host name
+    #: ("shop.prod.svc"). The parameters are the object and its namespace.
     find: t.Callable[[Json, str], t.Iterable[str]]
 
     def names(self, item: Json, service: str, namespace: str) -> bool:
@@ -95,14 +100,15 @@ RESOURCES = (
 
 
 class Related(t.NamedTuple):
-    """The readable objects of the namespace, each with its resource."""
+    """The objects in the namespace that may name the Service, as far as the user may read them."""
 
+    #: Pairs: a resource, and an object of this resource.
     items: tuple[tuple[Resource, Json], ...] = ()
-    #: The features that the GatewayClass of each Gateway of the route reports.
+    #: The features that all Gateways of the route have. Their GatewayClasses report the features.
     features: frozenset[str] = frozenset()
 
     def naming(self, service: str, namespace: str, role: Role) -> list[tuple[Resource, Json]]:
-        """Return the objects of a role that name the Service."""
+        """Return those items whose object names the Service and whose resource has the role."""
         return [(resource, item) for resource, item in self.items
                 if resource.role is role and resource.names(item, service, namespace)]
 
@@ -110,7 +116,8 @@ class Related(t.NamedTuple):
 class Status(t.NamedTuple):
     """The objects that show why requests do not arrive."""
 
-    #: The Gateways by "namespace/name"; None for a Gateway that does not exist.
+    #: The Gateways of the route by "namespace/name"; None for a Gateway that does not exist.
     gateways: t.Mapping[str, Json | None] = {}
-    #: For the name of each Service without a ready endpoint, the pods that it selects.
+    #: The pods that a Service selects, by the name of the Service. The Services are those that may
+    #: lack a ready endpoint.
     pods: t.Mapping[str, tuple[Json, ...]] = {}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options of the module traffic_split: their validation, and the request. Pure."""
+"""Validate the options of the module traffic_split, and turn them into a request. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from ..model.options import duration
 from .record import ROUTE_KINDS, SERVICE, VERSION_LABELS, are_matches
 from .rules import Share
 
-#: Seconds to wait for ready endpoints, and for the Gateways.
+#: Default of the option `timeout`: the maximum duration of each wait, in seconds.
 TIMEOUT = 60
-#: The share without the option weight.
+#: The share of the new pods if the option `weight` is not given: 0%.
 NO_SHARE = Share(0, 100)
+#: The values of the option `state`.
 SPLIT, RESTORED = "split", "restored"
+#: The options of one condition in the option `match`.
 _CONDITION: Json = dict(
     name=dict(type="str", required=True), value=dict(type="str", required=True),
     type=dict(type="str", choices=["Exact", "RegularExpression"], default="Exact"))
@@ -47,48 +49,55 @@ ARGUMENT_SPEC: Json = dict(
     timeout=dict(type="str", aliases=["wait_timeout"], default=f"{TIMEOUT}"),
     progress=UPDATE_SPEC["progress"],
 )
+#: A percentage such as "10%" or "0.5"; the two groups are the digits before and after the point.
 _WEIGHT = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))? ?%?")
 
 
 @dataclasses.dataclass(frozen=True)
 class TrafficRequest:
-    """The request of a task: the controller, the route, and the share of the new pods.
+    """What a task requests: a controller, a route, and the share of the new pods.
 
-    Without a route, the kind of the route is Service, and its name that of the Service.
+    Without a route, `route_kind` is "Service", and `route` is the name of the Service.
     """
 
+    #: The name of the controller.
     name: str
     namespace: str
+    #: The name of the route.
     route: str
     route_kind: str = ROUTE_KINDS[0]
-    #: The Service whose requests are split; "" for the only Service of the pods.
+    #: The Service whose requests are split. With "", the task finds the Service: the rules of the
+    #: route must name exactly one Service that selects the pods.
     service: str = ""
-    #: Whether the task restores the route.
+    #: Whether the task ends a split, and restores the route (state=restored).
     restores: bool = False
+    #: The share of the requests for the new pods.
     share: Share = NO_SHARE
-    #: The key of the label that distinguishes the versions.
+    #: The key of the pod label that distinguishes the old from the new pods.
     label_key: str = object_meta.DEPLOYMENT_LABEL
-    #: The matches, in the fields of Gateway API.
+    #: The option `match`, converted to matches of Gateway API (queryParams for query_params).
     match: tuple[Json, ...] = ()
-    #: The share of the requests that are copied to the new pods, or None.
+    #: The share of the requests that the Gateway copies to the new pods; None for no copies.
     mirror: Share | None = None
-    #: Whether the task changes the route only if an update begins next.
+    #: Whether a role runs the task to prepare an update (the option before_update). The task then
+    #: changes nothing if an update is in progress, or if nothing has to be updated.
     is_before_update: bool = False
-    #: Seconds to wait for ready endpoints, and for the Gateways.
+    #: The maximum duration of each wait, in seconds.
     timeout: float = TIMEOUT
-    #: The options of the task that a command repeats; None for a value that no command can have.
+    #: The options that a suggested command, such as restore_command, repeats. A value is None if no
+    #: command can contain the actual value (a kubeconfig passed as content, for example).
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     #: The connection options of the task, for kubectl.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     @property
     def excludes_new_pods(self) -> bool:
-        """Whether the new pods get no requests, so that they need no Service."""
+        """Whether the task gives no requests to the new pods, which then need no Service."""
         return not (self.restores or self.share.new or self.match or self.mirror)
 
     @property
     def is_by_selector(self) -> bool:
-        """Whether the selector of the Service switches between the versions, without a route."""
+        """Whether there is no route, so that the task changes the selector of the Service."""
         return self.route_kind == SERVICE
 
     @property
@@ -129,7 +138,11 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
 
 
 def _refuse_without_route(service: str, share: Share, *, has_conditions: bool) -> None:
-    """Raise RolloutError for a request that the selector of a Service cannot express."""
+    """Raise RolloutError if a request without a route is impossible, or does not give a Service.
+
+    The selector of a Service can only send all requests to one version. has_conditions: whether the
+    task splits with the option match or mirror.
+    """
     if not service:
         raise RolloutError("give route, or service for blue/green without a route")
     if has_conditions:
@@ -143,7 +156,7 @@ def _refuse_without_route(service: str, share: Share, *, has_conditions: bool) -
 
 
 def command_options(params: Json) -> Json:
-    """Return the options of a task that its commands repeat, without defaults."""
+    """Return the options that a suggested command repeats, except those with a default value."""
     options = {option: params[option] for option in ("name", "kind", "route", "service")
                if params.get(option)}
     if params["namespace"] != params["default_namespace"]:
@@ -156,7 +169,10 @@ def command_options(params: Json) -> Json:
 
 
 def parse_share(value: t.Any, option: str = "weight") -> Share:
-    """Return the share in a percentage with at most three decimals. Raises RolloutError."""
+    """Parse a percentage with at most three decimals: Share(5, 1000) for "0.5%".
+
+    option: the name of the option, for errors. Raises RolloutError.
+    """
     parts = _WEIGHT.fullmatch(str(value).strip())
     if parts is None:
         raise RolloutError(f"{option} {value} is not a percentage, such as 1, 0.5 or 10%")
@@ -168,7 +184,7 @@ def parse_share(value: t.Any, option: str = "weight") -> Share:
 
 
 def _mirror(params: Json) -> Share | None:
-    """Return the share of the requests to copy, or None. Raises RolloutError."""
+    """Return the share of the requests to copy, or None for no copies. Raises RolloutError."""
     if params.get("mirror") in (None, ""):
         return None
     share = parse_share(params["mirror"], "mirror")

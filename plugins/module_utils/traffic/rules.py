@@ -10,11 +10,11 @@ old and of the new pods, with weights. The backend `shop` gets the weight 0. Exa
     shop 1  ->  shop 0, shop-1 99, shop-2 1
 
 Envoy receives backends and weights separately, in any order, and answers requests for a backend
-that it does not know yet with status 503. A change of a route therefore either adds and removes
-backends with weight 0, or changes weights.
+that it does not know yet with status 503. Each change of a route is therefore of one of two kinds:
+it adds or removes backends that have weight 0, or it changes weights.
 
-restored(split(rules)) equals rules. No other field of a rule or a backend changes, so that a
-restoration keeps the changes of other clients.
+A restoration is the inverse of a split: restored(split(rules)) equals rules. Other fields of the
+rules and backends stay as they are, including changes that other clients made during the split.
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ from .record import MATCH_PARTS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
 MAX_FILTERS = 16
 #: The type of the filter that sends copies of requests to another backend.
 MIRROR = "RequestMirror"
-#: The fields of a backend that the backend of a mirror copies.
+#: The fields that the backend of a mirror copies from the backend of the rule.
 _REFERENCE = ("group", "kind", "namespace", "port")
 
+#: The items of spec.rules of a route.
 Rules: t.TypeAlias = "t.Sequence[Json]"
 
 
 class Share(t.NamedTuple):
-    """A share of the requests: the weight of the new pods, and the weight of all pods."""
+    """A share of the requests for the new pods: Share(1, 100) is 1%."""
 
+    #: The weight of the new pods.
     new: int
+    #: The sum of the weights of the old and of the new pods.
     total: int
 
     def __str__(self) -> str:
@@ -58,7 +61,9 @@ class Pair(t.NamedTuple):
 
 
 def service_of(backend: Json, namespace: str) -> str:
-    """Return the Service that a backend names; "" if its target is not a Service of the namespace.
+    """Return the name of the Service that is the target of a backend.
+
+    Returns "" if the target is no Service, or is in another namespace.
     """
     is_service = (text(backend, "group") in ("", "core")
                   and text(backend, "kind") in ("", "Service")
@@ -67,27 +72,36 @@ def service_of(backend: Json, namespace: str) -> str:
 
 
 def services_of(rules: Rules, namespace: str) -> list[str]:
-    """Return the Services of the namespace that are backends of the rules, each once."""
+    """Return the names of the Services that are backends of the rules, each once.
+
+    Services of other namespaces are left out.
+    """
     names = (service_of(backend, namespace)
              for rule in rules for backend in objects(rule, "backendRefs"))
     return [name for name in dict.fromkeys(names) if name]
 
 
 def mirrored_services(rules: Rules, namespace: str) -> list[str]:
-    """Return the Services of the namespace to which filters of the rules mirror requests."""
+    """Return the names of the Services to which the rules mirror requests, each once.
+
+    Services of other namespaces are left out.
+    """
     names = (service_of(_mirror_backend(item), namespace)
              for rule in rules for item in objects(rule, "filters"))
     return [name for name in dict.fromkeys(names) if name]
 
 
 def weights_of(rules: Rules, service: str, namespace: str) -> tuple[int, ...]:
-    """Return the weights of the backends that name the Service, in order."""
+    """Return the weight of each backend that names the Service, in the order of the rules."""
     return tuple(_weight(backend) for rule in rules for backend in objects(rule, "backendRefs")
                  if service_of(backend, namespace) == service)
 
 
 def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None:
-    """Raise RolloutError for rules that cannot be split."""
+    """Raise RolloutError if a rule that names the Service cannot be split.
+
+    Such a rule has other backends, too, or the backend has the weight 0.
+    """
     for position, rule in enumerate(rules, 1):
         backends = objects(rule, "backendRefs")
         if service not in [service_of(backend, namespace) for backend in backends]:
@@ -103,7 +117,7 @@ def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None
 
 
 def refuse_mirrors(rules: Rules, service: str, namespace: str, where: str) -> None:
-    """Raise RolloutError for rules whose requests cannot be mirrored to the new pods."""
+    """Raise RolloutError if a rule sends requests to the Service, and also mirrors them to it."""
     for position, rule in enumerate(rules, 1):
         if (service in services_of([rule], namespace)
                 and service in mirrored_services([rule], namespace)):
@@ -116,8 +130,9 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
           match: t.Sequence[Json], mirror: Share | None = None) -> list[Json]:
     """Return the rules with the requests for a Service split between the Services of a pair.
 
-    match: send all requests that match to the new pods, by an additional rule before each rule that
-    is split. mirror: also copy this share of the requests to the new pods, by a filter.
+    match: if not empty, a rule is added before each rule that is split. The added rule sends the
+    requests that match to the new pods. mirror: if not None, each rule that is split gets a filter
+    that copies this share of its requests to the new pods.
     """
     result = []
     for rule in rules:
@@ -135,7 +150,11 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
 
 
 def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Json]:
-    """Return the rules with the Services of a pair added as backends with weight 0."""
+    """Return the rules prepared for a split.
+
+    In each rule that names the Service, the Services of the pair are backends, too. Backends that
+    are added have the weight 0.
+    """
     result = []
     for rule in rules:
         backend = _backend_of(rule, service, namespace)
@@ -161,9 +180,9 @@ def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool
 
 
 def with_mirror(rules: Rules, mirror: Share) -> list[Json]:
-    """Return the rules with a mirror of the share in the first rule that has a backend.
+    """Return the rules for a dry run that shows whether the API server stores the share.
 
-    A dry run with these rules shows whether the API server stores the share.
+    The first rule that has a backend gets a filter, which mirrors the share to this backend.
     """
     result = list(rules)
     for position, rule in enumerate(rules):
@@ -175,7 +194,7 @@ def with_mirror(rules: Rules, mirror: Share) -> list[Json]:
 
 def has_share(rules: Rules, mirror: Share) -> bool:
     """Return whether the rules have a filter that mirrors this share of the requests."""
-    return any(_fraction(mirror).items() <= mapping(item, "requestMirror").items()
+    return any(_share_field(mirror).items() <= mapping(item, "requestMirror").items()
                for rule in rules for item in objects(rule, "filters")
                if text(item, "type") == MIRROR)
 
@@ -204,14 +223,17 @@ def refuse_limits(rules: Rules, where: str) -> None:
 
 def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str],
              record: Record | None, retained: t.Collection[str] = ()) -> list[Json]:
-    """Return the rules after the end of a split: its Service replaces the Services of the split.
+    """Return the rules after the end of a split: `service` replaces the Services of the split.
 
-    names: the Services of the split. retained: those of them that stay as backends with weight 0.
-    The weights are those of the record. Without a record, or after another client has added or
-    removed rules, each weight is 1: the only backend of a rule gets all requests anyway.
+    service: the original Service. names: the Services of the split. retained: Services of the split
+    that stay in the rules, as backends with weight 0.
+
+    The weights of `service` come from the record. If there is no record, or if another client has
+    added or removed rules, each restored weight is 1. This makes no difference in a rule with only
+    one backend, which gets all requests.
     """
     result: list[Json] = []
-    #: The previous rule, if a split may have added it, for matching requests of the current rule.
+    #: The previous rule, if a split may have added it before the current rule because of `match`.
     candidate: Json | None = None
     for rule in (_without_mirrors(rule, names, namespace) for rule in rules):
         backends = objects(rule, "backendRefs")
@@ -228,12 +250,12 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
                              if service_of(backend, namespace) in retained]
         restored_rule = {**rule, "backendRefs": [
             *_with_replacement(backends, replaced, restored_backend), *retained_backends]}
-        if candidate is not None and record and _is_match_of(candidate, restored_rule,
-                                                             record.match):
+        if candidate is not None and record and _is_matching_rule(candidate, restored_rule,
+                                                                  record.match):
             result.pop()
         result.append(restored_rule)
         candidate = rule if len(backends) == 1 else None
-    weights = iter(_stored_weights(result, service, namespace, record))
+    weights = iter(_weights_to_restore(result, service, namespace, record))
     return [{**rule, "backendRefs": [
         {**backend, "weight": next(weights)} if service_of(backend, namespace) == service
         else backend for backend in objects(rule, "backendRefs")]}
@@ -258,36 +280,43 @@ def _weight(backend: Json) -> int:
 
 
 def _backend_of(rule: Json, service: str, namespace: str) -> Json | None:
-    """Return the backend of a rule that names the Service, or None."""
+    """Return the first backend in a rule whose target is the Service, or None."""
     return next((backend for backend in objects(rule, "backendRefs")
                  if service_of(backend, namespace) == service), None)
 
 
 def _with_weights(rule: Json, backend: Json, weights: t.Mapping[str, int]) -> Json:
-    """Return the rule with a copy of the backend for each Service in `weights`."""
+    """Return the rule with new backends: one copy of `backend` for each Service in `weights`."""
     return {**rule, "backendRefs": [
         {**backend, "name": name, "weight": weight} for name, weight in weights.items()]}
 
 
 def _with_replacement(backends: t.Sequence[Json], replaced: t.Sequence[Json],
                       replacement: Json) -> list[Json]:
-    """Return the backends with one replacement in place of all replaced backends."""
+    """Return the backends after `replacement` has taken the place of the first replaced one.
+
+    The other replaced backends are removed.
+    """
     return [replacement if backend is replaced[0] else backend for backend in backends
             if backend is replaced[0] or not any(backend is removed for removed in replaced)]
 
 
 def _mirroring(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
-    """Return the rule with a filter that mirrors a share of its requests to a Service."""
+    """Return the rule with a filter that mirrors a share of its requests to a Service.
+
+    name: the name of this Service. backend: the backend from which the filter copies the port.
+    """
     reference = {key: backend[key] for key in _REFERENCE if key in backend}
     added = {"type": MIRROR, "requestMirror": {"backendRef": {**reference, "name": name},
-                                               **_fraction(mirror)}}
+                                               **_share_field(mirror)}}
     return {**rule, "filters": [*objects(rule, "filters"), added]}
 
 
-def _fraction(mirror: Share) -> Json:
-    """Return the field percent or fraction of a mirror; {} for all requests.
+def _share_field(mirror: Share) -> Json:
+    """Return a share as a field of requestMirror: {"percent": 10}, for example.
 
-    Gateway API has these fields since v1.3.
+    The field is fraction if the percentage is not an integer. Returns {} for all requests. Gateway
+    API has these fields since v1.3.
     """
     percent, rest = divmod(mirror.new * 100, mirror.total)
     if rest:
@@ -320,9 +349,12 @@ def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Js
             **({"filters": remaining_filters} if remaining_filters else {})}
 
 
-def _stored_weights(rules: Rules, service: str, namespace: str,
-                    record: Record | None) -> tuple[int, ...]:
-    """Return the weights in the record; the current ones if the record does not fit the rules."""
+def _weights_to_restore(rules: Rules, service: str, namespace: str,
+                        record: Record | None) -> tuple[int, ...]:
+    """Return the weight for each backend that names the Service, from the record.
+
+    Returns the current weights if there is no record, or if it has another number of weights.
+    """
     current = weights_of(rules, service, namespace)
     if record is None or len(record.weights) != len(current):
         return current
@@ -330,22 +362,25 @@ def _stored_weights(rules: Rules, service: str, namespace: str,
 
 
 def _matching_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
-    """Return a rule that sends to the backend those requests of a rule that also match `match`."""
+    """Return a copy of the rule for those of its requests that also match `match`.
+
+    The copy sends these requests to `backend`.
+    """
     matches = [_both(existing, added) for existing in objects(rule, "matches") or [{}]
                for added in match]
-    # The names of the rules of a route are unique, so that the copy has no name.
+    # Two rules of a route cannot have the same name, so the copy has no name.
     copy = {key: value for key, value in rule.items() if key != "name"}
     return {**copy, "matches": matches, "backendRefs": [backend]}
 
 
 def _both(existing: Json, added: Json) -> Json:
-    """Return the match for requests that fulfil the conditions of both matches."""
+    """Return one match that has the conditions of both matches."""
     conditions = {part: [*objects(existing, part), *objects(added, part)] for part in MATCH_PARTS}
     return {**existing, **{part: items for part, items in conditions.items() if items}}
 
 
-def _is_match_of(candidate: Json, rule: Json, match: t.Sequence[Json]) -> bool:
-    """Return whether the candidate is exactly what a split creates for the rule and the match."""
+def _is_matching_rule(candidate: Json, rule: Json, match: t.Sequence[Json]) -> bool:
+    """Return whether a split with this match would add exactly `candidate` before `rule`."""
     if not match:
         return False
     backends = objects(candidate, "backendRefs")

@@ -32,14 +32,16 @@ from .record import GATEWAY_API, TRAFFIC_SELECTOR, without_version
 from .related import Related
 from .request import TrafficRequest
 
-#: Seconds between two observations, and between a change of the weights of a route and a change of
-#: its backends.
+#: POLL_INTERVAL: seconds between two observations. DRAIN_SECONDS: duration of the waits KNOWN and
+#: DRAIN, which separate a change of the backends of a route from a change of the weights.
 POLL_INTERVAL, DRAIN_SECONDS = 0.5, 5.0
 #: Maximum number of consecutive writes with a failed precondition.
 MAX_REJECTIONS = 10
-#: Maximum number of steps with one action on one object; a split needs at most four.
+#: Maximum number of times that a task applies the same action to the same object. A split needs at
+#: most four.
 MAX_REPETITIONS = 10
-#: Permissions for the Services of a split by a route, and for the Service of one by its selector.
+#: The permissions for Services, with and without a route. With a route, the task creates Services;
+#: without a route, it patches the selector of one Service.
 _SERVICES_OF_ROUTE: Rule = ("", "services", ("list", "create", "delete"))
 _SERVICE_WITH_SELECTOR: Rule = ("", "services", ("get", "patch"))
 #: Permissions for the pods, and for the endpoints of the Services.
@@ -52,7 +54,7 @@ if t.TYPE_CHECKING:
 
 
 class Cluster(t.Protocol):
-    """The objects of a split, and the writes."""
+    """The access to the objects of a split."""
 
     def read(self) -> Objects:
         """Return the objects. Raises RolloutError."""
@@ -73,7 +75,7 @@ class Subject(t.NamedTuple):
     versions: Versions | None = None
     #: Whether an update is in progress.
     is_updating: bool = False
-    #: Whether the controller is in the state that the update of a role requests.
+    #: Whether the update that a role is about to run (the option `update`) would change nothing.
     is_updated: bool = False
 
 
@@ -83,7 +85,7 @@ class RealObjects:
     def __init__(self, request: TrafficRequest, gateway: KubernetesGateway,
                  subject: t.Callable[[], Subject]) -> None:
         self.request, self._gateway, self._subject = request, gateway, subject
-        #: Whether the API server stores the share of a mirror; None before the first observation.
+        #: The result of the dry run in _can_store_mirror(), or None before the dry run.
         self._stores_mirror: bool | None = None
 
     def read(self) -> Objects:
@@ -100,7 +102,10 @@ class RealObjects:
                        self._pods_of(route) if is_by_selector else ())
 
     def absent_route(self) -> Json:
-        """Return the object in place of a route that does not exist, or raise RolloutError."""
+        """Raise RolloutError, since there is no such route.
+
+        A subclass can return an object in place of the route instead.
+        """
         request = self.request
         if request.is_by_selector:
             raise RolloutError("there is no such Service",
@@ -117,10 +122,10 @@ class RealObjects:
         return
 
     def _can_store_mirror(self, route: Json) -> bool:
-        """Return whether the API server stores the share of a mirror, by a dry run.
+        """Return whether the API server stores the share of the requests to mirror.
 
-        An API server with older CustomResourceDefinitions removes the fields of the share, and
-        would mirror all requests.
+        A dry run finds this out. An API server with older CustomResourceDefinitions removes the
+        fields of the share, so that the Gateway would mirror all requests.
         """
         mirror = self.request.mirror
         if mirror is None or mirror.new == mirror.total:
@@ -131,7 +136,7 @@ class RealObjects:
         return self._stores_mirror
 
     def _dry_run(self, changed_rules: t.Sequence[Json]) -> tuple[Json, ...]:
-        """Return the rules that the API server would store. Raises RolloutError."""
+        """Return the rules as the API server would store them. Raises RolloutError."""
         request = self.request
         path = (f"{self._gateway.collection(f'{request.route_kind.lower()}s')}/"
                 f"{quoted(request.route)}?dryRun=All")
@@ -145,11 +150,15 @@ class RealObjects:
         return Route.from_api(response).rules
 
     def _pods_of(self, service: Json) -> tuple[Json, ...]:
-        """Return the pods that a Service selects without the label of a version."""
+        """Return the pods of all versions that a Service can select.
+
+        They match the selector of the Service without the label of a version.
+        """
         selector = without_version(mapping(service, "spec", "selector"), self.request.label_key)
         return self._pages("pods", label_selector(selector)) if selector else ()
 
     def _pages(self, resource: str, selector: str = "") -> tuple[Json, ...]:
+        """Return the objects of a resource from all pages, filtered by a label selector."""
         query = {"labelSelector": selector} if selector else {}
         try:
             return tuple(self._gateway.http.pages(self._gateway.collection(resource), query)[0])
@@ -159,9 +168,9 @@ class RealObjects:
 
 def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: RolloutStatus,
              needs_new: bool = True) -> Versions:
-    """Return the versions of the pods; without an update in progress, all pods are old.
+    """Return the versions of the pods. If no update is in progress, all pods are old.
 
-    Raises RolloutError if needs_new, and there are no new pods.
+    needs_new: whether to raise RolloutError if there are no new pods.
     """
     is_updating = status.phase != "complete"
     if needs_new and not is_updating:
@@ -179,7 +188,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
         controller = holder.controller
         is_old = holder.new_labels is None or not is_updating
         if is_old and flow.creates_successor:
-            # The pods of a controller that was never updated have no label of their version.
+            # Before the first update of a controller, its pods lack the label of the version.
             fallback = digest([controller.uid, controller.template])
         pods += [(pod, is_updating and holder.is_new(pod.labels))
                  for pod in own_live_pods(gateway, controller)]
@@ -188,7 +197,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
 
 def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
             status: RolloutStatus) -> Subject:
-    """Return the subject, to which the caller adds the controller and whether it is updated."""
+    """Return the subject without its controller and is_updated, which the caller fills in."""
     is_updating = status.phase != "complete"
     needs_versions = not (split.restores or (split.is_before_update and is_updating))
     pod_versions = versions(flow, request, gateway, status,
@@ -198,33 +207,40 @@ def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: Kubern
 
 @dataclasses.dataclass
 class SplitRun:
-    """The loop of one task."""
+    """The loop of one task: observe, decide, apply a step or wait."""
 
     request: TrafficRequest
     cluster: Cluster
     clock: Clock
+    #: Print a progress line.
     print_line: t.Callable[[str], None]
+    #: Return why the task has to stop, or "".
     stop: t.Callable[[], str]
     reader: Reader = dataclasses.field(default_factory=NoReader)
+    #: The applied steps, as in the result of the task.
     steps: list[Json] = dataclasses.field(default_factory=list)
-    #: Return the next decision for an observation. Raises RolloutError.
+    #: Return the next decision for an observation. Raises RolloutError. If `decide` is None, the
+    #: decision is that of the planner for the request.
     decide: t.Callable[[Observed], Decision] | None = None
+    #: Observed.is_drained of the next observation.
     is_drained: bool = False
-    #: The rules or the selector in the first and in the last observation.
+    #: Observed.state of the first observation and, after it, of the last one.
     states: list[Json] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
+    #: The number of consecutive writes with a failed precondition.
     _rejections: int = 0
-    #: The number of applied steps by action and object.
+    #: The number of applied steps, by the action and the name of the object.
     _applied: collections.Counter[tuple[Action, str]] = dataclasses.field(
         default_factory=collections.Counter)
-    #: The weights or selectors that this task has written, since it last restored another split.
+    #: The weights or selectors that this task has written, as texts. The task writes none of them
+    #: twice, unless it restores another split in between.
     _written: list[str] = dataclasses.field(default_factory=list)
-    #: The current wait, and its start.
+    #: The current wait, and when it started (seconds of the monotonic clock).
     _wait: Wait | None = None
     _wait_start: float = 0.0
 
     def run(self) -> Json:
-        """Return the result of the task. Raises RolloutError with the applied steps."""
+        """Run the loop, and return the result. Raises RolloutError with the applied steps."""
         try:
             while True:
                 observed = self.cluster.read().observed(self.is_drained)
@@ -281,15 +297,15 @@ class SplitRun:
         self.print_line(_line(step))
 
     def _adds_mirror(self, observed: Observed) -> bool:
-        """Return whether the task adds a mirror to the rules of a split."""
+        """Return whether the task requests a mirror, and the route has no mirror of a split yet."""
         route = observed.route
         names = rules.mirrored_services(route.rules, route.namespace)
         return self.request.mirror is not None and observed.split_services.keys().isdisjoint(names)
 
     def _warn_of_related(self, observed: Observed) -> None:
-        """Print the warnings about a split that is about to begin.
+        """Print the warnings if a split or a mirror is about to begin.
 
-        Raises RolloutError if the Services that the task adds to the rules lack a policy.
+        Raises RolloutError if the Services that the task adds to the rules lack a BackendTLSPolicy.
         """
         from .warnings import added_services, refuse_missing_policies
 
@@ -308,7 +324,7 @@ class SplitRun:
         self._warn(observed, related, is_beginning=is_beginning)
 
     def _warn(self, observed: Observed, related: Related, *, is_beginning: bool) -> None:
-        """Print the warnings about a split that is beginning."""
+        """Print the warnings, and keep them for the result. Do nothing unless is_beginning."""
         from .warnings import warnings
 
         if not is_beginning:
@@ -318,13 +334,14 @@ class SplitRun:
             self.print_line(f"warning: {warning}")
 
     def _causes(self, observed: Observed) -> list[Cause]:
-        """Return the causes of missing requests or endpoints."""
+        """Return the causes why requests do not arrive, or endpoints are missing."""
         from .causes import causes
 
         unready = [observed.route.name] if observed.service else observed.unready
         return causes(self.request, observed, self.reader.status(observed, unready))
 
     def _wait_for(self, observed: Observed, wait: Wait) -> None:
+        """Sleep for a part of the wait, or end it. Raises RolloutError after the timeout."""
         now = self.clock.monotonic()
         if wait != self._wait:
             self._wait, self._wait_start = wait, now
@@ -346,6 +363,7 @@ class SplitRun:
         self.clock.sleep(POLL_INTERVAL)
 
     def _result(self, observed: Observed, done: Done) -> Json:
+        """Return the result of the task, as plugins/modules/traffic_split.py documents it."""
         route, request = observed.route, self.request
         has_no_weight = request.restores or is_skipped(request, observed)
         causes = self._causes(observed) if self.steps and not request.is_by_selector else []
@@ -360,7 +378,7 @@ class SplitRun:
 
 
 def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
-    """Return the required permissions for a controller of the kind."""
+    """Return the permissions that the task needs. kind: the kind of the controller."""
     controller: Rule = (kind.group, kind.resource, ("get", "list", "patch"))
     if request.is_by_selector:
         return (controller, _SERVICE_WITH_SELECTOR, _ENDPOINTS,
@@ -373,7 +391,7 @@ def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
 def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
         print_line: t.Callable[[str], None], stop: t.Callable[[], str],
         reader: Reader | None = None) -> Json:
-    """Return the result of the task; in check mode, of a simulation. Raises RolloutError."""
+    """Run the task, or simulate it in check mode; return the result. Raises RolloutError."""
     if check_mode:
         simulated, clock = SimulatedObjects(cluster.read()), SimulatedClock()
         return SplitRun(request, simulated, clock, lambda line: None, stop,
@@ -382,7 +400,7 @@ def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
 
 
 def _next_commands(causes: t.Sequence[Cause]) -> list[str]:
-    """Return the commands and the advice of causes, each once."""
+    """Return the lines of Cause.next_command of all causes, each once."""
     return list(dict.fromkeys(line for cause in causes
                               for line in cause.next_command.splitlines()))
 

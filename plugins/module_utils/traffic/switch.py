@@ -2,18 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide the next step of blue/green by the selector of a Service, without a route. Pure.
+"""Decide the next step of blue/green without a route, by the selector of a Service. Pure.
 
-One write adds the label of a version to the selector, and stores the previous selector in an
-annotation, the record. A restoration removes the label: the Service then selects the same pods and
-others, so that no wait comes first. No write selects a version without a ready pod.
+One write adds the label of a version to the selector, such as pod-template-hash=1a2b. The same
+write stores the record: an annotation with the selector without this label. A restoration removes
+the label. The Service then selects additional pods, and still selects the previous ones, so a
+restoration need not wait before its write. No write selects a version that has no ready pod.
 
 Any user with annotate permission can write the record, or name any Service in the annotation of the
-controller. So the stored selector is never written, and an update changes a Service only if the
-annotation of the controller names it, it has a record, and it selects the pods of the controller.
+controller. So the selector in the record is never written to the Service. An update changes a
+Service only if the annotation of the controller names the Service, the Service has a record, and
+the Service selects pods of the controller.
 
 Comments of the form `| ... |` are the rows of the tables in docs/how-to/blue-green.md; a test
-compares both. The columns are record, condition and step; in follow(), goal, condition and step.
+compares both. The columns are record, condition and step. In follow(), the first one is the goal.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from .planner import annotate, forget, is_skipped, label, patch_with_record, ski
 from .record import TRAFFIC_SELECTOR, parse_selector, without_version
 from .request import TrafficRequest
 
-#: The wait between a write of the selector and the end, or the next step of an update.
+#: The wait after a write of the selector, before the task ends or the update continues.
 ENDPOINTS = Wait("the EndpointSlices have the pods that the Service selects", is_condition=True)
 
 
@@ -108,13 +110,14 @@ def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versio
 
 
 def _select(request: TrafficRequest, observed: Observed, service: Service, selector: Json) -> Step:
-    """Return the step that writes the selector, and the record of the previous one."""
+    """Return the step that writes the selector, and the record of the selector before."""
     record = canonical(without_version(service.selector, request.label_key))
     return Step(Action.UPDATE, service.name, _patch(observed, service, record, selector),
                 before=dict(service.selector), after=selector)
 
 
 def _patch(observed: Observed, service: Service, record: str | None, selector: Json) -> Patch:
+    """Return the patch of the selector and the record. The record None removes the annotation."""
     return patch_with_record(observed.route, (TRAFFIC_SELECTOR, record), "/spec/selector",
                              dict(service.selector), selector)
 
@@ -179,7 +182,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
 
 
 def is_of_controller(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the Service selects pods of the controller, of one version or all."""
+    """Return whether the Service selects pods of the controller: all, or those of one version."""
     if observed.service is None or observed.controller is None:
         return False
     common_selector = without_version(observed.service.selector, request.label_key)
@@ -188,14 +191,14 @@ def is_of_controller(request: TrafficRequest, observed: Observed) -> bool:
 
 
 def share_of(request: TrafficRequest, observed: Observed) -> str:
-    """Return the share of the requests for the new pods, or "" if it is uncertain."""
+    """Return which share of the requests goes to the new pods: "0%", "100%", or "" if unknown."""
     versions, service = observed.versions, observed.service
     shares = {versions.old: "0%", versions.new: "100%"} if versions else {}
     return shares.get(_selected_version(request, service), "") if service else ""
 
 
 def services(request: TrafficRequest, observed: Observed) -> list[str]:
-    """Return the name of the Service if its selector has the label of a version."""
+    """Return a list with the name of the Service if it selects one version only, or else []."""
     service = observed.service
     return [service.name] if service and _selected_version(request, service) else []
 
@@ -203,31 +206,38 @@ def services(request: TrafficRequest, observed: Observed) -> list[str]:
 # The state
 
 def _selected_version(request: TrafficRequest, service: Service) -> str:
-    """Return the version in the selector, or ""."""
+    """Return the value of the label in the selector that distinguishes versions, or ""."""
     common_selector = without_version(service.selector, request.label_key)
     return next((text(service.selector, key) for key in service.selector
                  if key not in common_selector), "")
 
 
 def _has_record(service: Service) -> bool:
+    """Return whether the Service has a valid record."""
     return parse_selector(service.annotations.get(TRAFFIC_SELECTOR)) is not None
 
 
 def _is_split(request: TrafficRequest, observed: Observed, service: Service) -> bool:
-    """Return whether a split has added the label of a version to the selector."""
+    """Return whether a split has added the label of a version to the selector.
+
+    The evidence is a valid record of the Service, or its name in the annotation of the controller.
+    """
     has_other_labels = bool(without_version(service.selector, request.label_key))
     return (has_other_labels and bool(_selected_version(request, service))
             and (_has_record(service) or observed.is_named_by_controller))
 
 
 def _ready_uids(observed: Observed, selector: Json) -> frozenset[str]:
-    """Return the uids of the ready pods that a selector selects."""
+    """Return the uids of the ready pods that match a selector."""
     return frozenset(text(mapping(pod, "metadata"), "uid") for pod in observed.pods
                      if is_healthy(pod) and selector.items() <= labels_of(pod).items())
 
 
 def _after_endpoints(observed: Observed, service: Service, decision: Decision) -> Decision:
-    """Return the decision, or a wait until the EndpointSlices have the pods of the selector."""
+    """Return the decision if the EndpointSlices are up to date; otherwise, the wait for this.
+
+    They are up to date if they have all ready pods that the Service selects, and no other pods.
+    """
     selector = service.selector
     unselected = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods
                   if not selector.items() <= labels_of(pod).items()}

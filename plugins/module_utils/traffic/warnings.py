@@ -7,8 +7,9 @@
 A BackendTLSPolicy for the Service, but not for the Services of the split, is an error: the pods
 would refuse all requests.
 
-A wrong warning is worse than none: each row needs an object that names the Service or the route.
-The rows are those of the table in docs/how-to/traffic-split.md; a test compares both.
+A wrong warning is worse than none. So each row needs evidence: in the Service, in the route, or in
+an object that names one of them. ROWS has the rows of the table in docs/how-to/traffic-split.md; a
+test compares both.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .planner import needed_creations, service_of_split
 from .related import SHARE_OF_MIRROR, Related, Role
 from .request import TrafficRequest
 
-#: Prefixes of the annotations by which a Service configures the proxy of a Gateway.
+#: Prefixes of the annotations of a Service that configure the proxy of a Gateway.
 PROXY_ANNOTATIONS = ("projectcontour.io/", "traefik.ingress.kubernetes.io/", "konghq.com/",
                      "haproxy.org/", "nginx.org/", "cloud.google.com/backend-config")
 
@@ -35,34 +36,38 @@ class Split(t.NamedTuple):
 
     request: TrafficRequest
     route: Route
+    #: The original Service, whose requests are split.
     service: Service
-    #: The names of the Services of the split.
+    #: The names of the Services that the split creates; () without a route.
     names: tuple[str, ...]
     related: Related
 
     @property
     def rules(self) -> list[tuple[int, Json]]:
-        """The rules of the Service, with their positions."""
+        """The rules that send requests to the original Service, each with its position from 1."""
         return [(position, rule) for position, rule in enumerate(self.route.rules, 1)
                 if self.service.name in rules.services_of([rule], self.route.namespace)]
 
 
 TLS_POLICY = "BackendTLSPolicy"
-#: The values of the placeholders of a row. Each mapping results in one warning.
+#: One mapping for each warning. It has the values of the placeholders in the sentence of a row:
+#: {"position": 2}, for example.
 Values: t.TypeAlias = "t.Iterable[t.Mapping[str, t.Any]]"
 
 
 class Row(t.NamedTuple):
-    """A warning: the case, and the sentence."""
+    """One kind of warning, as a row of the table in the documentation."""
 
+    #: The case, as in the table.
     case: str
+    #: A template of the warning, with placeholders such as {position}.
     sentence: str
-    #: Return the values of the placeholders for each warning about the split.
+    #: Return a mapping for each warning of this kind; nothing if the case does not apply.
     find: t.Callable[[Split], Values]
 
 
 def warnings(request: TrafficRequest, observed: Observed, related: Related) -> list[str]:
-    """Return the warnings about a split that is about to begin; none about a restoration."""
+    """Return the warnings about a split that is about to begin, or [] before a restoration."""
     if observed.versions is None:
         return []
     service = observed.service or service_of_split(request, observed, observed.versions)
@@ -87,15 +92,18 @@ def added_services(request: TrafficRequest, observed: Observed) -> tuple[str, ..
 
 
 def refuse_missing_policies(request: TrafficRequest, observed: Observed, related: Related) -> None:
-    """Raise RolloutError if pods expect TLS, and a Gateway would send plain text."""
+    """Raise RolloutError if a Gateway would send plain text to pods that expect TLS.
+
+    This happens if a BackendTLSPolicy names the original Service, but not the added Services.
+    """
     names, namespace = added_services(request, observed), observed.route.namespace
     if not names or observed.versions is None:
         return
     service = service_of_split(request, observed, observed.versions).name
-    policies, *of_split = (
+    policies, *policies_of_added = (
         [item for resource, item in related.naming(name, namespace, Role.POLICY)
          if resource.kind == TLS_POLICY] for name in (service, *names))
-    missing = [name for name, items in zip(names, of_split, strict=True) if not items]
+    missing = [name for name, items in zip(names, policies_of_added, strict=True) if not items]
     if not (policies and missing):
         return
     policy = text(mapping(policies[0], "metadata"), "name")
@@ -131,12 +139,14 @@ def _policies(split: Split) -> Values:
     namespace = split.route.namespace
     kinds = ({resource.kind for resource, _item in split.related.naming(
         name, namespace, Role.POLICY)} for name in split.names)
-    common = set.intersection(*kinds)
+    # There is no warning about a kind if each Service of the split has its own policy of this kind.
+    common_kinds = set.intersection(*kinds)
     return [values for values in _naming(split, Role.POLICY)
-            if values["kind"] not in {TLS_POLICY, *common}]
+            if values["kind"] not in {TLS_POLICY, *common_kinds}]
 
 
 def _naming(split: Split, role: Role) -> t.Iterator[dict[str, str]]:
+    """Yield the kind and the name of each object of a role that names the original Service."""
     naming = split.related.naming(split.service.name, split.route.namespace, role)
     for resource, item in naming:
         yield {"kind": resource.kind, "name": text(mapping(item, "metadata"), "name")}

@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Refuse a controller that a Rollout of Argo Rollouts owns, or uses as its template. No I/O.
+"""Refuse to update a controller that belongs to a Rollout of Argo Rollouts. No I/O.
 
-A Rollout owns ReplicaSets, and undoes a change of their size. With spec.workloadRef, a Rollout has
-the template of a Deployment or ReplicaSet, and updates pods of its own after each change of the
-template; with scaleDown, Argo Rollouts also scales the Deployment to 0.
+A Rollout may own a ReplicaSet. It then undoes every change of the ReplicaSet's size.
+
+A Rollout may also use the template of a Deployment or ReplicaSet (spec.workloadRef). After each
+change of this template, Argo Rollouts updates the pods of the Rollout. If workloadRef.scaleDown is
+set, Argo Rollouts also scales the Deployment to 0.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from .flow import Rule
 GROUP = "argoproj.io"
 #: Permission to find the Rollouts that use a template.
 RULE: Rule = (GROUP, "rollouts", ("list",))
-#: The kinds that an update may change, and that spec.workloadRef may name (infoByGroupKind in
-#: rollout/templateref.go).
+#: The kinds that this collection can update and that spec.workloadRef can name. Source:
+#: infoByGroupKind of Argo Rollouts (rollout/templateref.go).
 _WORKLOAD_REF_KINDS = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
 
 
@@ -38,7 +40,7 @@ class _Update(t.NamedTuple):
     request: Request
     #: The name of the Rollout.
     rollout: str
-    #: The requested images that differ from those of the controller, by container.
+    #: The requested images that differ from the current images, by container.
     images: t.Mapping[str, str]
     #: The object that stores the Rollout's template: "rollouts.argoproj.io NAME" or
     #: "deployment NAME".
@@ -57,11 +59,13 @@ class Row(t.NamedTuple):
     condition: str
     #: The command, as in the documentation.
     example: str
+    #: Whether the row applies to the update.
     applies: t.Callable[[_Update], bool]
+    #: The commands to suggest for the update.
     commands: t.Callable[[_Update], list[str]]
 
 
-#: The next command; the first row that applies decides.
+#: The table. The first row that applies to the update gives the next commands.
 ROWS = (
     Row("`state: restarted`", "`kubectl argo rollouts restart ROLLOUT`",
         lambda update: update.request.state.restarts,
@@ -83,7 +87,10 @@ ROWS = (
 
 
 def owner_commands(request: Request, primary: Controller, desired: Json | None) -> tuple[str, ...]:
-    """Return the next commands for a controller that a Rollout owns; () for another owner."""
+    """Return the next commands for a controller that a Rollout owns.
+
+    Returns () if the owner is not a Rollout.
+    """
     kind, _slash, name = primary.owner.partition("/")
     if primary.owner_group != GROUP or kind != "Rollout" or not is_name(name):
         return ()
@@ -91,13 +98,17 @@ def owner_commands(request: Request, primary: Controller, desired: Json | None) 
 
 
 def may_be_referenced(request: Request) -> bool:
-    """Return whether a Rollout may use the template of the controller."""
+    """Return whether the controller is of a kind whose template a Rollout can use."""
     return request.kind in _WORKLOAD_REF_KINDS
 
 
 def refuse_referenced(request: Request, observed: Observed,
                       rollouts: t.Iterable[Json] | None) -> None:
-    """Raise RolloutError if a Rollout uses the template of the primary."""
+    """Raise RolloutError if a Rollout uses the template of the primary.
+
+    rollouts: the Rollouts of the namespace; None if they were not listed. An update in progress is
+    not refused.
+    """
     primary = observed.primary
     if primary is None or observed.in_progress:
         return

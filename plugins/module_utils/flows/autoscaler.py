@@ -5,12 +5,12 @@
 """Freeze the HorizontalPodAutoscaler of the primary during an update, and restore it. No I/O.
 
 While the update scales down the primary, the autoscaler would scale it up again. The update
-therefore freezes the autoscaler, and stores its settings in an annotation. The last step but one of
-the update restores the settings, also in a task that resumes the update.
+therefore freezes the autoscaler, and stores its settings in an annotation. Before the step that
+ends the update, a step restores the settings. A task that resumes the update restores them, too.
 
 selectPolicy: Disabled stops scaling by metrics, but minReplicas still applies (reconcileAutoscaler
-in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore has minReplicas: 1.
-The primary can then shrink to 1 replica, and an autoscaler ignores a controller with 0 replicas.
+in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore has minReplicas: 1, so
+that the primary can shrink to 1 replica. At 0 replicas, an autoscaler does nothing anyway.
 """
 
 from __future__ import annotations
@@ -26,36 +26,39 @@ from ..model.observed import Observed
 from ..model.request import Request
 from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annotation, put, test
 
+#: spec.behavior of a frozen autoscaler.
 _DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
-
-
-#: Steps that change the size of a controller, or let the controller manager change a size.
+#: The actions that scale a controller, or after which the controller manager may scale one (for
+#: example, the ReplicaSets of a Deployment).
 _SCALING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, or the step that freezes or restores the autoscaler before it.
+    """Return the planned decision, or a step for the autoscaler that must come first.
 
-    The autoscaler is frozen before the first change of a size, and restored before the step that
-    ends the update. Raises RolloutError for autoscaler=refuse.
+    A step freezes the autoscaler before the first step that changes a size. Another step restores
+    the autoscaler before the step that ends the update. Raises RolloutError as plan() does. With
+    autoscaler=refuse, raises RolloutError instead of returning a step of the update.
     """
     scaler = observed.autoscaler
     if scaler is None:
         return plan()
     restore_step = restore(scaler)
-    last_step = None
+    # This step is used if no update is in progress or planned: the task ends after it.
+    restore_as_last_step = None
     if restore_step and observed.primary is not None and not observed.in_progress:
-        last_step = dataclasses.replace(restore_step, is_last=True)
+        restore_as_last_step = dataclasses.replace(restore_step, is_last=True)
     try:
         decision = plan()
     except RolloutError:
-        # A task that was killed right after the freeze has left the autoscaler frozen, and no
-        # update to roll back.
-        if last_step and request.undoes and request.to_revision is None:
-            return last_step
+        # An earlier task may have been killed right after the freeze. The autoscaler is then
+        # frozen, but there is no update to roll back.
+        if restore_as_last_step and request.undoes and request.to_revision is None:
+            return restore_as_last_step
         raise
     if not isinstance(decision, Step):
-        return last_step if last_step and isinstance(decision, Done) else decision
+        return (restore_as_last_step if restore_as_last_step and isinstance(decision, Done)
+                else decision)
     if is_frozen(scaler):
         return _restore_before_end(request, scaler, decision, restore_step)
     if decision.is_end or request.autoscaler == "ignore":
@@ -67,31 +70,35 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
             where=request.where,
             next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen "
                          "during the update")
-    # With `wait: false`, no task would restore the autoscaler.
+    # With `wait: false`, the task ends before the update, so it could not restore the autoscaler.
     return freeze(scaler) if decision.action in _SCALING and request.waits else decision
 
 
 def _restore_before_end(request: Request, scaler: Json, step: Step,
                         restore_step: Step | None) -> Step:
-    """Return the step; before a step that ends the update, the step that restores the autoscaler.
+    """Return the planned step unless it ends the update, else the step that must come before it.
 
-    If the autoscaler cannot be restored, the step that ends the update has a warning.
+    That is restore_step. If restore_step is None, the settings in the annotation cannot be
+    restored. The planned step is then returned with a warning.
     """
     if not step.is_end:
         return step
     if restore_step:
         return restore_step
-    warnings = filter(None, (step.warning, _cannot_restore(request, scaler)))
+    warnings = filter(None, (step.warning, _not_restored_warning(request, scaler)))
     return dataclasses.replace(step, warning="; ".join(warnings))
 
 
 def autoscaler_of(request: Request, autoscalers: t.Iterable[Json] | None) -> Json | None:
-    """Return the HorizontalPodAutoscaler of the primary, or None."""
+    """Return the first HorizontalPodAutoscaler that scales the primary, or None."""
     return next(iter(autoscalers_of(request, autoscalers)), None)
 
 
 def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> list[Json]:
-    """Return all autoscalers of the primary. Kubernetes obeys none of them if there are several."""
+    """Return all autoscalers whose scaleTargetRef is the primary.
+
+    If there are several, Kubernetes lets none of them scale the primary.
+    """
     targets = [(scaler, mapping(scaler, "spec", "scaleTargetRef")) for scaler in autoscalers or ()]
     return [scaler for scaler, target in targets
             if target.get("kind") == request.kind and target.get("name") == request.name
@@ -101,7 +108,7 @@ def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> li
 def is_frozen(scaler: Json) -> bool:
     """Return whether the autoscaler is disabled, and has the annotation with its settings.
 
-    The annotation is not enough, since another client may have written it.
+    The annotation alone is no proof, since another client may have written it.
     """
     behavior = mapping(scaler, "spec", "behavior")
     policies = [text(mapping(behavior, direction), "selectPolicy") for direction in _DISABLED]
@@ -114,11 +121,11 @@ def freeze(scaler: Json) -> Step:
     metadata, spec = scaler["metadata"], scaler["spec"]
     original: object_meta.Frozen = {
         "behavior": spec.get("behavior"), "minReplicas": spec.get("minReplicas")}
-    no_annotations = () if metadata.get("annotations") else (put("/metadata/annotations", {}),)
+    create_annotations = () if metadata.get("annotations") else (put("/metadata/annotations", {}),)
     write = Patch(metadata["name"], (
         test("/metadata/uid", metadata["uid"]),
         *(test(f"/spec/{field}", value) for field, value in original.items()),
-        *no_annotations,
+        *create_annotations,
         put(annotation(object_meta.FROZEN), canonical(original)),
         put("/spec/behavior", _DISABLED),
         put("/spec/minReplicas", 1),
@@ -147,7 +154,8 @@ def restore(scaler: Json) -> Step | None:
     return Step(Action.RESTORE, metadata["name"], write, before="does nothing", after="at work")
 
 
-def _cannot_restore(request: Request, scaler: Json) -> str:
+def _not_restored_warning(request: Request, scaler: Json) -> str:
+    """Return the warning that the autoscaler is still frozen after the update."""
     name = scaler["metadata"]["name"]
     return (f"the {AUTOSCALER} {name} still does nothing: its annotation {object_meta.FROZEN} is "
             f"not readable, or has invalid settings. Set its minReplicas and behavior by "
@@ -155,38 +163,41 @@ def _cannot_restore(request: Request, scaler: Json) -> str:
 
 
 def _is_valid(scaler: Json, original: object_meta.Frozen) -> bool:
-    """Return whether the API server would accept the settings.
+    """Return whether the API server would accept the settings that the annotation stores.
 
-    If the API server rejected them, the task would repeat the write endlessly.
+    The task repeats a rejected write, so invalid settings would cause an endless loop.
     """
     minimum, behavior = original["minReplicas"], original["behavior"]
     if minimum is not None and minimum > number(scaler.get("spec"), "maxReplicas"):
         return False
     return behavior is None or (
-        behavior.keys() <= _DISABLED.keys() and all(map(_are_rules, behavior.values())))
+        behavior.keys() <= _DISABLED.keys() and all(map(_are_scaling_rules, behavior.values())))
 
 
-def _are_rules(rules: t.Any) -> bool:
-    """Return whether a value is valid as HPAScalingRules.
+def _are_scaling_rules(rules: t.Any) -> bool:
+    """Return whether a value is valid as HPAScalingRules: the field scaleUp or scaleDown.
 
     Source: validateScalingRules (pkg/apis/autoscaling/validation).
     """
     fields = {"policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance"}
     if not isinstance(rules, dict) or not rules.keys() <= fields:
         return False
+    # objects() leaves out invalid items, so the comparison below detects them.
     policies = objects(rules, "policies")
     return (rules.get("selectPolicy", "Max") in ("Max", "Min", "Disabled")
-            and _is_in(rules.get("stabilizationWindowSeconds", 0), 0, 3600)
+            and _is_int_between(rules.get("stabilizationWindowSeconds", 0), 0, 3600)
             and isinstance(rules.get("tolerance", ""), str)
             and policies == (rules.get("policies") or [])
             and all(map(_is_policy, policies)))
 
 
 def _is_policy(policy: Json) -> bool:
+    """Return whether an item of `policies` is valid as HPAScalingPolicy."""
     return (policy.keys() == {"type", "value", "periodSeconds"}
             and policy["type"] in ("Pods", "Percent")
-            and _is_in(policy["value"], 1, 2**31 - 1) and _is_in(policy["periodSeconds"], 1, 1800))
+            and _is_int_between(policy["value"], 1, 2**31 - 1)
+            and _is_int_between(policy["periodSeconds"], 1, 1800))
 
 
-def _is_in(value: t.Any, minimum: int, maximum: int) -> bool:
+def _is_int_between(value: t.Any, minimum: int, maximum: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The choice of the flow for a request, by kind and state. No other module chooses a flow.
+"""Choose the flow for the kind and the state of a request. No other module chooses a flow.
 
-Each flow is imported on demand: Ansible compiles every imported file again for each task, which is
-most of the run time of a task that changes nothing.
+A flow is imported only if it is chosen, since Ansible compiles every imported file again for each
+task. A task that changes nothing spends most of its run time on this.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def choose(request: Request) -> Flow:
 
 
 def migrations(revisions: t.Iterable[Json], request: Request) -> list[MigrationInProgress]:
-    """Return the migrations in progress that these ControllerRevisions store.
+    """Return the migrations in progress, parsed from the ControllerRevisions that store them.
 
     The commands in the result use the namespace and the connection of the request.
     """

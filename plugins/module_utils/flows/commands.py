@@ -2,11 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The commands that resume and roll back the update of another task. No I/O.
+"""The commands with which a user resumes or rolls back an update that another task began. No I/O.
 
-The cluster stores the template of an update, but not the options of its task. A command with the
-template alone would finish the update without pause_at, soak and on_failure of that task, so the
-user is advised to run the task again. A rollback needs no options.
+The cluster stores the template of an update, but not the options of its task. A command with only
+the template could finish the update, but would ignore pause_at, soak and on_failure of that task.
+To resume the update, the user is therefore advised to run the task again. A rollback does not need
+these options, so there is a command for it.
 """
 
 from __future__ import annotations
@@ -17,28 +18,38 @@ from ..model.kinds import State
 from ..model.object_meta import Rollout
 from ..model.request import Request
 
-#: The advice in place of a command, since only the user has the options of the task.
+#: The advice that replaces a command, since only the user knows the options of the task.
 RERUN = "run the task that began it"
 
 
 def advise_rerun(is_paused: bool) -> str:
-    """Return the advice to run the task again, with other options if the update is paused."""
+    """Return the advice to run the task again.
+
+    If the update is paused, the advice also says how to change pause_at.
+    """
     return f"{RERUN}, with a higher pause_at or without pause_at" if is_paused else RERUN
 
 
 def resume_and_rollback(request: Request, *, is_paused: bool,
                         is_rolling_back: bool) -> tuple[str, str]:
-    """Return the commands that resume and roll back the update of a controller."""
+    """Return how to resume the update in progress, and the command that rolls it back.
+
+    The first value is the advice to run the task again. A rollback in progress, however, is resumed
+    by the rollback command, so both values are then equal.
+    """
     rollback = request.command(State.ROLLED_BACK)
     return rollback if is_rolling_back else advise_rerun(is_paused), rollback
 
 
 def finish(request: Request, record: Rollout, has_task_template: bool,
            images: t.Mapping[str, str]) -> list[str]:
-    """Return the commands that finish a server-driven update of another task; [] in a rollback.
+    """Return a list with how to finish a server-driven update that another task began.
 
-    record: the record of the update. has_task_template: False if another client has changed the
-    template since. Then no task has suitable options, and the command has the current images.
+    The list is empty during a rollback. Its item is advice to run that task again or, if another
+    client has changed the template since, a command that updates to the current images.
+
+    record: the record of the update. has_task_template: whether the template is still that of the
+    task. images: the current images, by container.
     """
     if record.is_rolling_back:
         return []

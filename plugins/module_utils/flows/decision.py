@@ -19,8 +19,8 @@ from .flow import Flow
 def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
     """Return the next decision of an update.
 
-    If the plan is Done and no update is in progress, the task still waits until all pods are
-    available, as `kubectl rollout status` does, unless wait is false. Raises RolloutError as
+    If nothing is left to do, but some pods are unavailable, the decision is to wait for them, as
+    `kubectl rollout status` does. With `wait: false`, the task ends instead. Raises RolloutError as
     Flow.plan() does.
     """
     decision = compose(flow, request, observed)
@@ -37,9 +37,10 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
 
 
 def compose(flow: Flow, request: Request, observed: Observed) -> Decision:
-    """Return the plan of the flow, or a soak or a step for the autoscaler or Flux before it.
+    """Return the decision that the flow plans, or the soak or step that must come first.
 
-    Raises RolloutError as Flow.plan() does.
+    Each inner function adds one of these to the function above it. Raises RolloutError as
+    Flow.plan() does.
     """
     def plan() -> Decision:
         return flow.plan(request, observed)

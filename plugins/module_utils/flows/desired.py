@@ -18,13 +18,17 @@ from .flow import Cluster, Memory
 
 
 def merge_write(request: Request, base: Controller) -> Merge:
-    """Return the merge patch with the template fields of the request."""
+    """Return the patch that merges the template fields of the request into the controller `base`.
+    """
     return Merge(base.name, {"spec": {"template": replace_ambiguous_lists(request.template)}},
                  base.kind)
 
 
 def in_place_write(request: Request, base: Controller) -> Merge | Patch:
-    """Return the patch of the existing controller whose dry run shows the desired template."""
+    """Return a patch of the controller `base`, to be sent as a dry run.
+
+    The response of the API server has the desired template.
+    """
     if request.definition is None:
         return merge_write(request, base)
     template = request.definition["spec"]["template"]
@@ -36,8 +40,8 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
     """Return the desired template. Raises RolloutError.
 
     A partial template in the request needs a dry run, since only the API server merges it
-    correctly. dry_run_of: returns the write to send as a dry run. The result is cached until the
-    template of the controller changes.
+    correctly. dry_run_of: a function that returns the write to send as a dry run. The template from
+    the dry run is cached until the template of the controller changes.
     """
     if not request.needs_dry_run:
         return request.apply_to(base.template)
@@ -48,7 +52,10 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
 
 
 def template_patch(request: Request, base: Controller, template: Json) -> Patch:
-    """Return the patch that sets a template, with the deployment label of the controller."""
+    """Return the patch that gives a template to the controller `base`.
+
+    If the controller has a deployment label, the patch adds the label to the template.
+    """
     value = deployment_label(request, base)
     labelled_template = with_label(template, request.label_key, value) if value else template
     return Patch(base.name, (put("/spec/template", labelled_template),), base.kind)

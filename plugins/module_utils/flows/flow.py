@@ -4,8 +4,8 @@
 
 """The interface of a flow, through which the other packages work with every kind.
 
-A flow is one way to update a controller, and a package under flows/. choice.py chooses the flow of
-a request. A flow decides from an observation of the cluster alone.
+A flow is one way to update a controller. Each flow is a package under flows/, and choice.py chooses
+the flow for a request. A flow decides only from what it has observed in the cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..model.observed import Controller, Observed, Pod, TerminatingPod
 from ..model.request import Request
 from ..model.steps import Create, Decision, Done, Merge, Patch, Step, Write
 
-#: Seconds between two lists of pods during a handover.
+#: Minimum seconds between two requests that list the pods during a handover.
 POD_LIST_INTERVAL = 0.5
 Anything = t.TypeVar("Anything")
 #: The class of a flow's observations.
@@ -30,7 +30,7 @@ Rule: t.TypeAlias = "tuple[str, str, tuple[str, ...]]"
 
 
 def full_access(kind: Kind) -> Rule:
-    """Return the rule with all verbs that a task may need for the controllers of a kind."""
+    """Return the rule with all verbs that a task can need for the controllers of a kind."""
     return (kind.group, kind.resource, ("get", "list", "watch", "create", "patch", "delete"))
 
 
@@ -44,28 +44,38 @@ class Cluster(t.Protocol):
         """
 
     def look_up(self, name: str) -> None:
-        """Read a controller of the user's kind from the API server; controllers() then has it."""
+        """Read a controller from the API server, so that controllers() has its present state.
+
+        The controller is of the kind that the user names.
+        """
 
     def find(self, kind: str, name: str) -> Json | None:
         """Return an object of any kind, read from the API server; None if it does not exist."""
 
     def config_object(self, kind: str, name: str) -> Json | None:
-        """Return a ConfigMap or a Secret, from a request to the API server. Raises RolloutError."""
+        """Return a ConfigMap or a Secret, read from the API server; None if it does not exist.
+
+        Raises RolloutError.
+        """
 
     def migrations(self) -> list[Json] | None:
-        """Return the ControllerRevisions of migrations in progress; None if not permitted.
+        """Return the ControllerRevisions that store migrations in progress; None if not permitted.
 
         Raises RolloutError.
         """
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the pods that are neither ended nor terminating, read from the API server.
+        """Return the live pods that match a selector, read from the API server.
 
-        A pod in the phase Succeeded or Failed has ended; one with a deletionTimestamp terminates.
+        A pod is live unless it has ended (its phase is Succeeded or Failed) or is terminating (it
+        has a deletionTimestamp).
         """
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the terminating pods that have not ended, read from the API server."""
+        """Return the terminating pods that match a selector, read from the API server.
+
+        Leaves out the pods that have ended.
+        """
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Return the ControllerRevisions of these controllers; None if not permitted."""
@@ -76,7 +86,7 @@ class Cluster(t.Protocol):
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
         """Return all pods of a controller, read from the API server; None if not permitted.
 
-        Leaves out pods whose ControllerRevision label is excluded_revision.
+        Leaves out the pods whose label controller-revision-hash is excluded_revision.
         """
 
     def nodes(self, selector: str) -> frozenset[str]:
@@ -93,18 +103,24 @@ class Cluster(t.Protocol):
 
     def start_in_background(self, work: t.Callable[[], Anything],
                             ) -> concurrent.futures.Future[Anything] | None:
-        """Start a request in the background on a slow connection; otherwise return None."""
+        """Start `work`, which sends a request, in the background, but only on a slow connection.
+
+        Returns None on a fast connection, and does nothing.
+        """
 
 
 class RealCluster(Cluster, t.Protocol):
     """The part of the RealGateway from which a simulated cluster is built."""
 
     def items(self, kind: Kind | None = None) -> list[Json]:
-        """Return the controllers as objects of the API."""
+        """Return the controllers of a kind as unparsed objects of the API."""
 
 
 class Model(t.Protocol):
-    """The simulated cluster of check mode. Without an override, it has no pods, history or nodes.
+    """The simulated cluster of check mode.
+
+    The methods with a body describe a cluster without pods, history or nodes. A flow that needs
+    these overrides the methods.
     """
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
@@ -115,11 +131,11 @@ class Model(t.Protocol):
         return None
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the live pods of a selector, neither ended nor terminating."""
+        """Return the live pods that match a selector."""
         return ()
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the terminating pods of a selector."""
+        """Return the terminating pods that match a selector."""
         return ()
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
@@ -144,23 +160,24 @@ class Model(t.Protocol):
 
     def start_in_background(self, work: t.Callable[[], Anything],
                             ) -> concurrent.futures.Future[Anything] | None:
-        """Return None: no request is slow."""
+        """Return None, since requests to a simulated cluster are never slow."""
         return None
 
     def write(self, write: Write) -> bool:
         """Apply a write; return False if a precondition fails."""
 
     def settle(self) -> bool:
-        """Run the controllers until the cluster is stable; return whether anything has changed."""
+        """Act as the controller manager until the cluster is stable; return whether it changed."""
 
 
 @dataclasses.dataclass
 class Memory:
-    """The cache of a run, which saves requests to the API server.
+    """What a run remembers from one observation to the next, to save requests to the API server.
 
-    A task that resumes an update starts with an empty cache. Its decisions are the same, or it
-    fails with an error that asks the user for the settings, the size or the successor of the
-    update. docs/internals/design.md compares a run with and without the cache, field by field.
+    A task that resumes an update starts with an empty Memory. It takes the same decisions, or it
+    fails with an error that asks the user for what only the earlier task knew: the settings, the
+    size or the successor of the update. docs/internals/design.md compares a run with and without
+    the Memory, field by field.
     """
 
     #: The current time in RFC 3339, for records.
@@ -179,29 +196,32 @@ class Memory:
     budgets: t.Sequence[Json] | None = None
     #: The last observation.
     observed: Observed = Observed(None, None)
-    #: A cache key, and the desired template as the API server would store it.
+    #: The cached desired template: (cache key, template as the API server would store it).
     desired: tuple[str, Json] | None = None
-    #: A cache key, and whether a dry run with the desired template yields the current template.
+    #: The cached result of provenance.is_confirmed(): (cache key, result).
     confirmed: tuple[str, bool] | None = None
-    #: The ControllerRevisions of the history; None if they have to be listed.
+    #: The ControllerRevisions of the history; None if they must be listed before their next use.
     revisions: list[Json] | None = None
-    #: Whether the update stores its history; False if not permitted.
+    #: Whether the task may store and read the history; False without the permissions.
     keeps_history: bool = True
-    #: The time of the next list of pods, by the same clock as `seconds`.
+    #: The earliest time of the next request that lists the pods, by the same clock as `seconds`.
     next_pod_list: float = 0.0
     #: The warnings in the task's result.
     warnings: list[str] = dataclasses.field(default_factory=list)
-    #: The caches of a single flow.
+    #: Additional caches, of which each flow defines the class; None before the first use.
     _caches: object = None
 
     def caches(self, caches_type: type[Anything]) -> Anything:
-        """Return the caches of the flow, an instance of the type, which the first call creates."""
+        """Return the additional caches of the flow. The first call creates them."""
         if not isinstance(self._caches, caches_type):
             self._caches = caches_type()
         return self._caches
 
     def note_handover(self, seconds: float, is_complete: bool) -> None:
-        """Set the time of the next list of pods: immediately if some pods were not reparented."""
+        """Set the time of the next list of pods after a handover step at the time `seconds`.
+
+        If some pods were not reparented (is_complete=False), they can be listed again at once.
+        """
         self.next_pod_list = seconds + (POD_LIST_INTERVAL if is_complete else 0)
 
 
@@ -229,14 +249,14 @@ def own_live_pods(cluster: Cluster, controller: Controller) -> list[Pod]:
 class Holder(t.NamedTuple):
     """A controller with pods, and the labels that distinguish new pods from old pods.
 
-    New pods have the template of the update in progress, also during a rollback. Without an update
-    in progress, all pods are new.
+    New pods have the template that the update in progress introduced. They are still called new
+    while the update is rolled back. Without an update in progress, all pods are new.
     """
 
     controller: Controller
-    #: The labels of the new pods, such as {"controller-revision-hash": "foo-7d9c"}; {} if all pods
-    #: are new, None if all pods are old. The value of a label is "" without permission to read the
-    #: ControllerRevisions.
+    #: The labels of the new pods, such as {"controller-revision-hash": "foo-7d9c"}. {} if all pods
+    #: of the controller are new, None if all are old. If the task may not read the
+    #: ControllerRevisions, the value of the label is "".
     new_labels: Json | None
 
     def is_new(self, pod_labels: t.Mapping[str, t.Any]) -> bool:
@@ -245,7 +265,7 @@ class Holder(t.NamedTuple):
 
     @property
     def has_known_labels(self) -> bool:
-        """Whether is_new() can tell new pods from old pods."""
+        """Whether the values of the labels are known, so that is_new() is reliable."""
         return self.new_labels is None or all(self.new_labels.values())
 
 
@@ -253,7 +273,7 @@ class Holder(t.NamedTuple):
 class RolloutStatus:
     """The status of a rollout, for the report, the deadlines and the diagnosis."""
 
-    #: The primary, or the successor after the deletion of the primary; None if neither exists.
+    #: The primary or, if it was deleted, the successor; None if neither exists.
     survivor: Controller | None
     #: complete (no update is in progress), progressing, paused, or taking_over.
     phase: str = "complete"
@@ -263,7 +283,7 @@ class RolloutStatus:
     old: Side | None = None
     #: The new pods, or None.
     new: Side | None = None
-    #: The replicas at the end of the update.
+    #: The number of replicas at the end of the update; None if the controller does not exist.
     goal: int | None = None
     #: The number of pods that may exist beyond the goal.
     surge: int = 0
@@ -277,7 +297,7 @@ class RolloutStatus:
     after: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: The current pod template.
     template: Json | None = None
-    #: The number of new pods at a pause.
+    #: The number of new pods at which the update is paused, or None.
     paused: int | None = None
     #: The controller that gains pods.
     grows: Controller | None = None
@@ -285,16 +305,17 @@ class RolloutStatus:
     shrinks: tuple[Controller, ...] = ()
     #: The controllers with pods.
     holders: tuple[Holder, ...] = ()
-    #: A number that increases with each replaced pod; valid only if is_observed.
+    #: A number that increases with each replaced pod, so that a stalled update can be detected;
+    #: valid only if is_observed.
     progress: int = 0
     #: Whether a rollback is no longer possible.
     is_irreversible: bool = False
-    #: Commands and hints in place of a rollback, if pods do not become available.
+    #: Commands and hints that an error shows as an alternative if pods do not become available.
     way_out: tuple[str, ...] = ()
 
     @property
     def is_observed(self) -> bool:
-        """Whether the numbers are valid after the last write."""
+        """Whether the controller manager has observed the last write, so the numbers are valid."""
         controllers = filter(None, (self.survivor, self.grows))
         return all(controller.is_observed for controller in controllers)
 
@@ -308,13 +329,13 @@ class Flow(t.Protocol[ObservedT]):
     makes_pods: bool = True
     #: Whether a HorizontalPodAutoscaler can scale the controller that the user names.
     is_scalable: bool = True
-    #: Whether the update creates a successor, a controller without a manifest of the user.
+    #: Whether the update creates a successor: a controller for which the user has no manifest.
     creates_successor: bool = False
     #: Whether each node runs one pod.
     has_pod_per_node: bool = False
     #: Whether a migration may create, change or delete controllers of the kind that the user names.
     takes_part_in_migrations: bool = True
-    #: Names in a ResourceQuota for the controller of the new pods.
+    #: The names under which a ResourceQuota counts the controller of the new pods.
     quota_names: tuple[str, ...] = ("count/replicasets.apps",)
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
@@ -325,7 +346,10 @@ class Flow(t.Protocol[ObservedT]):
         return ()
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
-        """Disable the features that need the optional permissions, and add a warning."""
+        """Disable the features that need the optional permissions, and add a warning.
+
+        why: the reason, for the warning.
+        """
         return
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
@@ -337,7 +361,7 @@ class Flow(t.Protocol[ObservedT]):
 
     def find(self, request: Request, cluster: Cluster,
              revisions: t.Sequence[Json] | None = None) -> ObservedT:
-        """Return an observation from the watch alone, without requests.
+        """Return an observation from the data of the watch alone, without requests.
 
         revisions: the ControllerRevisions of the history if the caller has read them, else None.
         """
@@ -363,7 +387,8 @@ class Flow(t.Protocol[ObservedT]):
     def is_soak_due(self, observed: ObservedT, decision: Decision) -> bool:
         """Return whether the new pods must pass a soak before the decision is applied.
 
-        A soak precedes a pause, and a step that no rollback can undo.
+        A soak precedes a pause, and a step that no rollback can undo. Unless a flow overrides this
+        method, that is the last step on the primary, or the end of a task whose update is paused.
         """
         if not isinstance(decision, Step):
             return isinstance(decision, Done) and observed.in_progress
@@ -399,7 +424,10 @@ class Flow(t.Protocol[ObservedT]):
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
-        """Return the names of the controllers to read again after a rejected write, in order."""
+        """Return the names of the controllers to read again after a rejected write, in order.
+
+        The caller reads the controller that the user names after these.
+        """
         return ()
 
     def note(self, step: Step, memory: Memory) -> None:
@@ -407,12 +435,12 @@ class Flow(t.Protocol[ObservedT]):
         return
 
     def halt_step(self, observed: ObservedT) -> Step | None:
-        """Return the step after which the controller manager creates no more of the failing pods.
+        """Return the step that stops the controller manager from creating more failing pods.
 
-        Returns None if only a rollback achieves that.
+        Returns None if only a rollback can stop it.
         """
         return None
 
     def server_steps(self, before: ObservedT, now: ObservedT) -> tuple[Step, ...]:
-        """Return the steps of the controller manager between two observations."""
+        """Return what the controller manager did between two observations, as steps to report."""
         return ()

@@ -9,10 +9,10 @@ primary. One patch per pod replaces the owner reference. Every pod therefore has
 controller at any time, and no other controller can adopt the pod.
 
 The controller manager learns about controllers and about pods from separate informers, so one may
-lag behind the other. During a handover, the controller manager could then create unwanted pods: for
-the successor, to replace the pods that have left; for the primary, whose new pods are not visible
-yet. To prevent both, the two templates are *closed* first. A closed template names a priority class
-that does not exist, and the API server rejects every pod with this priority class.
+lag behind the other. During a handover, the controller manager could then create unwanted pods. It
+could replace the pods that have left the successor, or it could not see yet that the primary has
+gained pods. To prevent both, the two templates are *closed* first. A closed template names a
+priority class that does not exist, so the API server rejects every pod with this template.
 
 A task that resumes after a kill decides from the two controllers, the takeover annotation, and the
 owners of the pods. Comments of the form `| ... |` are the rows of the table in
@@ -60,7 +60,7 @@ from . import provenance
 CLOSED = "baton-kubernetes-takeover-in-progress"
 #: The permissions for a handover. An update with next_name does not need them.
 NEEDS = (("", "pods", ("list", "patch")),)
-#: The JSON pointer to the priority class.
+#: The JSON pointer to the priority class of a template.
 PRIORITY = "/spec/template/spec/priorityClassName"
 
 
@@ -99,12 +99,12 @@ def is_closed(controller: Controller) -> bool:
 
 
 def rename(request: Request, primary: Controller, successor: Controller, desired: int) -> Step:
-    """Return the step that gives the primary the template of the successor, closed.
+    """Return the step that gives the primary a closed copy of the successor's template.
 
-    The primary also gets the selector, the size and the takeover annotation, as if the successor
-    were renamed. Since the template is closed, the controller manager creates no pods for the
-    primary. The step overwrites the old template, so a rollback is impossible afterwards. The
-    annotation keeps the old images.
+    The primary also gets the successor's selector, the size `desired` and the takeover annotation.
+    The effect is as if the successor were renamed. Since the template is closed, the controller
+    manager creates no pods for the primary. The step overwrites the old template, so a rollback is
+    impossible afterwards. The annotation keeps the old images.
     """
     # | 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
     value = deployment_label(request, successor)
@@ -128,7 +128,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
 
 
 def recreate(request: Request, successor: Controller, desired: int) -> Step:
-    """Return the step that creates the deleted primary again, as rename() would have left it."""
+    """Return the step that creates the deleted primary again, in its state after rename()."""
     # | deleted | all pods | another client deleted the primary | create: as after the rename |
     value = deployment_label(request, successor) or ""
     annotations = {key: text
@@ -213,8 +213,8 @@ def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controlle
              labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
     """Return the step that reparents all pods of the source to the target.
 
-    Returns a Wait while the status of a controller is outdated, and None if the source has no pods.
-    The patch of a pod also sets `labels`; the value None removes a label.
+    Returns a Wait while a status is outdated or `pods` is None, and None if the source has no pods.
+    The patch of a pod also sets `labels`, or removes those with the value None.
     """
     # | closed | closed | the successor has pods | hand over: reparent each pod by one patch |
     if not (source.is_observed and target.is_observed):
@@ -237,7 +237,7 @@ def reparent_step(pods: tuple[Pod, ...], source_uid: str, source_name: str, targ
 
 
 def delete_empty(controller: Controller) -> Decision:
-    """Return the deletion of a controller without pods, or a wait while its status counts pods."""
+    """Return the step that deletes a controller, or a wait while its status still counts pods."""
     # | closed | closed | the successor has no pods, also by its status | delete it |
     if controller.is_deleting:
         return wait_for_deletion(controller)
@@ -249,7 +249,7 @@ def delete_empty(controller: Controller) -> Decision:
 
 
 def close(controller: Controller, annotations: t.Mapping[str, str | None]) -> Step:
-    """Return the step that closes the template, and sets the annotations by the same patch."""
+    """Return the step that closes the template and sets the annotations, both in one patch."""
     return Step(Action.ANNOTATE, controller.name,
                 patch(controller, *annotate(controller, annotations), put(PRIORITY, CLOSED)),
                 after="no more pods are created for it")
@@ -262,7 +262,7 @@ def opening_operations(original: str | None) -> tuple[Json, ...]:
 
 
 def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | None) -> bool:
-    """Return whether the controller can be opened: its status counts every reparented pod.
+    """Return whether the controller can be opened, since its status counts every reparented pod.
 
     With a lower count, the controller manager would create replacements for pods that exist. Failed
     and unready pods are no reason to wait, since only an open template can replace them.
@@ -277,13 +277,16 @@ def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | No
 
 
 def wait(sizes: str, observed: Observed) -> Wait:
-    """Return a Wait for the sizes, with the terminating pods that delay the next step."""
+    """Return a Wait with the text `sizes` and the terminating pods that delay the next step."""
     return Wait(", ".join(filter(None, (sizes, observed.terminating.text))),
                 terminating=observed.terminating)
 
 
 def _exceeds_surge(request: Request, observed: Observed, controller: Controller) -> bool:
-    """Return whether an open template would create pods while terminating pods exceed the surge."""
+    """Return whether an opened controller would create pods beyond the surge.
+
+    That is the case if it lacks pods while more pods are terminating than the surge allows.
+    """
     surge, _unavailable = budgets.surge_and_unavailable(
         request, observed.budgets, controller.replicas)
     return controller.current < controller.replicas and observed.terminating.count > surge
@@ -310,13 +313,13 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
     """Return the next decision that undoes a handover after another client opened the primary.
 
     An open primary creates pods of its own. If it also got the pods of the successor, it would have
-    too many, and the controller manager would delete some. So the successor gets its pods back, and
-    the update continues with pods in both controllers.
+    too many, and the controller manager would delete some. The successor therefore gets its pods
+    back, and the update continues with pods in both controllers.
     """
     if not successor.is_observed or observed.pods is None:
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
     # | open | closed | the successor's status counts more pods than exist | wait |
-    # Wait for the status before the pods return: afterwards, an outdated count would look current.
+    # Wait now: once the pods have returned, an outdated count could not be told from a correct one.
     if sum(pod.owner == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"pods of {successor.name}: {successor.current}")
     # | open | closed | the primary has pods of the successor's template | hand over: back |
@@ -340,8 +343,9 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
 def _end(request: Request, observed: Observed, primary: Controller, takeover: Takeover) -> Decision:
     """Return the next step after the deletion of the successor.
 
-    The last steps open the primary, and remove the annotations when all pods are available, so that
-    a task that resumes after a kill also waits for the pods. One patch does both if possible.
+    The last steps open the primary, and then remove the annotations when all pods are available. A
+    task that resumes after a kill sees the annotations, and waits for the pods, too. If all pods
+    are available already, one patch does both.
     """
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])
@@ -393,21 +397,22 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
 
 def takeover_annotation(request: Request, successor: Controller, desired: int,
                         before: Json) -> Takeover:
-    """Return the takeover annotation, from which a task can finish the handover.
+    """Return the value of the takeover annotation.
 
-    The annotation has all that a task needs after the deletion of the successor. before: the images
-    before the update.
+    From it alone, a task can finish the handover, even after the deletion of the successor.
+    desired: the final size. before: the images before the update, by container.
     """
     return {"next": successor.name, "uid": successor.uid, "label": request.label_key,
             "replicas": desired, "from": before,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
+            # A closed successor has its original priority class only in its takeover annotation.
             "priorityClassName": (successor.takeover
                                   or successor.template["spec"]).get("priorityClassName")}
 
 
 def stored_template_hash(template: Json) -> str:
-    """Return the hash of a template in the form in which the API server stores the template.
+    """Return the hash of a template in the form that the API server stores.
 
     A different hash later means that another client has changed the template.
     """
@@ -415,14 +420,14 @@ def stored_template_hash(template: Json) -> str:
 
 
 def closed_template(template: Json) -> Json:
-    """Return the template with the priority class of a closed template."""
+    """Return a closed copy of the template."""
     return {**template, "spec": {**template["spec"], "priorityClassName": CLOSED}}
 
 
 def _refuse_unproven(request: Request, primary: Controller, successor: Controller) -> None:
-    """Raise RolloutError unless the successor confirms the annotation of the primary.
+    """Raise RolloutError unless the successor confirms the primary's takeover annotation.
 
-    A user with annotate permission can write the name of any controller into the annotation.
+    A user with annotate permission can write the name of any controller into this annotation.
     """
     has_same_template = (is_closed(primary)
                          and primary.selector.items() <= successor.selector.items()

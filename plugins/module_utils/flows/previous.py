@@ -4,9 +4,9 @@
 
 """`to_revision: previous`: roll back to the template before the last update. No I/O.
 
-A task that runs twice must not roll back twice, so the meaning depends on the record of the last
-update (object_meta.LAST_ROLLOUT). The record stores the request: PREVIOUS for this request, a hash
-for another request.
+A task that runs twice must not roll back twice. What `previous` means therefore depends on the
+record of the last update (object_meta.LAST_ROLLOUT). The field `request` of the record begins with
+PREVIOUS if the update was a rollback to `previous`, and with a hash for any other request.
 
 | update in progress | last update | decision |
 |---|---|---|
@@ -16,8 +16,9 @@ for another request.
 | no | rolled back, and the previous template is unchanged since | done, unchanged |
 | no | any other, or by the same request and rolled back | roll back to the newest other template |
 
-An update by another client to the same template counts as another update: the controller manager
-then changes the number of the revision, and the record stores the number at the end of the update.
+The record also stores the revision number at the end of the update. If another client has updated
+the controller since, even back to the same template, the controller manager has given this template
+a new number. The numbers then differ, and the record no longer counts.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ def requested_revision(request: Request, controller: Controller,
                        history: t.Sequence[Revision]) -> Revision | None:
     """Return the revision to roll back to if no update is in progress.
 
-    Returns None if the last update has been rolled back already. history is sorted, the newest
-    revision first. Raises RolloutError if there is no other revision.
+    Returns the current revision if this request has led to it already, and None if the last update
+    has been rolled back already. history: sorted, the newest revision first. Raises RolloutError if
+    there is no other revision.
     """
     current = _current_revision(request, controller, history)
     recorded_number = controller.last_rollout.get("revision")
@@ -48,7 +50,8 @@ def requested_revision(request: Request, controller: Controller,
         return (current
                 or Revision(_recorded_to_revision(controller),
                             without_label(controller.template, request.label_key)))
-    return None if _is_undone(controller) else newest_other(request, controller, history)
+    return (None if _is_last_update_undone(controller)
+            else newest_other(request, controller, history))
 
 
 def requested_number(request: Request, controller: Controller, history: t.Sequence[Revision],
@@ -56,12 +59,14 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
                      in_progress: bool) -> int | None:
     """Return the number of the revision to roll back to, for a server-driven controller.
 
-    Returns None to roll back the update in progress, or if the last update has been rolled back
-    already. record is the record of the update in progress or of the last update. former_numbers
-    has the earlier numbers of the current template. Raises RolloutError.
+    Returns None if the update in progress must be rolled back, or if the last update has been
+    rolled back already. Raises RolloutError.
+
+    record: that of the update in progress, or else of the last update. former_numbers: the earlier
+    revision numbers of the current template.
     """
     current = _current_revision(request, controller, history)
-    # The recorded update itself gives the current template the number record.revision + 1.
+    # The recorded update itself has given the current template the number record.revision + 1.
     is_renumbered = bool(record and record.revision and current
                          and current.number > record.revision + 1)
     if record and not in_progress and (record.after != controller.images or is_renumbered):
@@ -69,7 +74,7 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
         # begun a further update since.
         record = None
     if record and record.request == PREVIOUS:
-        # If the recorded revision has received another number since, use the newest other revision.
+        # If no revision has the recorded number any more, use the newest other revision.
         is_lost = record.to_revision not in (None, *former_numbers,
                                              *(revision.number for revision in history))
         return (newest_other(request, controller, history).number if record.is_rolling_back
@@ -82,7 +87,10 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
 
 def newest_other(request: Request, controller: Controller,
                  history: t.Sequence[Revision]) -> Revision:
-    """Return the newest revision with another template. Raises RolloutError if none exists."""
+    """Return the newest revision with a template other than the current one.
+
+    Raises RolloutError if none exists.
+    """
     for revision in history:
         if not same_template(revision.template, controller.template, request.label_key):
             return revision
@@ -92,13 +100,13 @@ def newest_other(request: Request, controller: Controller,
 
 def _current_revision(request: Request, controller: Controller,
                       history: t.Sequence[Revision]) -> Revision | None:
-    """Return the revision with the current template."""
+    """Return the newest revision with the current template, or None."""
     return next((revision for revision in history
                  if same_template(revision.template, controller.template, request.label_key)), None)
 
 
-def _is_undone(controller: Controller) -> bool:
-    """Return whether the last update was rolled back, without a change of the template since."""
+def _is_last_update_undone(controller: Controller) -> bool:
+    """Return whether the last update was rolled back, and the template is unchanged since then."""
     last = controller.last_rollout
     current = identity.digest(without_label(controller.template, controller.kind.server_label))
     return (last.get("outcome") == "rolled_back" and "to_revision" not in last
@@ -106,5 +114,6 @@ def _is_undone(controller: Controller) -> bool:
 
 
 def _recorded_to_revision(controller: Controller) -> int:
+    """Return the revision number to which the last update rolled back; 0 if it is not recorded."""
     number = controller.last_rollout.get("to_revision")
     return number if isinstance(number, int) else 0

@@ -72,7 +72,7 @@ def has_begun(request: Request, controller: Controller) -> bool:
 
 
 def has_ended(request: Request, controller: Controller) -> bool:
-    """Return whether the record says that an update by the request has ended at this template."""
+    """Return whether the record says that the request's update has ended with this template."""
     is_update = request.state is State.UPDATED or request.revision is not None
     return (is_update and controller.last_rollout.get("outcome") == "updated"
             and records_result(request, controller))
@@ -88,13 +88,19 @@ def records_result(request: Request, controller: Controller) -> bool:
 
 
 def record_entry(fingerprint: str, controller: Controller, key: str) -> str:
-    """Return the field `request` of a record: the request, and the present template as its result.
+    """Return the value of the field `request` in the record of an ended update.
+
+    The value consists of the request's fingerprint, a slash, and a hash of the present template,
+    which is the result of the request. key: the key of the deployment label.
     """
     return f"{fingerprint}/{digest(controller.template, key)}"
 
 
 def digest(template: Json, key: str) -> str:
-    """Return a hash of a template without its priority class, which a handover changes."""
+    """Return a hash of a template, without the label `key` and without the priority class.
+
+    A handover changes the priority class.
+    """
     return identity.digest(without_label(without_priority(template), key))
 
 
@@ -109,9 +115,9 @@ def is_confirmed(request: Request, base: Controller, desired: Json, cluster: Clu
                  memory: Memory, *trials: t.Callable[[Json], Patch | Create]) -> bool:
     """Return whether the API server turns the desired template into the present template.
 
-    trials: functions that build a write with a template, for a dry run. One dry run that returns
-    the present template is enough. The result is cached for the pair of templates. Raises
-    RolloutError.
+    trials: functions that take a template, and return a write with it, for a dry run. It is enough
+    if one of the dry runs returns the present template. The result is cached for this pair of
+    templates (present and desired). Raises RolloutError.
     """
     key = base.uid + identity.digest([base.template, desired])
     if memory.confirmed is None or memory.confirmed[0] != key:
@@ -125,8 +131,8 @@ def _leads_to(request: Request, present: Json, desired: Json, cluster: Cluster,
               trial: t.Callable[[Json], Patch | Create]) -> bool:
     """Return whether admission turns the desired template into the present template.
 
-    Admission may change a field at every write, for instance a time. A field that the dry run of
-    the present template changes, too, is therefore ignored.
+    Admission may change a field at every write (for example, a timestamp). The dry run of the
+    present template changes this field, too. Such differences are therefore ignored.
     """
 
     def differences_when_stored(template: Json) -> set[tuple[t.Any, ...]]:

@@ -19,7 +19,7 @@ from ..model.template import image_names, images_of
 from . import argo_rollouts
 from .commands import advise_rerun
 
-#: Finalizers of a deletion with --cascade=foreground or --cascade=orphan
+#: The finalizers that `kubectl delete` adds with --cascade=foreground or --cascade=orphan
 #: (metav1.FinalizerDeleteDependents and metav1.FinalizerOrphanDependents).
 GARBAGE_COLLECTOR = {"foregroundDeletion", "orphan"}
 
@@ -36,7 +36,7 @@ def refuse_owned(request: Request, primary: Controller, desired: Json | None) ->
 def refuse_deleting(request: Request, controller: Controller, then: str = "") -> None:
     """Raise RolloutError if the controller is being deleted.
 
-    The error suggests the command `then` for the time after the deletion.
+    then: the command that the error suggests for after the deletion, or "".
     """
     if controller.is_deleting:
         subject = ("it" if (controller.kind, controller.name) == (request.kind, request.name)
@@ -73,7 +73,7 @@ def _finalizer_reason(controller: Controller) -> str:
 
 
 def _unblock_commands(request: Request, controller: Controller) -> tuple[str, ...]:
-    """Return the commands that let a deletion continue.
+    """Return the commands with which a user can let a blocked deletion continue.
 
     The finalizers in GARBAGE_COLLECTOR must not be removed by hand.
     """
@@ -93,7 +93,8 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
                         reserve: int = 0, why: str = "") -> None:
     """Raise RolloutError if the annotations exceed the limit of the API server.
 
-    reserve is the number of bytes for annotations that the update adds later.
+    reserve: the number of bytes for annotations that the update adds later. why: the reason that
+    the error gives, or "".
     """
     size = reserve + sum(len(text.encode()) for pair in annotations.items() for text in pair)
     if size > MAX_ANNOTATIONS_SIZE:
@@ -108,11 +109,13 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
 def nothing_to_roll_back(request: Request, before: Revision | None,
                          message: str = "there is no update in progress to roll back",
                          finish: t.Sequence[str] = ()) -> RolloutError:
-    """Return the error for a rollback without an update in progress or without an old template.
+    """Return the error for a rollback if no update is in progress, or the old template is unknown.
 
-    before is the newest revision with another template. finish has the commands that finish an
-    update in progress. While an update is in progress, a rollback to a revision is possible, but an
-    update to an image is not.
+    before: the newest revision with another template, or None. finish: the commands that finish the
+    update in progress, if any.
+
+    The error suggests a rollback to `before`, as an alternative to `finish`. Without `before`, it
+    suggests an update to an earlier image. Such an update is possible only after `finish`.
     """
     last = (f"; the previous revision is {before.number} "
             f"({image_names(images_of(before.template))})" if before else "")
@@ -123,7 +126,10 @@ def nothing_to_roll_back(request: Request, before: Revision | None,
 
 
 def template_lost(request: Request, is_paused: bool, newest: Revision | None) -> RolloutError:
-    """Return the error for the rollback of an update whose old template no longer exists."""
+    """Return the error for the rollback of an update whose old template no longer exists.
+
+    newest: the newest revision with another template, which the error suggests, or None.
+    """
     return RolloutError("the update in progress cannot be rolled back: the previous template no "
                         "longer exists",
                         where=request.where,
@@ -134,9 +140,10 @@ def template_lost(request: Request, is_paused: bool, newest: Revision | None) ->
 
 
 def way_back(request: Request, before: Revision | None) -> str:
-    """Return the command that rolls back to a revision, or to an image that the user chooses.
+    """Return the command that rolls back to the revision `before`.
 
-    The images in the record are not used: users with annotate permission can write the record.
+    If `before` is None, the command updates to an image for which the user has to fill in the name.
+    The record has images, too, but any user with annotate permission can write the record.
     """
     if before is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)
@@ -144,7 +151,10 @@ def way_back(request: Request, before: Revision | None) -> str:
 
 
 def refuse_contested(request: Request, revisions: t.Sequence[Revision]) -> None:
-    """Raise RolloutError if revisions with different templates have the number to_revision."""
+    """Raise RolloutError if the revisions have different templates.
+
+    revisions: all revisions with the number to_revision.
+    """
     if any(revision.template != revisions[0].template for revision in revisions):
         names = [revision.name for revision in revisions]
         raise RolloutError(f"revision {request.to_revision} is ambiguous: {', '.join(names)} have "
@@ -156,7 +166,7 @@ def refuse_contested(request: Request, revisions: t.Sequence[Revision]) -> None:
 
 
 def ambiguous_previous_template(request: Request, candidates: t.Sequence[Revision]) -> RolloutError:
-    """Return the error for a rollback with several candidates for the old template."""
+    """Return the error for a rollback if several revisions may have the old template."""
     revisions = " or ".join(
         f"revision {revision.number} ({image_names(images_of(revision.template))})"
         for revision in candidates)
@@ -169,7 +179,7 @@ def ambiguous_previous_template(request: Request, candidates: t.Sequence[Revisio
 
 
 def unreadable_history(request: Request) -> RolloutError:
-    """Return the error for a history without permission to list ControllerRevisions."""
+    """Return the error for a task that may not list the ControllerRevisions of the history."""
     return RolloutError("its history cannot be read", where=request.where,
                         why="not allowed: list on controllerrevisions (apps)",
                         next_command="request this permission in a Role in this namespace (see "
@@ -179,7 +189,7 @@ def unreadable_history(request: Request) -> RolloutError:
 def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:
     """Return the error for a to_revision that is not in the history.
 
-    example is the number of a revision for the suggested command.
+    example: the number of an existing revision, for the suggested command.
     """
     numbers = ", ".join(f"{revision.number} ({image_names(images_of(revision.template))})"
                         for revision in history)

@@ -23,7 +23,7 @@ from .flow import Cluster, Flow, Memory, Rule
 
 
 def needs(request: Request) -> tuple[Rule, ...]:
-    """Return the permissions to read the objects of a request."""
+    """Return the permissions to read the ConfigMaps and Secrets of roll_on."""
     kinds = [reference.kind if isinstance(reference, Reference) else AUTO
              for reference in request.roll_on]
     return tuple(("", f"{kind.lower()}s", ("get",)) for kind in ("ConfigMap", "Secret")
@@ -31,9 +31,10 @@ def needs(request: Request) -> tuple[Rule, ...]:
 
 
 def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> Request:
-    """Return the request with the checksums of its objects. Raises RolloutError.
+    """Return the request with the checksums of the objects in roll_on. Raises RolloutError.
 
-    Reads nothing for a rollback or during a handover, which have no desired template.
+    A rollback and a handover have no desired template. The request is then returned unchanged, and
+    no object is read.
     """
     if not request.roll_on or request.checksums is not None:
         return request
@@ -54,7 +55,11 @@ def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> 
 
 def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
                     cluster: Cluster) -> dict[str, str]:
-    """Return the checksums of the existing objects. Raises RolloutError for a missing object."""
+    """Return the checksums by object, such as {"configmap/foo": "7d9c..."}.
+
+    references: the objects, and whether each is required. Raises RolloutError if a required object
+    does not exist.
+    """
     checksums = {}
     for reference, is_required in references.items():
         item = cluster.config_object(reference.kind, reference.name)
@@ -67,9 +72,12 @@ def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
 
 def _checksums_in_progress(flow: Flow, request: Request, references: t.Mapping[Reference, bool],
                            cluster: Cluster) -> dict[str, str]:
-    """Return the checksums in the template of an update in progress with the same objects, or {}.
+    """Return the checksums that an update in progress has stored in its template.
 
-    With new checksums, a task could not finish an update after a change of a Secret.
+    Returns {} if no update is in progress, or if its checksums are those of other objects.
+
+    The task continues with the stored checksums. If it used the new checksums after a change of a
+    Secret, its template would differ from that of the update, and it could not finish the update.
     """
     observed = flow.find(request, cluster)
     controller = flow.controller_of_new_pods(observed)
@@ -84,7 +92,7 @@ def _checksums_in_progress(flow: Flow, request: Request, references: t.Mapping[R
 
 
 def _references(request: Request, template: Json) -> dict[Reference, bool]:
-    """Return the objects of a request, and whether they have to exist."""
+    """Return the objects of roll_on; the value is whether the object has to exist."""
     references = references_of(template) if AUTO in request.roll_on else {}
     references |= {reference: True for reference in request.roll_on
                    if isinstance(reference, Reference)}

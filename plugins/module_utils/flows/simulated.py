@@ -4,10 +4,10 @@
 
 """Simulated ReplicationControllers and ReplicaSets, for check mode.
 
-ControllerRevisions are read from the real cluster on first use. settle() acts for the controller
+ControllerRevisions are read from the real cluster on first use. settle() acts as the controller
 manager, the garbage collector and the nodes, until the cluster is stable. Objects are never changed
-in place, so that copies are cheap. tests/unit/cluster_models.py extends the simulation for tests:
-single steps, and a controller manager that lags behind the API server.
+in place, so that a copy of the cluster can share them. tests/unit/cluster_models.py extends the
+simulation for tests: single steps, and a controller manager that lags behind the API server.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from .flow import Model
 MAX_PODS = 20_000
 
 
-#: A function that lists the ControllerRevisions of controllers by uid; None if not permitted.
+#: A function that takes the uids of controllers, and returns the ControllerRevisions of these
+#: controllers. It returns None if the task may not list ControllerRevisions.
 LookUpRevisions: t.TypeAlias = "t.Callable[[t.Sequence[str]], list[Json] | None]"
 
 
 class Pod(t.NamedTuple):
-    """A simulated pod. A ready pod is available; an orphan has the owner ""."""
+    """A simulated pod. A ready pod is also available."""
 
+    #: The uid of the controller; "" for an orphan.
     owner: str
     labels: tuple[tuple[str, str], ...]
     ready: bool
@@ -104,6 +106,7 @@ class SimulatedCluster(Model):
         return self._delete(item, write) if isinstance(write, Delete) else self._patch(item, write)
 
     def _write_revision(self, write: Write) -> bool:
+        # A creation is rejected if the name exists, and a deletion if the name does not exist.
         is_accepted = (write.name in self.stored_revisions) != isinstance(write, Create)
         if is_accepted and isinstance(write, Create):
             self.stored_revisions[write.name] = write.manifest
@@ -112,7 +115,10 @@ class SimulatedCluster(Model):
         return is_accepted
 
     def _hand_over(self, write: Handover) -> bool:
-        """Reparent pods. Pods with the same owner and labels are interchangeable."""
+        """Reparent pods; return whether any pod has a new owner.
+
+        Pods with the same owner and labels are interchangeable, so only their number matters.
+        """
         pending = collections.Counter(tuple(sorted(pod.labels.items())) for pod in write.pods)
         before, after = self.pods, []
         for pod in before:
@@ -157,19 +163,22 @@ class SimulatedCluster(Model):
     # The controller manager, the garbage collector and the nodes
 
     def settle(self) -> bool:
-        """Run the controllers until the cluster is stable; return whether anything has changed."""
+        """Act as the controller manager until the cluster is stable; return whether it changed."""
         has_changed = False
         while self._sync_next() or self._finalize() or self._collect_garbage() or self._run_pods():
             has_changed = True
         return has_changed
 
     def _sync_next(self) -> bool:
-        """Sync the first controller that is not up to date, as syncReplicaSet does."""
+        """Sync the first controller that is not up to date, as syncReplicaSet does.
+
+        Return whether there was one.
+        """
         for name, item in sorted(self.items.items()):
             if _size(item) > MAX_PODS:
                 continue
             controller = Controller.from_api(item, self.kind)
-            claimed, other_pods = _claimed_pods(controller, self.pods)
+            claimed, other_pods = _claim_pods(controller, self.pods)
             claimed, _surplus, status = self._pods_after_sync(controller, claimed)
             pods = sorted(other_pods + claimed)
             if pods != sorted(self.pods) or not has_counts(item, status):
@@ -179,9 +188,9 @@ class SimulatedCluster(Model):
 
     def _pods_after_sync(self, controller: Controller, pods: t.Sequence[t.Any],
                          ) -> tuple[list[t.Any], list[t.Any], Json]:
-        """Return the pods of a controller after one sync, the deleted pods, and the status.
+        """Return the pods of a controller after one sync, the deleted pods, and the new status.
 
-        The status counts the pods before the sync. Unready pods are deleted first.
+        The new status counts the pods before the sync. Unready pods are deleted first.
         """
         ready = sum(pod.ready for pod in pods)
         status = {"observedGeneration": controller.generation or 1, "replicas": len(pods),
@@ -197,18 +206,20 @@ class SimulatedCluster(Model):
         return ordered[:replicas] + created, ordered[replicas:], status
 
     def _finalize(self) -> bool:
-        """Delete the terminating objects, as if all finalizers were removed."""
+        """Delete the terminating objects, as if all finalizers had been removed."""
         terminating = [name for name, item in self.items.items() if is_terminating(item)]
         for name in terminating:
             self._store(name, None)
         return bool(terminating)
 
     def _collect_garbage(self) -> bool:
+        """Delete the pods whose owner no longer exists; return whether there were any."""
         uids = {"", *map(_uid, self.items.values())}
         before, self.pods = self.pods, [pod for pod in self.pods if pod.owner in uids]
         return len(self.pods) < len(before)
 
     def _run_pods(self) -> bool:
+        """Make all pods ready; return whether any was unready."""
         before, self.pods = self.pods, [pod._replace(ready=True) for pod in self.pods]
         return self.pods != before
 
@@ -217,8 +228,8 @@ class SimulatedCluster(Model):
         return Pod(controller.uid, tuple(sorted(labels.items())), ready)
 
 
-def _claimed_pods(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
-    """Return the pods of a controller after adoption and release, and the other pods."""
+def _claim_pods(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
+    """Adopt and release pods; return the pods of the controller, and all other pods."""
     claimed, other_pods = [], []
     for pod in pods:
         matches = controller.selector.items() <= dict(pod.labels).items()
@@ -234,7 +245,7 @@ def _claimed_pods(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[P
 
 
 def has_counts(item: Json, status: Json) -> bool:
-    """Return whether the status of an object has these counts; a missing count is 0."""
+    """Return whether the status of an object has the counts in `status`; a missing count is 0."""
     before = item.get("status") or {}
     return all(before.get(field, 0) == value for field, value in status.items())
 
@@ -247,7 +258,8 @@ def after_patch(write: Write, item: Json | None,
                 generation_fields: t.Callable[[Json], t.Any] = _spec) -> Json | None:
     """Return the object after a patch, or None if the object is missing or a precondition fails.
 
-    generation_fields returns the fields of an object whose changes increment metadata.generation.
+    generation_fields: a function that returns a part of an object. A change of this part increments
+    metadata.generation.
     """
     if item is None or not isinstance(write, Patch):
         return None
@@ -261,9 +273,9 @@ def after_patch(write: Write, item: Json | None,
 
 
 def after_deletion(item: Json) -> Json | None:
-    """Return the object after a deletion: terminating with finalizers, otherwise None.
+    """Return the object after a deletion: None or, if it has finalizers, a terminating object.
 
-    The API server increments metadata.generation of a terminating object.
+    The deletion of an object with finalizers increments its metadata.generation.
     """
     metadata = item["metadata"]
     if not metadata.get("finalizers"):

@@ -4,9 +4,9 @@
 
 """Insert a soak before a pause, and before the first step that cannot be undone. No I/O.
 
-Flow.is_soak_due() decides from the planned step whether a soak comes first, so planners have no
-rows for soaks. explain/pod_health decides whether a pod is healthy, and run/soaking measures the
-duration.
+Flow.is_soak_due() decides from the planned step whether a soak comes first, so the planners
+themselves know nothing about soaks. explain/pod_health decides whether a pod is healthy, and
+run/soaking measures the duration.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from ..model.steps import (
 )
 from .flow import Flow, Rule
 
-#: Required permissions.
+#: The permissions that a soak requires.
 NEEDS: tuple[Rule, ...] = (("", "pods", ("list", "watch")),)
-#: Optional permissions.
+#: The permissions that a soak uses if the task has them.
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (("", "events", ("list", "watch")),)
 
 
 def is_requested(request: Request) -> bool:
-    """Return whether the task watches the new pods; a rollback does not."""
+    """Return whether the task has to watch the new pods. A rollback never watches them."""
     return request.soak > 0 and not request.state.undoes
 
 
@@ -48,8 +48,8 @@ def decide(flow: Flow, request: Request, observed: Observed,
            plan: t.Callable[[], Decision]) -> Decision:
     """Return the planned decision, or a WatchPods if a soak comes first.
 
-    The step that pauses the update also writes the annotation of the soak. The last step of the
-    update removes the annotation.
+    After a passed soak, the step that pauses the update also writes the annotation of the soak. The
+    step that ends the update also removes the annotation.
     """
     decision, primary = plan(), observed.primary
     if primary is None:
@@ -58,6 +58,7 @@ def decide(flow: Flow, request: Request, observed: Observed,
         is_paused = isinstance(decision, Done)
         if observed.passed_soak is None:
             return WatchPods(is_paused)
+        # An update that is paused already has no step that could also write the annotation.
         if is_paused and primary.annotations.get(object_meta.SOAK) != observed.passed_soak:
             step = annotate_soak(primary, observed.passed_soak, "its new pods were watched")
             return dataclasses.replace(step, is_last=True)
@@ -79,16 +80,21 @@ def template_hash(controller_of_new_pods: Controller | None) -> str:
 
 
 def annotate_soak(primary: Controller, text: str, after: str) -> Step:
-    """Return the step that writes the annotation of the soak."""
+    """Return the step that sets the annotation of the soak to `text`.
+
+    after: the description of the new state, for the report.
+    """
     write = patch(primary, *annotate(primary, {object_meta.SOAK: text}))
     return Step(Action.ANNOTATE, primary.name, write, after=after)
 
 
 def _removal_operations(primary: Controller) -> list[Json]:
+    """Return the operations that remove the annotation of the soak; [] if it does not exist."""
     text, path = primary.annotations.get(object_meta.SOAK), annotation(object_meta.SOAK)
     return [] if text is None else [test(path, text), {"op": "remove", "path": path}]
 
 
 def _add_operations(step: Step, write: Patch, operations: list[Json]) -> Step:
+    """Return the step with more operations in its patch `write`."""
     operations = [*write.operations, *operations]
     return dataclasses.replace(step, write=dataclasses.replace(write, operations=tuple(operations)))

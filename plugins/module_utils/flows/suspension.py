@@ -4,10 +4,12 @@
 
 """Exclude the controller from Flux during an update (suspend_gitops), and include it again. No I/O.
 
-Flux ignores an object with one of the annotations in TOOLS. The first write of an update to the
-primary also sets the annotation, and its last write removes it, so that no request is added and a
-killed task leaves neither too few nor too many annotations. object_meta.SUSPENDED_GITOPS stores
-which annotations an update has set: an annotation of the user stays.
+Flux ignores an object with one of the annotations in TOOLS. The first patch of the primary in an
+update also sets the annotation, and the last patch of the update also removes it. This needs no
+additional requests, and the annotation never outlives the update, even if a task is killed.
+
+The annotation object_meta.SUSPENDED_GITOPS lists the annotations that the update has set. An
+annotation that the user has set is therefore not removed.
 """
 
 from __future__ import annotations
@@ -36,13 +38,13 @@ DISABLED = "disabled"
 
 
 class Tool(t.NamedTuple):
-    """A controller of Flux, with its metadata on an object that it applies."""
+    """A controller of Flux, with the metadata that it uses on the objects that it applies."""
 
     #: The annotation with which the tool ignores an object of the cluster.
     annotation: str
-    #: The label with the name of the Kustomization or the HelmRelease.
+    #: The label that holds the name of the Kustomization or the HelmRelease.
     label: str
-    #: The field manager.
+    #: The field manager in metadata.managedFields.
     manager: str
 
 
@@ -67,30 +69,33 @@ def is_suspended(tool: Tool, controller: Controller) -> bool:
 
 
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, with the annotations for Flux in its write.
+    """Return the planned decision, whose write also changes the annotations for Flux.
 
-    Without a planned write to the primary, return a step that changes only these annotations: it
-    sets them if the update has begun without suspend_gitops, and removes them if another client has
-    restored them after the update. Raises RolloutError as plan() does.
+    If the planned decision patches neither the primary nor the successor, a step of its own comes
+    first if necessary. It sets the annotations if the update began without suspend_gitops. It
+    removes the annotations if another client has restored them after the update. Raises
+    RolloutError as plan() does.
     """
     decision, primary = plan(), observed.primary
     if request.migrates:
         return decision
     if isinstance(decision, Step) and (controller := _patched_controller(decision, observed)):
-        operations = (_removal(controller) if decision.is_end
-                      else _suspension(request, controller) if controller is primary else ())
+        operations = (_removal_operations(controller) if decision.is_end
+                      else _suspension_operations(request, controller) if controller is primary
+                      else ())
         return _with_operations(decision, operations)
     if primary is None:
         return decision
     if isinstance(decision, Done):
-        operations = () if observed.in_progress else _removal(primary)
-        return _own_step(primary, operations, "managed by Flux again", is_end=True) or decision
-    operations = _suspension(request, primary) if observed.in_progress else ()
-    return _own_step(primary, operations, "excluded from Flux") or decision
+        operations = () if observed.in_progress else _removal_operations(primary)
+        return (_annotation_step(primary, operations, "managed by Flux again", is_end=True)
+                or decision)
+    operations = _suspension_operations(request, primary) if observed.in_progress else ()
+    return _annotation_step(primary, operations, "excluded from Flux") or decision
 
 
 def _patched_controller(step: Step, observed: Observed) -> Controller | None:
-    """Return the controller that the step patches, or None."""
+    """Return the primary or the successor if the step patches it, otherwise None."""
     if not isinstance(step.write, Patch):
         return None
     return next((controller for controller in (observed.primary, observed.successor)
@@ -98,11 +103,11 @@ def _patched_controller(step: Step, observed: Observed) -> Controller | None:
                  == (step.write.name, step.write.kind)), None)
 
 
-def _suspension(request: Request, primary: Controller) -> tuple[t.Any, ...]:
-    """Return the operations that exclude the primary from the tools which apply it.
+def _suspension_operations(request: Request, primary: Controller) -> tuple[t.Any, ...]:
+    """Return the operations that exclude the primary from the tools that apply it.
 
-    An annotation that already exists is the user's, and is left alone. An annotation that another
-    client has removed during the update is not set again.
+    An annotation that exists already was set by the user, and is left alone. An annotation that
+    another client has removed during the update is not set again.
     """
     if not request.suspends_gitops or SUSPENDED_GITOPS in primary.annotations:
         return ()
@@ -116,8 +121,8 @@ def _suspension(request: Request, primary: Controller) -> tuple[t.Any, ...]:
             put(annotation(SUSPENDED_GITOPS), ",".join(keys)))
 
 
-def _removal(controller: Controller) -> tuple[t.Any, ...]:
-    """Return the operations that remove the annotations which an update has set."""
+def _removal_operations(controller: Controller) -> tuple[t.Any, ...]:
+    """Return the operations that remove the annotations for Flux that the update has set."""
     stored = controller.annotations.get(SUSPENDED_GITOPS)
     if stored is None:
         return ()
@@ -136,9 +141,9 @@ def _with_operations(step: Step, operations: tuple[t.Any, ...]) -> Step:
     return dataclasses.replace(step, write=write)
 
 
-def _own_step(primary: Controller, operations: tuple[t.Any, ...], after: str,
-              is_end: bool = False) -> Step | None:
-    """Return the step that changes only the annotations for Flux; None without operations."""
+def _annotation_step(primary: Controller, operations: tuple[t.Any, ...], after: str,
+                     is_end: bool = False) -> Step | None:
+    """Return the step that changes only the annotations for Flux; None if there is no operation."""
     if not operations:
         return None
     write = patch(primary, *annotate(primary, {}), *operations)

@@ -4,8 +4,8 @@
 
 """Collect the evidence that a template is the result of a request. No I/O.
 
-flows/provenance.py decides. docs/internals/forged-annotations.md lists the evidence for each
-controller.
+flows/provenance.py decides from the evidence. docs/internals/forged-annotations.md lists the
+evidence for each controller.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def match(request: Request, observed: ClientDrivenObserved) -> Match:
             request, primary.template, observed.desired or {},
             is_recorded=provenance.has_ended(request, primary), is_confirmed=observed.is_confirmed)
     if primary is None:
-        return _match_alone(request, observed, successor)
+        return _match_without_primary(request, observed, successor)
     return _match_with_primary(request, observed, primary, successor)
 
 
@@ -34,10 +34,13 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
                         successor: Controller) -> Match:
     """Return how the template of a successor matches the request while the primary exists.
 
-    The label records a hash of the request. A user who can create controllers can compute the hash
-    in advance, or edit the template afterwards. One of these must therefore confirm the template:
-    the successor has pods, and the primary records the hash of its template; this task has created
-    the successor; or a dry run returns the template.
+    The deployment label of the successor records a hash of the request. A user who can create
+    controllers can compute the hash in advance, or edit the template afterwards. One of these facts
+    must therefore confirm the template:
+
+    - The successor has pods, and the primary records the hash of the successor's template.
+    - This task has created the successor.
+    - A dry run returns the template.
     """
     is_named = (successor.name == request.next_name if request.next_name
                 else successor.is_named_for(primary.name))
@@ -55,11 +58,13 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
         is_confirmed=has_pods_as_recorded or is_own or dry_run_hash == present_hash)
 
 
-def _match_alone(request: Request, observed: ClientDrivenObserved, successor: Controller) -> Match:
+def _match_without_primary(request: Request, observed: ClientDrivenObserved,
+                           successor: Controller) -> Match:
     """Return how the template of a successor matches the request after the primary's deletion.
 
-    A closed template confirms the record, and an annotation in the template shows a restart. A user
-    with annotate permission on the controller can change neither.
+    If the template is closed, this confirms the record. If the template has the annotation RESTART,
+    it is the result of a restart. A user who may only annotate the controller can change neither,
+    since both are in the template.
     """
     has_begun, restarts = provenance.has_begun(request, successor), request.state.restarts
     is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})

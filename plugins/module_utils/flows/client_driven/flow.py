@@ -4,7 +4,7 @@
 
 """The flow of ReplicationControllers and ReplicaSets: observation and status.
 
-I/O only through Cluster. The task itself scales primary and successor, step by step.
+I/O only through Cluster. The task itself scales the primary and the successor, step by step.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ from .status import goal_of, phase_of, status_of_pods
 
 #: The permission to count terminating pods.
 COUNT_NEEDS: Rule = ("", "pods", ("list",))
-#: Minimum seconds between two counts of terminating pods. With more than a hundred pods, this many
-#: for each hundred.
+#: Minimum seconds between two counts of terminating pods. With 200 pods, the minimum is twice as
+#: long, with 300 pods three times, and so on.
 COUNT_INTERVAL = 0.5
 
 
@@ -68,21 +68,21 @@ COUNT_INTERVAL = 0.5
 class Caches:
     """The caches of a run."""
 
-    #: A cache key, and the successor's template as returned by a dry run.
+    #: (cache key, template that a dry run returned for a new successor).
     dry_run_template: tuple[str, Json] | None = None
     #: The name of the successor that this run has created, or "".
     created: str = ""
     #: The last applied step.
     step: Step | None = None
-    #: The size before the update, in case another client deletes a controller with its annotations.
+    #: The size before the update, since the annotations are lost if a controller is deleted.
     size: int | None = None
     #: Whether the run has read the successor of a handover from the API server.
     is_successor_looked_up: bool = False
     #: The last count of terminating pods.
     terminating: Terminating = NONE_TERMINATING
-    #: The time of the next count, by the monotonic clock.
+    #: The earliest time of the next count, by the monotonic clock.
     next_terminating_count: float = 0.0
-    #: The first list of pods of a handover, requested before the controllers are closed.
+    #: The first list of pods for a handover, requested before the controllers are closed.
     prefetched_pods: concurrent.futures.Future[tuple[Pod, ...]] | None = None
 
 
@@ -116,8 +116,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         revisions = _history(request, cluster, memory, observed)
         if request.is_previous:
             return history.resolved_previous(request, observed, revisions)
-        # If another client has deleted the primary, the garbage collector deletes its history. The
-        # planner then reports the update in progress.
+        # If the primary was deleted, the garbage collector deletes its history, so the revision may
+        # be missing. The planner then reports the update in progress.
         if not observed.primary and revisions is not None and not any(
                 revision.number == request.to_revision for revision in revisions):
             return request
@@ -138,7 +138,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
     def observe(self, request: Request, cluster: Cluster,
                 memory: Memory) -> ClientDrivenObserved:
         observed = self.find(request, cluster)
-        if name := _unobserved_partner(observed, memory):
+        if name := _unreported_successor(observed, memory):
             cluster.look_up(name)
             observed = self.find(request, cluster)
         base = observed.primary or observed.successor
@@ -180,7 +180,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if not isinstance(decision, Step) or decision.is_last:
             return super().is_soak_due(observed, decision)
         discards_template = decision.action is Action.RENAME or isinstance(decision.write, Delete)
-        # Before the template of the primary is discarded, it is stored in a ControllerRevision.
+        # The steps that store the primary's template come right before the step that discards it.
         return (decision.write.kind == REVISION
                 or (decision.name == primary.name and discards_template))
 
@@ -298,7 +298,7 @@ def _size(observed: Observed) -> int | None:
 
 def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                            caches: Caches) -> ClientDrivenObserved:
-    """Return the observation with the template that a new successor would have, by a dry run.
+    """Return the observation with the template that a dry run returns for a new successor.
 
     The dry run is sent only if nothing else shows that the successor is the result of the request.
     """
@@ -319,7 +319,7 @@ def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, clu
 
 def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
                         primary: Controller) -> Create:
-    """Return the request for a dry run that creates the successor, with a generated name."""
+    """Return a write for a dry run: the creation of the successor under a generated name."""
     manifest = successor_manifest(request, observed, primary, 0)
     metadata = {**manifest["metadata"], "name": None,
                 "generateName": f"{primary.name[:MAX_PREFIX]}-"}
@@ -331,7 +331,7 @@ def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Contro
     """Return whether a dry run confirms the record that the template is the request's result."""
     if observed.desired is None or evidence.match(request, observed) is not Match.RECORDED:
         return False
-    # A webhook may apply to patches and creations, or to creations alone.
+    # Try a patch and a creation, since some webhooks apply only to creations.
     return provenance.is_confirmed(
         request, base, observed.desired, cluster, memory,
         lambda template: template_patch(request, base, template),
@@ -341,7 +341,7 @@ def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Contro
 
 def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                       memory: Memory) -> tuple[Pod, ...] | None:
-    """Return the pods with their controllers, or None if no decision depends on the pods.
+    """Return the pods that may be reparented; None if they are not needed, or not listed now.
 
     Once all pods are patched, the pods are not listed again for POD_LIST_INTERVAL, since the status
     of the controllers will report the change.
@@ -358,8 +358,8 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
         return None
     prefetched, caches.prefetched_pods = caches.prefetched_pods, None
     if prefetched and successor and any(pod.owner == successor.uid for pod in prefetched.result()):
-        # The list may be outdated. Then the patch of a changed pod fails, and the next list shows
-        # the change. Without a pod of the successor, however, the list is useless.
+        # If this list is outdated, the patch of a changed pod fails, and the next list shows the
+        # change. A list without any pod of the successor, however, is useless.
         return prefetched.result()
     is_successor_empty = successor is not None and successor.current == 0
     controller = successor or observed.primary
@@ -372,7 +372,7 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
 
 def _start_list(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]],
                 ) -> concurrent.futures.Future[tuple[Pod, ...]]:
-    """Start a list of pods: in the background on a slow connection, otherwise at once."""
+    """Call list_pods(): in the background on a slow connection, otherwise immediately."""
     if future := cluster.start_in_background(list_pods):
         return future
     future = concurrent.futures.Future()
@@ -391,8 +391,8 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
         return observed
     caches = memory.caches(Caches)
     if memory.seconds < caches.next_terminating_count:
-        outdated = dataclasses.replace(caches.terminating, count=UNKNOWN_TERMINATING.count)
-        return dataclasses.replace(observed, terminating=outdated)
+        unknown = dataclasses.replace(caches.terminating, count=UNKNOWN_TERMINATING.count)
+        return dataclasses.replace(observed, terminating=unknown)
     controllers = observed.controllers
     labels = dict(set.intersection(*(set(controller.selector.items())
                                      for controller in controllers)))
@@ -407,7 +407,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
     return dataclasses.replace(observed, terminating=caches.terminating)
 
 
-def _unobserved_partner(observed: ClientDrivenObserved, memory: Memory) -> str | None:
+def _unreported_successor(observed: ClientDrivenObserved, memory: Memory) -> str | None:
     """Return the name of a successor that the watch may not have reported yet, or None."""
     primary, successor = observed.primary, observed.successor
     if not primary or not primary.partner or (successor and successor.name == primary.partner):
@@ -416,12 +416,12 @@ def _unobserved_partner(observed: ClientDrivenObserved, memory: Memory) -> str |
     if memory.observed.successor and memory.observed.successor.uid == primary.partner_uid:
         caches.is_successor_looked_up = True
         return None  # The last observation had the successor, so the watch has reported a deletion.
-    if primary.takeover:  # No successor is created after the start of a handover.
+    if primary.takeover:  # No successor is created any more, so one look-up is enough.
         is_looked_up, caches.is_successor_looked_up = caches.is_successor_looked_up, True
         return None if is_looked_up else primary.partner
     has_just_annotated = caches.step and (
         (caches.step.action, caches.step.name) == (Action.ANNOTATE, primary.name))
-    # After its own annotation, this task creates the successor; that fails if the name exists.
+    # This task has just named the successor, and creates it next. That fails if the name exists.
     return primary.partner if primary.partner_uid or not has_just_annotated else None
 
 
@@ -429,7 +429,7 @@ def _history(request: Request, cluster: Cluster, memory: Memory,
              observed: ClientDrivenObserved) -> tuple[Revision, ...] | None:
     """Return the revisions, beginning with the current template; None if not permitted.
 
-    Without a primary, the template of the successor is left out: its update is not complete.
+    Without a primary, the template of the successor is left out, since the update is incomplete.
     """
     controllers = observed.controllers
     if memory.revisions is None:
@@ -443,7 +443,7 @@ def _history(request: Request, cluster: Cluster, memory: Memory,
 
 
 def quota_names(kind: Kind) -> tuple[str, ...]:
-    """Return the names of a kind in a ResourceQuota. A kind of the core group has two names."""
+    """Return the names by which a ResourceQuota counts a kind: two for a kind of the core group."""
     if kind.group:
         return (f"count/{kind.resource}.{kind.group}",)
     return kind.resource, f"count/{kind.resource}"

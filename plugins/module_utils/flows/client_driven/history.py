@@ -5,16 +5,17 @@
 """The history of a client-driven controller: a ControllerRevision for each old template. No I/O.
 
 As in the history of a DaemonSet (pkg/controller/daemon/update.go), equal templates share one
-ControllerRevision, with the highest number. Unlike the ControllerRevisions of a DaemonSet, these
-are never changed.
+ControllerRevision, with the highest number. Unlike the ControllerRevisions of a DaemonSet, those of
+this history are never changed.
 
 The data of a ControllerRevision is a single string, since the API server compares the immutable
 data byte by byte. Another version of the API server might serialize a structured template
 differently, and then reject every patch of the ControllerRevision. A deletion of the controller
 with --cascade=orphan would never end: the garbage collector must patch the owner reference.
 
-The update stores the old template before the step that discards it: the handover, or the deletion
-of the primary. The current template is not stored. Its number is the next one.
+The update stores the old template before the step that discards it. That step is the handover, or
+the deletion of the primary. The current template is not stored. Its revision number is one higher
+than the highest stored number.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ...model.template import image_names, images_of, without_label
 from .. import previous, refusals
 from .observed import ClientDrivenObserved, expected_successor
 
-#: The maximum number of stored previous templates, as the default of a Deployment
+#: The maximum number of stored previous templates. This is the default of a Deployment, too
 #: (spec.revisionHistoryLimit).
 LIMIT = 10
 #: Permissions for the history.
@@ -41,7 +42,11 @@ NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
 def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
-    """Return the revisions of a controller: the current template, then the previous templates."""
+    """Return the revisions of a controller: the current template, then the previous templates.
+
+    stored: the ControllerRevisions. Contested revisions are left out. Revisions that belong to one
+    of the other_controllers are included.
+    """
     all_revisions = proven_revisions(stored, controller, *other_controllers)
     contested = contested_revisions(all_revisions)
     certain = [revision for revision in all_revisions if revision not in contested]
@@ -58,7 +63,8 @@ def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
 def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
     """Return the ControllerRevisions that the collection has certainly created, newest first.
 
-    The proof is the name, which contains a hash of owner, number and template.
+    The proof is the name of the ControllerRevision, which ends with a hash of owner, number and
+    template.
     """
     uids = {controller.uid for controller in controllers}
     return sorted((revision for revision in map(object_meta.stored_revision, stored)
@@ -68,9 +74,9 @@ def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list
 
 
 def contested_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
-    """Return the revisions whose number another revision with another template has, too.
+    """Return the revisions that have the same number as a revision with a different template.
 
-    At most one revision of each number is genuine, and nothing shows which.
+    At most one revision of each number is genuine, and nothing shows which one.
     """
     return [revision for revision in stored
             if any(revision.number == duplicate.number and revision.template != duplicate.template
@@ -81,8 +87,9 @@ def resolved(request: Request, history: t.Sequence[Revision] | None,
              stored: t.Sequence[Revision]) -> Request:
     """Return the request with the template of the revision that to_revision names.
 
-    history: None if the task may not list ControllerRevisions. Raises RolloutError if no
-    revision or several revisions have the number.
+    history: the revisions to choose from; None if the task may not list ControllerRevisions.
+    stored: the proven revisions, including contested ones. Raises RolloutError if no revision has
+    the number, or if several revisions with different templates have it.
     """
     refusals.refuse_contested(request, [revision for revision in stored
                                         if revision.number == request.to_revision])
@@ -97,17 +104,18 @@ def resolved(request: Request, history: t.Sequence[Revision] | None,
 
 def resolved_previous(request: Request, observed: ClientDrivenObserved,
                       history: t.Sequence[Revision] | None) -> Request:
-    """Return the request of to_revision=previous with the template before the last update.
+    """Return a request with to_revision=previous, completed with the template to roll back to.
 
-    Returns the request unchanged if it means a rollback of the update in progress. history: None
-    without permission to list ControllerRevisions. Raises RolloutError.
+    Returns the request unchanged if the update in progress must be rolled back, or if nothing is
+    left to roll back. history: None if the task may not list ControllerRevisions. Raises
+    RolloutError.
     """
     primary, successor = observed.primary, observed.successor
     controller = primary or successor
-    is_another_request = (
+    is_begun_by_another = (
         successor is not None and successor.last_rollout.get("request") != PREVIOUS)
     in_progress = controller is not None and (observed.in_progress or controller.is_updating)
-    if controller is None or (in_progress and (primary is None or is_another_request)):
+    if controller is None or (in_progress and (primary is None or is_begun_by_another)):
         return request
     if history is None:
         raise refusals.unreadable_history(request)
@@ -115,8 +123,8 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
         dataclasses.replace(request, to_revision=revision.number, revision=revision.template)
         for revision in history]
     if primary and in_progress:
-        # Admission may have changed the successor's template, so compare the label and the name,
-        # which contain a hash of the request.
+        # Admission may have changed the successor's template. Therefore compare the deployment
+        # label or the name, which contain a hash of the request.
         if successor:
             matching = [
                 candidate for candidate in candidates
@@ -132,7 +140,10 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
 
 
 def stored_after(stored: list[Json] | None, write: Write) -> list[Json] | None:
-    """Return the ControllerRevisions after a write of this task."""
+    """Return the ControllerRevisions that are stored after a write of this task.
+
+    stored: those before the write; None if they are not known.
+    """
     if stored is None or write.kind != REVISION:
         return stored
     remaining = [item for item in stored if item["metadata"]["name"] != write.name]
@@ -146,7 +157,7 @@ def not_stored_warning(why: str) -> str:
 
 
 def is_due(observed: ClientDrivenObserved) -> bool:
-    """Return whether the template of the primary must be stored: the next steps discard it."""
+    """Return whether to store the primary's template now, because the next steps discard it."""
     primary, successor = observed.primary, observed.successor
     return bool(primary and successor and not primary.has_takeover and primary.is_empty
                 and successor.is_settled)
@@ -157,7 +168,8 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
     """Return the next step that adds a revision to the history or deletes an old one, or None."""
     if not observed.keeps_history:
         return None
-    # With next_name the primary is deleted, and the garbage collector deletes its history.
+    # With next_name, the primary is deleted, and the garbage collector deletes the history that the
+    # primary owns. Its revisions are therefore copied to the successor.
     survivor = successor if request.next_name else primary
     successor_template = without_label(successor.template, request.label_key)
     newest_by_template: dict[str, Revision] = {}
@@ -167,7 +179,8 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
         newest_by_template.setdefault(identity.canonical(revision.template), revision)
     earlier = [revision for revision in newest_by_template.values()
                if revision.template != successor_template][:LIMIT]
-    # Retain the revision to which this update returns: after a kill, the task reads it again.
+    # If this update returns to an old revision, also retain that revision: a task that resumes
+    # after a kill has to read it again.
     retained = [*earlier, *(revision for revision in newest_by_template.values()
                             if revision.template == successor_template)]
     for revision in retained:
@@ -185,8 +198,8 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
 def _manifest(request: Request, survivor: Controller, revision: Revision) -> Json:
     """Return the ControllerRevision that stores a revision for the surviving controller.
 
-    The name contains a hash of owner, number and template, so that a task which resumes after a
-    kill creates no second copy.
+    The name ends with a hash of owner, number and template. A task that resumes after a kill would
+    use the same name, so it cannot create a second copy.
     """
     name = identity.successor_name(request.name,
                                    _hash(dataclasses.replace(revision, owner_uid=survivor.uid)))
@@ -200,6 +213,7 @@ def _manifest(request: Request, survivor: Controller, revision: Revision) -> Jso
 
 
 def _hash(revision: Revision) -> str:
+    """Return the hash with which the name of the stored revision ends."""
     return identity.digest([revision.owner_uid, revision.number, revision.template])
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The manifest of a successor, its dry run, and the record of an update. No I/O."""
+"""The manifest of a successor, the write for a dry run, and the record of an update. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ...model.template import labels_of, with_label
 from ..desired import merge_write
 from .observed import ClientDrivenObserved, expected_successor
 
-#: Characters of a controller's name in front of a generated suffix; a name has at most 253.
+#: Maximum number of characters of a controller's name that a generated name begins with. The
+#: generated name, with its suffix, may have 253 characters.
 MAX_PREFIX = 200
 
 
@@ -24,8 +25,8 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
                        desired: int) -> Json:
     """Return the manifest of the successor, with the desired template and 0 replicas.
 
-    The labels and annotations are copied from the definition, or without a definition from the
-    primary.
+    The labels and annotations are copied from the definition in the request. If the request has no
+    definition, they are copied from the primary. desired: the size at the end of the update.
     """
     name, value = expected_successor(request, primary)
     template = with_label(observed.desired or {}, request.label_key, value)
@@ -69,7 +70,7 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
 
 
 def defined_selector(request: Request) -> Json | None:
-    """Return the labels of the selector in the definition, or None."""
+    """Return the labels of the selector in the definition; None if it has no selector."""
     selector = request.definition["spec"].get("selector") if request.definition else None
     return selector and request.kind.labels(selector)
 
@@ -82,9 +83,9 @@ def rollout_record(outcome: str, before: Controller, after: Controller, now: str
 
 
 def dry_run_of(request: Request, base: Controller) -> Merge | Create:
-    """Return the write whose dry run shows the desired template.
+    """Return the write for a dry run that returns the desired template.
 
-    With a definition, the dry run creates a controller with a generated name and without pods.
+    With a definition, the write creates a controller with a generated name and without pods.
     """
     if request.definition is None:
         return merge_write(request, base)

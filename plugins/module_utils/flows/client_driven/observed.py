@@ -20,17 +20,17 @@ from ...model.request import Request
 class ClientDrivenObserved(Observed):
     """The observation of a client-driven update."""
 
-    #: Empty successors that a concurrent update has displaced.
+    #: Successors without pods that were created in vain, since another update began concurrently.
     displaced: tuple[Controller, ...] = ()
     #: The other controllers of an interrupted `kubectl rolling-update` of the primary.
     kubectl_controllers: tuple[Controller, ...] = ()
-    #: Whether the update has to store the template of the primary before discarding it.
+    #: Whether the update has to store the template of the primary before it discards the template.
     keeps_history: bool = False
     #: If the primary is itself the successor of another primary, the name of that primary.
     other_primary: str | None = None
     #: Whether this task has created the successor.
     is_created_here: bool = False
-    #: The successor's template as returned by a dry run; None if no decision depends on it.
+    #: The template that a dry run returned for a new successor; None if no decision depends on it.
     dry_run_template: Json | None = None
 
     @property
@@ -42,7 +42,8 @@ class ClientDrivenObserved(Observed):
 def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDrivenObserved:
     """Find the primary and the successor among the controllers of the namespace."""
     primary = controllers.get(request.name)
-    # Any user with annotate permission can write annotations, so the name must match as well.
+    # Any user with annotate permission can name a partner. The name of the controller must
+    # therefore match as well.
     partners = sorted((controller for controller in partners_of(controllers, request.name)
                        if not controller.owner and controller.is_named_for(request.name)),
                       key=lambda controller: controller.name)
@@ -56,7 +57,7 @@ def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDri
 
 @cache_last_call
 def expected_successor(request: Request, primary: Controller) -> tuple[str, str]:
-    """Return the name and the deployment label of the successor for a request."""
+    """Return the name of the successor for a request, and the value of its deployment label."""
     content = request.content(primary.template, primary.selector)
     value = identity.label_value(content, deployment_label(request, primary))
     return request.next_name or identity.successor_name(primary.name, value), value
@@ -65,9 +66,9 @@ def expected_successor(request: Request, primary: Controller) -> tuple[str, str]
 def mismatch(request: Request, primary: Controller, controller: Controller) -> str:
     """Return why a controller is not the successor of the primary, or "".
 
-    At least one of the controllers must have the name and the uid of the other in its annotations,
-    and no annotation may contradict. Since any user with annotate permission can write annotations,
-    the name and the selector must be those of a successor as well.
+    At least one of the two controllers must have the name and the uid of the other in its
+    annotations, and no annotation of either may contradict this. Since any user with annotate
+    permission can write annotations, the name and the selector must be those of a successor, too.
     """
     pairs = ((controller.partner, primary.name), (controller.partner_uid, primary.uid),
              (primary.partner, controller.name), (primary.partner_uid, controller.uid))
@@ -113,10 +114,10 @@ def _names_of_successor(request: Request, primary: Controller | None,
 
 
 def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[Controller, ...]:
-    """Return the empty successors of clients that began an update at the same time.
+    """Return the successors without pods that are not the successor which the primary names.
 
-    Only the successor that the primary names gets pods. A displaced successor has generation 1, so
-    it never had pods.
+    Clients that begin an update at the same time create several successors, but only the one that
+    the primary names gets pods. A displaced successor has generation 1, so it never had pods.
     """
     if primary is None or primary.partner is None:
         return ()
@@ -128,9 +129,9 @@ def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[
 
 def _kubectl_controllers(controllers: t.Mapping[str, Controller],
                          name: str) -> tuple[Controller, ...]:
-    """Return the other controllers of an interrupted `kubectl rolling-update`.
+    """Return the controllers except the primary in an interrupted `kubectl rolling-update`.
 
-    If the primary exists, it must have annotations of kubectl as well.
+    name: the name of the primary. If the primary exists, it must have annotations of kubectl, too.
     """
     primary = controllers.get(name)
     if primary is None:

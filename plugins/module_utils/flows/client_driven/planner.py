@@ -50,14 +50,15 @@ from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
 
-#: Placeholder for an unknown number of terminating pods: so many that no surge allows more pods.
+#: Stands for an unknown number of terminating pods. The number is so high that no surge allows
+#: another pod.
 UNKNOWN_TERMINATING = Terminating(2**31)
 
 
 def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
-    """Return the next step, a wait, or the end.
+    """Return the next step, a wait, or the end of the task.
 
-    Raises RolloutError for the rows of the table with an error.
+    Raises RolloutError for a row of the table whose step is an error.
     """
     primary, successor = observed.primary, observed.successor
     if primary:
@@ -65,16 +66,16 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
         if primary.is_deleting and successor and successor.partner_uid == primary.uid:
             if request.undoes:
                 refuse_deleting(request, primary, refusals.finish_command(request, successor))
-            # After the deletion, the rows without a primary apply. If the successor has a name of
-            # its own (next_name), the update itself deletes the empty primary: the wait then gives
-            # no reason.
+            # After the deletion, the rows without a primary apply. With next_name, the update
+            # itself deletes the empty primary. The deletion is then planned, and the wait gives no
+            # reason for it.
             is_planned = not primary.replicas and not successor.is_named_for(request.name)
             return wait_for_deletion(primary, "" if is_planned else "another client deletes it")
         refusals.refuse_deleting_or_closed(request, primary, successor)
         refusals.refuse_successor(request, observed.other_primary)
     if observed.kubectl_controllers:
         raise refusals.interrupted_kubectl(request, observed)
-    # Of two clients that begin an update at once, one has created a successor in vain.
+    # If two clients begin an update at once, one of them creates a successor in vain.
     if observed.displaced:
         return _delete(observed.displaced[0])
     if request.undoes or _needs_rollback(request, observed):
@@ -159,6 +160,7 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     desired = size.final_size(request, observed, primary, successor)
     # pause_at limits the number of new pods, but never removes new pods that exist already.
     target = max(pause_at(request, desired), successor.replicas)
+    # The annotation of a pause at another number of pods is removed.
     paused = primary.paused if primary.paused == target else None
     # | yes | yes | annotations are missing | annotate the primary, then the successor |
     if step := _annotate(observed, primary, successor, desired, forward=True, paused=paused):
@@ -202,7 +204,7 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
     refusals.refuse_mismatch(request, primary, successor)
     if successor.is_deleting:
         return wait_for_deletion(successor)
-    # The same rollout in the opposite direction, then the deletion of the successor.
+    # Scale in the opposite direction, then delete the successor.
     desired = size.final_size(request, observed, primary, successor)
     return (_annotate(observed, primary, successor, desired, forward=False, paused=None)
             or _roll(request, observed, grows=primary, shrinks=successor, desired=desired,
@@ -211,7 +213,7 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
 
 
 def pause_at(request: Request, desired: int) -> int:
-    """Return the number of new pods at the end of the task; without a pause, the desired size."""
+    """Return the number of new pods at which the task ends: `desired`, or less with pause_at."""
     if request.pause_at is None:
         return desired
     return min(desired, request.pause_at.resolve(desired, round_up=True))
@@ -228,10 +230,10 @@ def _pause(primary: Controller, successor: Controller, target: int, desired: int
 
 
 def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller) -> Step:
-    """Return the step that annotates the primary or, after that, creates the successor.
+    """Return the step that annotates the primary or, if that is done, creates the successor.
 
-    The patch of the primary tests that the annotations are missing. If two clients begin an update
-    at the same time, the API server rejects the patch of one.
+    The patch of the primary tests that its annotations are unchanged. If two clients begin an
+    update at the same time, the API server therefore rejects the patch of one of them.
     """
     refusals.refuse_matching_selector(request, primary.selector)
     name, label = expected_successor(request, primary)
@@ -255,13 +257,15 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
 
 def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Controller,
               desired: int, *, forward: bool, paused: int | None) -> Step | None:
-    """Return the step that writes direction and sizes to the annotations of a controller, or None.
+    """Return the step that writes the direction and the sizes into annotations of a controller.
 
-    The step is due at the start, at a reversal, and after another client has removed annotations.
-    It also removes the annotation of an earlier pause. The primary comes first, so that the
-    annotations of the successor never have a new direction while those of the primary have the old
-    one. Every later write tests these annotations: of two clients with opposite requests, only one
-    can change sizes.
+    Returns None if both controllers have these annotations. A step is due at the start of an
+    update, at a reversal, and after another client has removed annotations. It also removes the
+    annotation of an earlier pause.
+
+    The primary is annotated first. The successor therefore never has the new direction while the
+    primary still has the old one. Every later write tests these annotations, so of two clients with
+    opposite requests, only one can change sizes.
     """
     outcome = "updating" if forward else "rolling back"
     grows = successor if forward else primary
@@ -287,18 +291,19 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
 
 def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller,
           shrinks: Controller, desired: int, target: int, minimum: int) -> Decision | None:
-    """Return the next scale step, or a wait; None if both controllers have their size.
+    """Return the next scale step, or a wait; None if both controllers have their final size.
 
     The growing controller is scaled up to `target`, the shrinking one down to `minimum`. A status
     that the controller manager has not updated since the last scale step is not used. With
-    pod_replacement_policy=TerminationComplete, terminating pods count towards the ceiling, and the
-    update is complete only after their deletion (KEP-5882).
+    pod_replacement_policy=TerminationComplete, terminating pods count towards the ceiling (desired
+    size plus surge), and the update is complete only after their deletion (KEP-5882).
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
     budgets.refuse_blocking_budgets(request, observed.budgets, desired, surge, unavailable)
     pending_deletions = _pending_deletions(request, grows)
 
     def allowed_size(terminating: int) -> int:
+        """Return the size to which the growing controller may be scaled up now."""
         pods = shrinks.max_pods + pending_deletions + terminating
         return min(target, grow_to(desired=desired, surge=surge, shrinking_pods=pods))
 
@@ -326,7 +331,8 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
 def _pending_deletions(request: Request, controller: Controller) -> int:
     """Return the number of pods that the controller manager still has to delete after a scale-down.
 
-    They count towards the ceiling, since the list of terminating pods may not contain them yet.
+    Like terminating pods, they count towards the ceiling of _roll(): the list of terminating pods
+    may not contain them yet.
     """
     if not request.waits_for_termination:
         return 0
@@ -338,7 +344,7 @@ def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Co
                 action: Action) -> Decision | None:
     """Return the step that scales up a controller whose partner is deleted, or a wait.
 
-    Returns None at the desired size.
+    Returns None if the controller has the desired size, `size`.
     """
     surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, size)
     pods = _pending_deletions(request, controller) + observed.terminating.count
@@ -350,7 +356,7 @@ def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Co
 
 
 def _delete(controller: Controller) -> Step:
-    """Return the step that deletes an empty controller, with its version as the precondition."""
+    """Return the step that deletes an empty controller if it is unchanged (uid and version)."""
     preconditions = {"uid": controller.uid, "resourceVersion": controller.resource_version}
     write = Delete(controller.name, preconditions, controller.kind)
     return Step(Action.DELETE, controller.name, write, before=controller.replicas)
@@ -378,7 +384,8 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
     """Return the next step that restores the primary after the deletion of its successor.
 
     The steps restore the size, and then remove the annotations. Returns None if the primary has no
-    annotations of an update. outcome: that of the new record; None writes no record.
+    annotations of an update. outcome: the outcome in the new record; with None, no record is
+    written.
     """
     if not primary.is_updating:
         return None
@@ -397,7 +404,10 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
 
 
 def _request_field(controller: Controller) -> dict[str, str]:
-    """Return the field `request` of a new record: only for a rollback to `previous`, else {}."""
+    """Return {"request": PREVIOUS} for a new record after a record of a rollback to `previous`.
+
+    Returns {} after any other record.
+    """
     return {"request": PREVIOUS} if controller.last_rollout.get("request") == PREVIOUS else {}
 
 

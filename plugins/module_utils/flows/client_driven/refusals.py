@@ -34,7 +34,7 @@ from .observed import ClientDrivenObserved, mismatch
 
 def refuse_deleting_or_closed(request: Request, primary: Controller,
                               successor: Controller | None) -> None:
-    """Refuse a primary that is terminating, or closed without the takeover annotation."""
+    """Refuse a primary that is being deleted, or that is closed without the takeover annotation."""
     refusals.refuse_deleting(request, primary)
     if (handover.is_closed(primary) and not primary.has_takeover
             and not (successor and successor.takeover)):
@@ -59,7 +59,8 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
                              name: str) -> None:
     """Refuse an immutable selector that does not match the new pods.
 
-    After the handover, the controller manager would release these pods from the primary.
+    After the handover, the controller manager would release these pods from the primary. name: the
+    next_name in the suggested command.
     """
     labels = template["metadata"].get("labels") or {}
     if (not primary.kind.may_change_selector
@@ -73,7 +74,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
-    """Refuse a request other than that of the update in progress, whose primary is deleted."""
+    """Refuse a request that did not begin the update in progress, after the primary's deletion."""
     if (not evidence.match(request, observed).is_result
             or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)
@@ -114,7 +115,10 @@ def refuse_label_in_use(request: Request, primary: Controller) -> None:
 
 
 def refuse_successor(request: Request, primary_name: str | None) -> None:
-    """Refuse a controller that is the successor of the controller `primary_name`, if any."""
+    """Refuse a controller that is itself the successor of another controller, `primary_name`.
+
+    If primary_name is None, the controller is not refused.
+    """
     if primary_name:
         raise RolloutError(
             f"it is the temporary successor of {primary_name}: use name={primary_name}",
@@ -136,7 +140,7 @@ def refuse_matching_selector(request: Request, primary_selector: Json) -> None:
 
 
 def refuse_mismatch(request: Request, primary: Controller, successor: Controller) -> None:
-    """Refuse a controller that is in the place of the successor, unless mismatch() accepts it."""
+    """Refuse the controller that was found as the successor, unless mismatch() accepts it."""
     reason = mismatch(request, primary, successor)
     if not reason:
         return
@@ -160,9 +164,9 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
 
 def another_update(request: Request, successor: Controller,
                    primary: Controller | None = None) -> RolloutError:
-    """Return the error for a request other than that of the update in progress.
+    """Return the error for a request while the update of another request is in progress.
 
-    Without a primary, the update in progress cannot be rolled back, only finished.
+    Without a primary, the update in progress cannot be rolled back. It can only be finished.
     """
     message = (f"another update is in progress: to {image_names(successor.images)} "
                f"({successor.name}, {successor.available} of {successor.replicas} available); "
@@ -190,7 +194,7 @@ def _next_name(request: Request, successor: Controller) -> str | None:
 
 def nothing_to_roll_back(request: Request, observed: ClientDrivenObserved,
                          primary: Controller) -> RolloutError:
-    """Return the error for a rollback without an update in progress."""
+    """Return the error for a rollback if no update is in progress."""
     current = without_label(primary.template, request.label_key)
     before = next((revision for revision in observed.history if revision.template != current),
                   None)

@@ -2,11 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The size at the end of an update, from the annotations of the first step. No I/O.
+"""The number of replicas at the end of an update, from the annotations of its first step. No I/O.
 
-A user with annotate permission on one of the controllers can write any number. A number is
-therefore trusted only if both controllers have it, if this task has observed it before the update,
-or if it is at most the sum of their replicas, surge and unavailable pods.
+A user with annotate permission on one of the controllers can write any number into its annotations.
+A number is therefore trusted only in three cases:
+
+- Both controllers record the number.
+- This task has observed the number before the update.
+- The number is at most the sum of the controllers' replicas, surge and unavailable pods.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from ...model.request import Request
 def final_size(request: Request, observed: Observed, *controllers: Controller) -> int:
     """Return the size at the end of the update. Raises RolloutError if the size is uncertain.
 
-    The size is the original size in the annotations, or else the desired size in the annotations,
-    or else the sum of the replicas.
+    The annotations record the original size or, if that is missing, the desired size. If both are
+    missing, the size is the sum of the controllers' replicas.
     """
     requested = sum(controller.replicas for controller in controllers)
     recorded = _recorded_sizes(*controllers)
@@ -50,13 +53,17 @@ def final_size_or_none(request: Request, observed: Observed,
     numbers = [number for _controller, number in _recorded_sizes(*controllers)]
     if len(numbers) == 2 and numbers[0] == numbers[1]:
         return numbers[0]
+    # The greatest trusted number counts.
     maximum = requested + sum(budgets.surge_and_unavailable(request, observed.budgets, requested))
     return max((number for number in numbers if number <= maximum or number == observed.size),
                default=None) if numbers else requested
 
 
 def _recorded_sizes(*controllers: Controller) -> list[tuple[Controller, int]]:
-    """Return the original sizes in the annotations; if no controller has one, the desired sizes."""
+    """Return the sizes in the annotations, with the controllers that have them: (controller, size).
+
+    These are the original sizes or, if no controller records one, the desired sizes except 0.
+    """
     recorded = [(controller, controller.original) for controller in controllers
                 if controller.original is not None]
     return recorded or [(controller, controller.desired) for controller in controllers

@@ -16,7 +16,10 @@ from .observed import ClientDrivenObserved
 
 def phase_of(primary: Controller | None,
              successor: Controller | None) -> tuple[str, str | None]:
-    """Return the phase and the direction of the update, from the annotations."""
+    """Return the phase and the direction of the update, according to the annotations.
+
+    The values are those of RolloutStatus.
+    """
     if primary and primary.has_takeover:
         return "taking_over", "forward"
     if primary and (primary.is_updating or (successor and successor.partner == primary.name)):
@@ -28,7 +31,7 @@ def phase_of(primary: Controller | None,
 
 
 def status_of_pods(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
-    """Return a status with only the fields about pods: old, new, grows, shrinks and so on."""
+    """Return a status in which only the fields about pods are set: old, new, grows and so on."""
     primary, successor, controllers = observed.primary, observed.successor, observed.controllers
     growing = next((controller for controller in reversed(controllers) if controller.desired), None)
     grows = primary if handover.is_under_way(observed) else growing or primary or successor

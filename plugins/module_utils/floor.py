@@ -2,14 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""End a module with an error on a Python that is too old to parse the other files.
+"""End a module with an error if its Python is too old to parse the other files.
 
-Imported before all other files of the collection. Use the syntax of Python 3.6 only.
+The modules import this file before all other files of the collection. An old Python must be able to
+parse this file, so use only the syntax of Python 3.6 here.
 """
 
 import json
 import sys
 
+#: The oldest version of Python that the collection supports.
 OLDEST = (3, 9)
 
 if sys.version_info < OLDEST:

@@ -28,7 +28,10 @@ if t.TYPE_CHECKING:
 
 def read_status(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> tuple[Request, Observed, RolloutStatus]:
-    """Return the request for the primary, the observation and the status. Raises RolloutError."""
+    """Return the request, the observation of its controller, and the status of the rollout.
+
+    If the request names a successor, the returned request names its primary. Raises RolloutError.
+    """
     request = dataclasses.replace(request, name=primary_name(gateway.controllers(), request.name))
     controller = gateway.controllers().get(request.name)
     revisions = _revisions(flow, request, gateway, controller)
@@ -40,7 +43,7 @@ def read_status(flow: Flow, request: Request,
 
 
 class Overview:
-    """The rollouts of one kind, for the module rolling_update_info."""
+    """The rollouts of the controllers of one kind, for the module rolling_update_info."""
 
     def __init__(self, flow: Flow, request: Request, gateway: KubernetesGateway,
                  params: Json) -> None:
@@ -50,6 +53,7 @@ class Overview:
         self._migrations = _migrations(flow, request, gateway)
 
     def rollouts(self) -> list[Json]:
+        """Return the entries of `rollouts` in the result, in the order of the names."""
         names = sorted({primary_name(self._controllers, name) for name in self._names()})
         controller = self._controllers.get(names[0]) if self._params["name"] and names else None
         revisions = _revisions(self._flow, self._request, self._gateway, controller)
@@ -57,7 +61,7 @@ class Overview:
         return [rollout for rollout in rollouts if rollout]
 
     def _names(self) -> list[str]:
-        """Return the names in the options, or the names that match the selectors, or all names."""
+        """Return the names that the options give or select; all names without such an option."""
         params, controllers = self._params, self._controllers
         names = [params["name"]] if params["name"] else params.get("names")
         if names:
@@ -74,6 +78,10 @@ class Overview:
                         and matches(field_selectors, {"metadata.name": name})]
 
     def _rollout(self, name: str, revisions: t.Mapping[str, list[Json]]) -> Json | None:
+        """Return the entry of the controller `name`; None if nothing with this name exists.
+
+        revisions: the ControllerRevisions, by the uid of the controller that owns them.
+        """
         flow, request = self._flow, dataclasses.replace(self._request, name=name)
         controller, migration = self._controllers.get(name), self._migrations.get(name)
         observed = flow.find(request, self._gateway,
@@ -96,7 +104,11 @@ class Overview:
 
 def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
-    """Return the migrations in progress, by the names of the controllers that take part in them."""
+    """Return the migrations in progress by name.
+
+    The name is that of the controller that is migrated. If a controller of the requested kind also
+    takes part, the migration has a second entry, with the name of that controller.
+    """
     kind = request.kind
     if not flow.takes_part_in_migrations:
         return {}
@@ -107,15 +119,16 @@ def _migrations(flow: Flow, request: Request,
 
 
 def primary_name(controllers: t.Mapping[str, Controller], name: str) -> str:
-    """Return the name of the primary for the name of a successor, and any other name unchanged."""
+    """Return the name of the primary if `name` is that of a successor; otherwise, `name` itself."""
     return (name in controllers and controllers[name].primary(controllers)) or name
 
 
 def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
                controller: Controller | None) -> dict[str, list[Json]]:
-    """Return the ControllerRevisions of a controller, or of all controllers, by the owner's uid.
+    """Return the ControllerRevisions, by the uid of the controller that owns them.
 
-    Returns {} without permission.
+    controller: only the ControllerRevisions of this controller; None for those of all controllers.
+    Returns {} if the user may not list them, or if the flow does not need them.
     """
     revisions: dict[str, list[Json]] = {}
     if flow.optional_permissions(request):

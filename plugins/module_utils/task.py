@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The entry points of the modules and the action plugins: options in, result out.
+"""The functions that the modules and the action plugins run: options in, result out.
 
-This module only connects the packages. All of module_utils is private to this collection and may
+This file only connects the packages. All of module_utils is private to this collection and may
 change in any release. The modules, roles, playbooks, filters and lookups are public.
 """
 
@@ -48,7 +48,7 @@ from .traffic import split_run
 from .traffic.follower import Follower
 from .traffic.reader import ClusterReader
 
-#: The options of each module.
+#: The argument specs of the Ansible modules.
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
 MIGRATION_OPTIONS: Json = connection.ARGUMENT_SPEC | options.MIGRATION_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
@@ -59,20 +59,19 @@ INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
 INFO_EXCLUSIVE = [("name", "names", selectors) for selectors in fleet.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
-#: The environment variable in which an action plugin passes the name of the job template in AWX
-#: (Request.job_template).
+#: The environment variable that passes Request.job_template from an action plugin to its module.
 JOB_TEMPLATE = "BATON_JOB_TEMPLATE"
 TRAFFIC_OPTIONS: Json = connection.ARGUMENT_SPEC | traffic_request.ARGUMENT_SPEC
-#: The options of each entry point of this module.
+#: The argument spec of each function of this file that runs a module.
 OPTIONS = {"update": UPDATE_OPTIONS, "migrate": MIGRATION_OPTIONS, "info": INFO_OPTIONS,
            "analysis": ANALYSIS_OPTIONS, "traffic": TRAFFIC_OPTIONS}
 
 
 def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
                     warn: t.Callable[[str], None]) -> Json | None:
-    """Return the result of an entry point, or its error as a failed result, without secrets.
+    """Return the result of a function such as update(), or its error as a failed result.
 
-    warn: called with each warning. Returns None if the entry point returns None.
+    Secrets are removed. warn: called with each warning. Returns None if the function returns None.
     """
     try:
         result = entry_point(params)
@@ -97,14 +96,14 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
 
 
 def invocation(params: Json) -> Json:
-    """Return the options of the task for the result, without secrets."""
+    """Return the value of the result key invocation: the options of the task, without secrets."""
     arguments = {"module_args": secrets.visible_params(params)}
     visible_arguments: Json = remove_values(arguments, _secrets(params))
     return visible_arguments
 
 
 def _not_installed(missing: ImportError) -> RolloutError:
-    """Return the error for a missing Python package, with Ansible's message."""
+    """Return the error for a missing Python package. Its text is the one of all Ansible modules."""
     from ansible.module_utils.basic import missing_required_lib
 
     name = (missing.name or "kubernetes").partition(".")[0]
@@ -114,8 +113,8 @@ def _not_installed(missing: ImportError) -> RolloutError:
 
 
 def run_module(module: t.Any, entry_point: t.Callable[[Json], Json | None]) -> None:
-    """Run an entry point, and exit the module (an AnsibleModule) with its result."""
-    # With no_log, Ansible counts every string in a kubeconfig as a secret.
+    """Run a function such as update(), and exit the module (an AnsibleModule) with its result."""
+    # By itself, Ansible would hide every string in a kubeconfig, because the option has no_log.
     module.no_log_values = _secrets(module.params)
     result = result_or_error(entry_point, module.params, module.warn) or {}
     exit_module = module.fail_json if result.get("failed") else module.exit_json
@@ -131,7 +130,7 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
            is_read_only: bool = False) -> Json | None:
     """Run the module rolling_update. Raises RolloutError.
 
-    With is_read_only, return None if the task would have to write or to wait.
+    is_read_only: change nothing, and return None if the task would have to write or to wait.
     """
     params = _with_namespace(params)
     try:
@@ -151,7 +150,7 @@ def migrate(params: Json, check_mode: bool = False, diff: bool = False,
 
 
 def _with_namespace(params: Json) -> Json:
-    """Return the parameters with the namespace of the task and the default namespace."""
+    """Return the parameters with namespace (never empty) and default_namespace."""
     places.refuse_namespaces(params)
     default = connection.default_namespace(params, os.environ)
     return {**params, "namespace": params.get("namespace") or default,
@@ -159,7 +158,7 @@ def _with_namespace(params: Json) -> Json:
 
 
 def _entry(params: Json, result: Json) -> Json:
-    """Return the entry of `results` for the result of a single controller."""
+    """Return the entry of the result key results for a task with a single controller."""
     outcome = {key: value for key, value in result.items() if key not in ("diff", "warnings")}
     kind = params.get("kind") or ""  # A list, if the error is about the option.
     return entry(params.get("namespace") or "", params["name"],
@@ -169,8 +168,8 @@ def _entry(params: Json, result: Json) -> Json:
 def _update_of_kind(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
     """Update one or several controllers.
 
-    Without the option kind, a name first means a ReplicationController. If there is none, and one
-    controller of another kind has the name, that controller is updated.
+    Without the option kind, look for a ReplicationController with the name first. If there is none,
+    update the controller of another kind with this name, if there is exactly one.
     """
     try:
         return _update(params, check_mode, diff, is_read_only)
@@ -185,7 +184,7 @@ def _update_of_kind(params: Json, check_mode: bool, diff: bool, is_read_only: bo
 
 def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
     params = {**params, "connection": connection.command_options(params, os.environ),
-              # The action plugin sets the variable for a task of a role that writes a report.
+              # The action plugin sets BATON_SIZES if the task is in a role with a report.
               "return_sizes": "BATON_SIZES" in os.environ,
               "job_template": os.environ.get(JOB_TEMPLATE)}
     selected_fleet = fleet.Fleet.from_params(params)
@@ -212,7 +211,7 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
 
 def _update_one(request: Request, group: fleet.Group, check_mode: bool,
                 is_read_only: bool) -> Json | None:
-    flow, gateway, splits = group
+    flow, gateway, splits = group  # splits(False) simulates the traffic splits, for check mode.
     if is_read_only:
         return driver.look(flow, request, gateway, Clock(), splits(True))
     if check_mode:
@@ -237,7 +236,7 @@ def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Jso
 
 def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_pods: bool,
            shared_connection: connection.Connection | None) -> fleet.Group:
-    """Return the flow and the gateway of one kind; the stack closes the gateway."""
+    """Return the group for the kind and namespace of a request. The stack closes its gateway."""
     flow = choose(request)
     gateway = _gateway(params, request, flow, watches_pods, shared_connection)
     return fleet.Group(flow, stack.enter_context(contextlib.closing(gateway)),
@@ -297,7 +296,7 @@ def _analysis(params: Json) -> Json:
 
 def _query_source(spec: analyses.Analysis,
                   params: Json) -> t.Callable[[str, t.Callable[[], str]], Reading]:
-    """Return the function that queries Prometheus.
+    """Return the function that sends a query to Prometheus (see Prometheus.query).
 
     Raises RolloutError if a metric has a query, and prometheus_url is not set.
     """
@@ -310,7 +309,7 @@ def _query_source(spec: analyses.Analysis,
 
 
 def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subject:
-    """Return the new and the old pods of a controller. Without an update, all pods are new.
+    """Return the controller with its new and old pods. Without an update, all pods are new.
 
     Raises RolloutError.
     """
@@ -349,8 +348,8 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
             controller = _primary(request, gateway)
             if split.restores and not (split.is_before_update and controller):
                 return split_run.Subject(controller)
-            primary, observed, status = read_status(flow, request, gateway)
-            return split_run.subject(split, flow, primary, gateway, status)._replace(
+            primary_request, observed, status = read_status(flow, request, gateway)
+            return split_run.subject(split, flow, primary_request, gateway, status)._replace(
                 controller=observed.primary, is_updated=is_updated)
 
         result = split_run.run(split, split_run.RealObjects(split, gateway, subject), check_mode,
@@ -362,7 +361,7 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
 
 
 def _is_updated(params: Json) -> bool:
-    """Return whether an update with the options in `update` would change nothing, without error."""
+    """Return whether the update in the option `update` has nothing left to do, and no error."""
     from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
     if not params.get("update"):
@@ -376,9 +375,10 @@ def _is_updated(params: Json) -> bool:
 
 
 def _kind_to_restore(params: Json) -> Json:
-    """Return the parameters of a restoration with the kind of the controller, if one exists.
+    """Return the parameters with the kind of the controller whose split ends.
 
-    The controller need not exist: a restoration only removes its annotation.
+    The kind stays unset for a ReplicationController, which is the default, and if no controller is
+    found: the end of a split only removes the annotation of the controller.
     """
     request = _read_only_request(params)
     traffic_request.parse_traffic(params, request.connection)
@@ -395,10 +395,10 @@ def _primary(request: Request, gateway: KubernetesGateway) -> Controller | None:
 
 
 def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
-    """Call work with the parameters of the task.
+    """Return the result of `work` for the parameters.
 
-    Without the option kind, a name first means a ReplicationController. If there is none, and one
-    controller of another kind has the name, call work again with that kind.
+    Without the option kind, `work` looks for a ReplicationController. If there is none, call `work`
+    again with the kind of the controller that has the name, if there is exactly one.
     """
     try:
         return work(params)
@@ -410,7 +410,7 @@ def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
 
 def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
                                 gateway: KubernetesGateway) -> None:
-    """Raise RolloutError if the user lacks a permission, in a task that acquires no Lease.
+    """Raise RolloutError if the user lacks a permission. The task needs none for a Lease.
 
     If the list of the user's permissions is incomplete, nothing is checked.
     """
@@ -420,7 +420,7 @@ def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
 
 
 def _read_only_request(params: Json) -> Request:
-    """Return a request to read one or all controllers; the state rolled_back needs no template."""
+    """Return a request for reading only. Its state is rolled_back, which needs no template."""
     return parse_request({"name": params.get("name") or "any",
                           "module": module_of_kind(params.get("kind") or Request.kind),
                           "namespace": params.get("namespace"), "kind": params.get("kind"),
@@ -431,10 +431,10 @@ def _read_only_request(params: Json) -> Request:
 
 
 def _only_kind(params: Json) -> str | None:
-    """Return the kind of the controller named in the option name, if exactly one exists.
+    """Return the kind of the only controller with the name in the option name.
 
-    Returns None if the option kind is set, and for several controllers or none. Raises
-    RolloutError.
+    Returns None if no controller or several controllers have the name, or if the task has a kind
+    (option kind) or no name. Raises RolloutError.
     """
     if params.get("kind") or not params.get("name"):
         return None

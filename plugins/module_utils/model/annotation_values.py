@@ -13,9 +13,10 @@ import typing as t
 from .fields import Json
 from .identity import is_name
 
-#: Maximum length of a text in a record, and maximum number of entries in a mapping.
+#: In an annotation, a text has at most so many characters, and a mapping at most so many entries.
 MAX_TEXT_LENGTH, MAX_ENTRIES = 4096, 100
 
+#: The key of a label: an optional prefix with a slash, and a name.
 LABEL_KEY = re.compile(
     r"([a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -68,7 +69,7 @@ def are_images(value: t.Any) -> bool:
 
 
 def parse_replicas(text: str | None) -> int | None:
-    """Return the number of replicas (int32 in the API) in a text, or None for any other text."""
+    """Return the number in the text; None if the text is no valid number of replicas (int32)."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= 10):
         return None
     return int(text) if int(text) < 2**31 else None

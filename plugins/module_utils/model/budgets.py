@@ -24,7 +24,7 @@ from .thresholds import resolve_fenceposts
 
 
 def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
-    """Return the budgets that select the pods of a template."""
+    """Return those of the PodDisruptionBudgets that select the pods of a template."""
     labels = labels_of(template)
     return [budget for budget in budgets or ()
             if _selects(_map(budget, "spec").get("selector"), labels)]
@@ -32,13 +32,16 @@ def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
 
 def surge_and_unavailable(
         request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
-    """Return max_surge and max_unavailable in pods, with max_unavailable limited by the budgets."""
+    """Return max_surge and max_unavailable as numbers of pods.
+
+    If a budget allows fewer unavailable pods than max_unavailable, the budget decides.
+    """
     surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
     return surge, limit_unavailable(budgets, desired, unavailable)
 
 
 def limit_unavailable(budgets: t.Iterable[Json], desired: int, unavailable: int) -> int:
-    """Return the number of pods that may be unavailable, limited by the budgets."""
+    """Return `unavailable`, or less if a budget allows fewer unavailable pods."""
     return min([unavailable, *(allowed_disruptions(budget, desired) for budget in budgets)])
 
 
@@ -76,11 +79,12 @@ def allowed_disruptions(budget: Json, desired: int) -> int:
 
 
 def desired_healthy(budget: Json, expected: int) -> int:
-    """Return desiredHealthy of a budget, or 0 for an invalid budget.
+    """Return the number of pods that must stay healthy; 0 for an invalid budget.
 
-    expected is the sum of spec.replicas of all controllers whose pods the budget selects.
-    Percentages are rounded up, including those of maxUnavailable. Source: getExpectedPodCount of
-    the disruption controller (pkg/controller/disruption/disruption.go).
+    The API has the number in status.desiredHealthy of the budget. expected: the sum of
+    spec.replicas of all controllers whose pods the budget selects. Percentages are rounded up,
+    including those of maxUnavailable. Source: getExpectedPodCount of the disruption controller
+    (pkg/controller/disruption/disruption.go).
     """
     spec = _map(budget, "spec")
     if spec.get("maxUnavailable") is not None:
@@ -112,9 +116,10 @@ def _selects(selector: t.Any, labels: Json) -> bool:
 
 
 def _scaled(value: t.Any, total: int, otherwise: int) -> int:
-    """Return a number or percentage of the total, rounded up; `otherwise` for an invalid value.
+    """Return the number that an IntOrString means, such as 4 for "33%" of a total of 10.
 
-    Source: GetScaledValueFromIntOrPercent (apimachinery/pkg/util/intstr).
+    A percentage is rounded up. An invalid value yields `otherwise`. Source:
+    GetScaledValueFromIntOrPercent (apimachinery/pkg/util/intstr).
     """
     if isinstance(value, int):
         return value

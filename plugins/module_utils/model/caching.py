@@ -17,11 +17,12 @@ Result = t.TypeVar("Result")
 
 def cache_last_call(
         function: t.Callable[[First, Second], Result]) -> t.Callable[[First, Second], Result]:
-    """Cache the result of the last call in each thread, for a call with the same two objects.
+    """Return a function that repeats its last result when it gets the same two objects again.
 
-    A turn of the loop calls a function several times with one request and one controller. They
-    contain dictionaries, so functools.cache cannot use them as keys. The function must be pure, and
-    its arguments must not change.
+    Each thread has a last result of its own. One turn of the driver's loop calls such a function
+    several times with the same request and the same controller. These objects contain dictionaries,
+    so functools.cache cannot use them as keys. The wrapped function must be pure, and its arguments
+    must not change.
     """
     last = threading.local()
 

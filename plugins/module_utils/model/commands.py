@@ -4,9 +4,9 @@
 
 """The options that a suggested ad-hoc command repeats from the task. No I/O.
 
-An error suggests a command, which repeats the options of the failed task if they apply to the state
-that the command requests. For example, a command that resumes an update repeats `pause_at`: without
-the pause, the command would update every pod to a version that has just failed.
+An error suggests a command. The command repeats the options of the failed task, but only those that
+apply to the state that the command requests. For example, a command that resumes an update repeats
+`pause_at`: without the pause, it would update every pod to a version that has just failed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from . import shell
 from .fields import Json
 from .kinds import State
 
-#: States whose tasks create pods of a new template.
+#: States that a task reaches by creating pods with a new template.
 _FORWARD = frozenset({State.UPDATED, State.RESTARTED})
-#: States whose tasks replace pods.
+#: States that a task reaches by replacing pods.
 _REPLACING = _FORWARD | {State.ROLLED_BACK}
 _ANY = frozenset(State)
 _UPDATE = frozenset({State.UPDATED})
@@ -28,9 +28,9 @@ _NONE: frozenset[State] = frozenset()
 
 
 class Option(t.NamedTuple):
-    """The rule that decides whether a command repeats an option."""
+    """The rule for one option: which commands repeat it."""
 
-    #: The states of the commands that repeat the option.
+    #: A command repeats the option if the state that the command requests is one of these.
     states: frozenset[State]
     #: The reason for the rule.
     why: str
@@ -38,12 +38,13 @@ class Option(t.NamedTuple):
     is_for_fleets_only: bool = False
 
 
+# Reasons that several options have in common.
 _STRATEGY = ("the user's choice applies in both directions; a migration would store it as the "
              "Deployment's own strategy")
 _TEMPLATE = "a rollback, a restart and a migration take the template from the cluster"
 _FLEET = "applies only to a task with several controllers"
 _CANARY = "a rollback neither pauses nor watches the new pods"
-#: Every option of the modules, in the order in which a command lists them.
+#: Every option of the modules with its rule, in the order in which a command lists the options.
 OPTIONS: dict[str, Option] = {
     "name": Option(_ANY, "every command for one controller names the controller"),
     "names": Option(_ANY, _FLEET, is_for_fleets_only=True),
@@ -100,27 +101,32 @@ _NEVER = {"api_version"}
 #: Options that a command to paste cannot contain. The values of template and definition have
 #: several lines; the file that src names may not exist on another machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Changes that remove all template options; a caller then adds images. None removes an option.
+#: Changes that remove all template options from a command: the value None removes an option.
+#: A caller may add images to these changes.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
 #: A command that changes one of these options applies to a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}
-#: The advice in place of a command that is not safe to paste.
+#: The advice that an error gives if no command is safe to paste.
 RERUN_TASK = "run the same task again"
 
 
 def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
                  changes: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a command applies to all controllers of the task.
+    """Return whether a command applies to all controllers of a task for several controllers.
 
-    state: the state that the command requests, or None for the state of the task. changes: the
-    options that the command changes.
+    state: the state that the command requests; None for the state of the task. changes: the options
+    that the command sets to other values or removes.
     """
     return state is None and not _SINGLE_CONTROLLER & changes.keys() and any(
         OPTIONS[option].is_for_fleets_only for option in options)
 
 
 def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
-    """Return the options that a command repeats; see is_for_fleet() for state."""
+    """Return the options of the task that a command repeats.
+
+    state: the state that the command requests; None repeats the options regardless of the state.
+    is_fleet: whether the command applies to all controllers of the task (see is_for_fleet).
+    """
     return {option: value for option, value in options.items()
             if option not in _NEVER
             and (state is None or state in OPTIONS[option].states)
@@ -128,10 +134,11 @@ def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fle
 
 
 def image_options(images: t.Mapping[str, str]) -> Json:
-    """Return the options for images by container, in the form of Request.images.
+    """Return the options of a command that sets these images.
 
-    {"web": "shop:2"} yields image=shop:2 container=web; several images yield the option images.
-    None removes an option.
+    images: by container, as in Request.images. One image, such as {"web": "shop:2"}, yields
+    image=shop:2 and container=web. Several images yield the option images. An option with the value
+    None is removed from the command.
     """
     if len(images) != 1:
         return {"images": dict(images) or None}
@@ -140,13 +147,16 @@ def image_options(images: t.Mapping[str, str]) -> Json:
 
 
 def sort_options(options: Json) -> Json:
-    """Return the options with a value, in the order in which a command lists them."""
+    """Return the options that are not None, in the order in which a command lists them."""
     return {option: options[option] for option in OPTIONS if options.get(option) is not None}
 
 
 def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: str,
                               namespace: str) -> Json:
-    """Return the changes that turn a task for several controllers into a task for one of them."""
+    """Return the changes that turn a task for several controllers into a task for one of them.
+
+    The value None removes an option. Returns {} for a task that already names a single controller.
+    """
     selectors = ("names", "label_selectors", "field_selectors", *NAMESPACES)
     removed: Json = {option: None for option in selectors if option in options}
     place = {"kind": kind} if isinstance(options.get("kind"), list) else {}
@@ -156,7 +166,11 @@ def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: s
 
 
 def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
-    """Return the instruction to a user of AWX to repeat the job, with changes or without."""
+    """Return the instruction for a user of AWX who should run the job again.
+
+    job_template: its name; "" if unknown. changes: the options that the user has to change. AWX
+    can relaunch a job only without changes.
+    """
     if not job_template:
         return "launch the same job template again"
     launch = f"launch the job template *{job_template}* again"
@@ -164,10 +178,11 @@ def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
 
 
 def describe_rerun(changes: t.Mapping[str, t.Any], rerun: str = RERUN_TASK) -> str:
-    """Return the advice to run the task with changes, in place of a command.
+    """Return the advice that an error gives in place of a command.
 
-    An example is "run the same task again with state=rolled_back". Values that are not safe to type
-    are left out.
+    An example is "run the same task again with state=rolled_back". rerun: the advice without the
+    changes. The value None of a change removes the option. Options with values that are not safe to
+    type are left out.
     """
     changed = " ".join(f"{option}={value}" for option,
                        value in changes.items() if value is not None and shell.is_plain(str(value)))

@@ -28,10 +28,11 @@ AUTO = "auto"
 MAX_OBJECTS = 100
 #: Hexadecimal digits of a checksum.
 CHECKSUM_LENGTH = 16
-#: The kinds by their names in kubectl.
+#: The kinds by the words for them that kubectl accepts.
 _KINDS = {"configmap": "ConfigMap", "configmaps": "ConfigMap", "cm": "ConfigMap",
           "secret": "Secret", "secrets": "Secret"}
-#: Fields with a reference, by kind: in valueFrom, in envFrom, and in a volume or projected source.
+#: The fields that refer to an object, by the kind of the object: the fields in valueFrom, those in
+#: envFrom, and those in a volume or in a source of a projected volume.
 _VALUE_FROM_FIELDS = {"ConfigMap": "configMapKeyRef", "Secret": "secretKeyRef"}
 _ENV_FROM_FIELDS = {"ConfigMap": "configMapRef", "Secret": "secretRef"}
 _VOLUME_FIELDS = {"ConfigMap": "configMap", "Secret": "secret"}
@@ -48,7 +49,10 @@ class Reference(t.NamedTuple):
 
 
 def parse_references(option: str, value: t.Any) -> tuple[Reference | str, ...]:
-    """Parse a list of auto, configmap/NAME and secret/NAME. Raises RolloutError."""
+    """Parse a list with entries such as auto, configmap/shop and secret/shop-db.
+
+    option: the name of the option, for errors. Raises RolloutError.
+    """
     references = tuple(dict.fromkeys(_parse(option, entry) for entry in value))
     if len(references) > MAX_OBJECTS:
         raise RolloutError(f"{option} has {len(references)} entries: give at most {MAX_OBJECTS}")
@@ -67,8 +71,9 @@ def _parse(option: str, value: t.Any) -> Reference | str:
 
 
 def references_of(template: Json) -> dict[Reference, bool]:
-    """Return the objects that the containers of a pod template read, and whether each is required.
+    """Return the ConfigMaps and Secrets that the containers of a pod template read.
 
+    The value is True for an object that must exist: at least one reference to it is not optional.
     Credentials of the kubelet (imagePullSecrets, drivers of volumes) are not included.
     """
     references: dict[Reference, bool] = {}

@@ -15,9 +15,10 @@ from .kinds import Kind
 
 
 def read_definition(provided: Json, kind: Kind) -> Json | None:
-    """Return the manifest from src or definition, or None. Raises RolloutError if invalid.
+    """Return the manifest from src or definition; None if the task has neither.
 
-    src_content, if provided, is the text of src; otherwise this function reads the file src.
+    provided: the options that have a value. src_content, if provided, is the text of the file src;
+    otherwise this function reads the file. Raises RolloutError if the manifest is invalid.
     """
     source = "src" if "src" in provided else "definition"
     text = provided.get("definition")
@@ -55,9 +56,11 @@ def _read(path: str) -> str:
 
 
 def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
-    """Return the only YAML document. Raises RolloutError for several, or for another kind.
+    """Return the manifest, which must be the only YAML document.
 
-    text: YAML, or the value that Ansible has already parsed: a document or a list of documents.
+    Raises RolloutError for no document, for several documents, and for a manifest of another kind.
+    source: the name of the option, for errors. text: YAML, or the value that Ansible has already
+    parsed (a document or a list of documents).
     """
     documents = text if isinstance(text, list) else [text]
     if isinstance(text, str):
@@ -66,7 +69,7 @@ def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
         try:
             documents = [document for document in yaml.safe_load_all(text) if document is not None]
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            # The parser's own message quotes the text, which may be from a vault.
+            # str(error) would also quote the text, which may be from a vault.
             mark = getattr(error, "problem_mark", None)  # The position; lines count from 0.
             problem = getattr(error, "problem", None) or type(error).__name__
             why = f"line {mark.line + 1}: {problem}" if mark else problem
@@ -101,10 +104,10 @@ def _checked_labels(source: str, kind: Kind, metadata: Json, spec: Json,
 
 
 def refuse_non_json(option: str, value: t.Any) -> t.Any:
-    """Return the value. Raises RolloutError for YAML that JSON cannot represent.
+    """Return the value unchanged. Raises RolloutError if JSON cannot represent the value.
 
-    Examples are dates, sets, keys other than strings, recursive structures, and unpaired
-    surrogates, which UTF-8 cannot encode.
+    YAML allows such values: dates, sets, keys other than strings, recursive structures, and
+    unpaired surrogates (which UTF-8 cannot encode).
     """
     try:
         json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()

@@ -4,18 +4,18 @@
 
 """The page of docs/reference/errors that explains an error.
 
-The page follows from the module that creates the error, so that no error has to name its page. A
+The Python module that creates an error determines the page, so an error need not name its page. A
 unit test requires that the page lists the error.
 """
 
 from __future__ import annotations
 
-#: Address of a page, with the placeholder PAGE for its name; "" if unknown. `make build` writes the
-#: address, which galaxy.yml has in the field `documentation`.
+#: The address of a page, where PAGE stands for the name of the page; "" if the address is unknown.
+#: `make build` fills in the address from the field `documentation` of galaxy.yml.
 ADDRESS = ""
 
-#: Prefixes of the names of modules in module_utils, each with the page of the modules' errors. The
-#: first prefix that matches decides.
+#: Pairs of a prefix and a page. The page explains the errors of the Python modules in module_utils
+#: whose names begin with the prefix. The first prefix that matches decides.
 PAGES = (
     ("analysis.", "analysis"),
     ("traffic.", "traffic-split"),

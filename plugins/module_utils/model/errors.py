@@ -4,7 +4,7 @@
 
 """The errors that a task reports to the user.
 
-    RolloutError            raised everywhere; caught once, in a module's main()
+    RolloutError            raised everywhere; task.py turns it into a failed result
     ├── RolloutFailed       raised if new pods do not become available
     ├── NoSuchController    raised by a planner; the driver adds the reason or a similar name
     └── InternalError       raised for any other exception: a defect of the collection
@@ -31,16 +31,21 @@ class RolloutError(Exception):
     The driver adds the applied steps and the status of the rollout.
     """
 
-    #: The page of docs/reference/errors; by default the page of the module that creates the error.
+    #: The name of the page of docs/reference/errors that explains the error. "" in a class stands
+    #: for the page of the Python module that creates the error (error_pages.PAGES).
     page = ""
 
     def __init__(self, what: str, *, where: str = "", why: str = "",
                  next_command: str | t.Iterable[str] = "", page: str = "") -> None:
-        """Create an error. next_command has one command or hint per element."""
+        """Create an error.
+
+        next_command: a command or a hint, or several of them. The other parameters are explained
+        at the attributes with the same names.
+        """
         super().__init__(what)
         #: The failure, in one sentence.
         self.what = what
-        #: The object: kind, namespace and name.
+        #: The object that the error is about: its kind, namespace and name, or "".
         self.where = where
         #: The reasons, one per line.
         self.why = why
@@ -51,14 +56,14 @@ class RolloutError(Exception):
         self.progress: dict[str, t.Any] = {}
         #: The status of the update, in one sentence.
         self.status = ""
-        #: The causes of unavailable pods.
+        #: The causes of unavailable pods, in the form of the result key causes.
         self.causes: list[dict[str, t.Any]] = []
         self.page = (page or self.page
                      or error_pages.page_of(sys._getframe(1).f_globals["__name__"]))
 
     @property
     def commands(self) -> list[str]:
-        """The commands of next_command without the hints, each safe to paste."""
+        """The lines of next_command that are commands, and not hints. Each is safe to paste."""
         return list(filter(shell.is_command, self.next_command.splitlines()))
 
     @property
@@ -88,7 +93,7 @@ class NoSuchController(RolloutError):
     page = "controller"
     #: Whether another client has deleted the controller during the task.
     was_deleted = False
-    #: Kind of the controller with this name, if its migration is in progress; otherwise "".
+    #: If a controller with this name is being migrated, its kind; otherwise "".
     migrated_kind = ""
 
 
@@ -100,7 +105,10 @@ class InternalError(RolloutError):
     @classmethod
     def from_exception(cls, exception: Exception, where: str = "",
                        command: str = "") -> InternalError:
-        """Return the error for an unexpected exception, with the traceback as the reason."""
+        """Return the error for an unexpected exception, with the traceback as the reason.
+
+        command: the command that runs the task again, or "" if unknown.
+        """
         import traceback
 
         frames = [f"{frame.filename.rpartition('ansible_collections/')[2]}:{frame.lineno} in "
@@ -115,7 +123,7 @@ class InternalError(RolloutError):
 
 
 class RolloutFailed(RolloutError):
-    """New pods do not become available, so that on_failure applies."""
+    """New pods do not become available. The option on_failure decides what the task does then."""
 
     page = "new-pods"
     #: Whether the controller manager keeps replacing the failing pods by new failing pods.
@@ -130,7 +138,7 @@ def as_lines(texts: t.Iterable[str]) -> str:
 
 
 def list_alternatives(*commands: str) -> list[str]:
-    """Return the commands, with "or:" between two commands."""
+    """Return the lines of an error with these commands, and with "or:" between two commands."""
     return [line for command in dict.fromkeys(commands) for line in ("or:", command)][1:]
 
 

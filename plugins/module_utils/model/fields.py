@@ -23,7 +23,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def mapping(item: t.Any, *path: str) -> Json:
-    """Return the mapping at a path of keys."""
+    """Return the mapping under nested keys, such as "spec", "template"; {} if missing."""
     for key in path:
         item = item.get(key) if isinstance(item, dict) else None
     return item if isinstance(item, dict) else {}
@@ -41,11 +41,13 @@ def objects(item: t.Any, key: str) -> list[Json]:
 
 
 def text(item: t.Any, key: str) -> str:
+    """Return the string under a key, or ""."""
     value = item.get(key) if isinstance(item, dict) else None
     return value if isinstance(value, str) else ""
 
 
 def number(item: t.Any, key: str, otherwise: int = 0) -> int:
+    """Return the integer under a key; `otherwise` if there is none."""
     value = item.get(key) if isinstance(item, dict) else None
     return value if isinstance(value, int) else otherwise
 
@@ -75,9 +77,9 @@ def pairs(labels: t.Mapping[str, t.Any]) -> str:
 
 
 def escape_unprintable(text_: str, allowed: str = "") -> str:
-    """Return the text with unprintable characters escaped: terminal sequences, bidi controls.
+    """Escape the unprintable characters of a text, such as terminal sequences and bidi controls.
 
-    The characters in allowed are not escaped.
+    allowed: the unprintable characters that are kept, for example line breaks.
     """
     if text_.isprintable():
         return text_
@@ -96,7 +98,10 @@ def display_text(text_: str) -> str:
 
 
 def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = MAX_DEPTH) -> t.Any:
-    """Return a JSON value with each string and key changed; levels below depth become "..."."""
+    """Return a JSON value in which `change` has replaced each string and each key.
+
+    depth: the number of nested lists and mappings to keep; those nested more deeply become "...".
+    """
     if isinstance(value, str):
         return change(value)
     if not isinstance(value, (dict, list, tuple)):

@@ -11,9 +11,12 @@ import json
 import re
 import typing as t
 
+#: Maximum length of the name of an object.
 MAX_NAME_LENGTH = 253
+#: Hexadecimal digits of digest().
 HASH_LENGTH = 10
-#: Minimum ratio of difflib for the suggestion of a name: about one typo in four letters.
+#: An error suggests a similar name only if its ratio in difflib is at least this: about one typo in
+#: four letters.
 MIN_SIMILARITY = 0.75
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -39,7 +42,7 @@ def label_value(content: t.Any, primary_value: str | None) -> str:
     The value is a hash of the content (Request.content). A task that runs again computes the same
     value, since the content has no uid, resourceVersion, status, time or size.
 
-    primary_value: the value on the pods of the primary, from which the returned value differs.
+    primary_value: the value on the pods of the primary. The returned value always differs from it.
     """
     value = digest(content)
     return f"{value}-{digest(primary_value)[:5]}" if value == primary_value else value
@@ -51,7 +54,11 @@ def is_label_value(value: str) -> bool:
 
 
 def successor_name(name: str, value: str) -> str:
-    """Return the name of the successor: the name of the primary, and the value of the label."""
+    """Return the name of the successor, such as foo-354aa2c0fa.
+
+    name: the name of the primary, which is shortened if necessary. value: the end of the returned
+    name; for a successor, this is the value of its deployment label.
+    """
     return f"{name[: MAX_NAME_LENGTH - len(value) - 1].rstrip('-.')}-{value}"
 
 
@@ -63,18 +70,25 @@ def migration_name(name: str) -> str:
 def lease_name(kind: str, name: str) -> str:
     """Return the name of the Lease for a controller.
 
-    The dot after baton-kubernetes distinguishes the name from the names of earlier versions.
+    After baton-kubernetes, the name has a dot. In earlier versions of the collection, it had a
+    hyphen.
     """
     return _limit_length(f"baton-kubernetes.{kind.lower()}.{name}", kind + name)
 
 
 def lease_name_without_kind(name: str) -> str:
-    """Return the name of the Lease in earlier versions, without the kind of the controller."""
+    """Return the name of the Lease for a controller in earlier versions of the collection.
+
+    It does not contain the kind of the controller.
+    """
     return _limit_length(f"baton-kubernetes-{name}", name)
 
 
 def _limit_length(lease: str, hashed: str) -> str:
-    """Return the name of a Lease; the end of a name that is too long becomes a hash of `hashed`."""
+    """Return the name of a Lease, with at most MAX_NAME_LENGTH characters.
+
+    If the name is too long, a hash of `hashed` replaces its end.
+    """
     return lease if len(lease) <= MAX_NAME_LENGTH else successor_name(lease, digest(hashed))
 
 

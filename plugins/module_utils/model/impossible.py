@@ -73,7 +73,7 @@ def _refuse_unsupported_limits(request: Request) -> None:
 
 
 def _refuse_to_keep_old_pods(request: Request) -> None:
-    """Refuse keep_old if old pods have to be removed."""
+    """Refuse keep_old for an update that cannot keep all old pods until a pause."""
     if request.kind.uses_controller_revisions:
         raise RolloutError(f"keep_old cannot be used with kind={request.kind}, because an old pod "
                            "is deleted before its replacement is created: leave it out")
@@ -86,7 +86,8 @@ def _refuse_to_keep_old_pods(request: Request) -> None:
 
 
 def _refuse_options_that_wait(request: Request) -> None:
-    """Refuse wait=false if the task has to apply steps during the update."""
+    """Refuse wait=false for an update during which the task itself has work to do."""
+    # Maps the words after "cannot be used with" to whether they apply.
     reasons_to_wait = {
         f"kind={request.kind}, because the task itself scales the pods":
             not request.kind.is_server_driven,

@@ -44,7 +44,7 @@ class Kind(StrEnum):
 
     @property
     def resource(self) -> str:
-        """Return the plural in paths and Roles."""
+        """Return the plural, as in API paths and in Roles, such as "deployments"."""
         return f"{self.lower()}s"
 
     @property
@@ -97,7 +97,7 @@ class Kind(StrEnum):
 
     @property
     def server_label(self) -> str:
-        """Return the pod label by which the cluster distinguishes templates, or ""."""
+        """Return the label that the cluster itself sets on pods to tell templates apart, or ""."""
         labels = {
             Kind.DEPLOYMENT: object_meta.HASH_LABEL,
             Kind.DEPLOYMENT_CONFIG: object_meta.ROLLOUT_LABEL,
@@ -114,10 +114,11 @@ class Kind(StrEnum):
         return labels.get(self, object_meta.HISTORY)
 
     def revisions_selector(self, uids: t.Sequence[str]) -> str:
-        """Return the label selector that lists the ControllerRevisions of the controllers.
+        """Return the label selector for the ControllerRevisions of the controllers with these uids.
 
-        ControllerRevisions that the controller manager creates have no label with a uid. For a kind
-        with these, the selector matches the ControllerRevisions of all controllers.
+        Without uids, the selector matches the ControllerRevisions of all controllers. It also does
+        so for a kind whose ControllerRevisions are created by the controller manager, because these
+        have no label with the uid of the controller.
         """
         label = self.history_label
         selects_uids = uids and label == object_meta.HISTORY
@@ -125,30 +126,33 @@ class Kind(StrEnum):
 
     @property
     def may_be_migrated(self) -> bool:
-        """Return whether a Deployment can adopt the pods."""
+        """Return whether a migration to a Deployment is possible."""
         return self is Kind.REPLICATION_CONTROLLER or self.may_only_be_migrated
 
     @property
     def may_only_be_migrated(self) -> bool:
-        """Return whether a task can only migrate this kind; `oc rollout` updates it."""
+        """Return whether a task can migrate this kind, but not update it.
+
+        Users update a DeploymentConfig with `oc rollout`.
+        """
         return self is Kind.DEPLOYMENT_CONFIG
 
     def labels(self, selector: dict) -> dict | None:
-        """Return the labels in the selector of a manifest, or None."""
+        """Return the labels in a selector, which has the form of spec.selector in a manifest."""
         return selector if self in _SELECT_BY_LABELS else selector.get("matchLabels")
 
     def selector(self, labels: dict[str, str]) -> dict:
-        """Return the selector of a manifest with these labels."""
+        """Return the value of spec.selector in a manifest that selects pods with these labels."""
         return labels if self in _SELECT_BY_LABELS else {"matchLabels": labels}
 
     def collection(self, namespace: str) -> str:
-        """Return the path of the collection in a namespace."""
+        """Return the API path of all objects of this kind in a namespace."""
         root = f"/apis/{self.api_version}" if self.group else "/api/v1"
         return f"{root}/namespaces/{namespace}/{self.resource}"
 
 
 def kind_named(word: str) -> Kind | None:
-    """Return the kind by its name in any case, or by kubectl's words for it; None if unknown.
+    """Return the kind with this name, plural or short name, in any case; None if unknown.
 
     >>> str(kind_named("deployment")), str(kind_named("sts")), str(kind_named("rc"))
     ('Deployment', 'StatefulSet', 'ReplicationController')
@@ -162,7 +166,7 @@ KINDS = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DE
 #: The kinds by the lower-case words that kubectl accepts: the name, the plural and the short name.
 _WORDS = {word: kind for kind in KINDS
           for word in (kind.lower(), kind.resource, kind.abbreviation)}
-#: Kinds with a plain mapping of labels as selector.
+#: Kinds whose spec.selector is a plain mapping of labels, without matchLabels.
 _SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
 
 
@@ -200,7 +204,7 @@ class State(StrEnum):
 
 
 class Module(StrEnum):
-    """A module that changes controllers."""
+    """An Ansible module that changes controllers."""
 
     ROLLING_UPDATE = "rolling_update"
     MIGRATION = "migrate_to_deployment"
@@ -228,7 +232,7 @@ class Module(StrEnum):
         return self.states[0]
 
     def module_for(self, state: State) -> Module:
-        """Return the module for a task with the state: this module, if it has the state."""
+        """Return this module if it has the state; otherwise, the module that has it."""
         return next(module for module in (self, *Module) if state in module.states)
 
 

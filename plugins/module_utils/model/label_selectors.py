@@ -14,12 +14,11 @@ from __future__ import annotations
 import re
 import typing as t
 
+#: One term of a selector: "key", "!key", "key=value" or "key in (first, second)".
 _TERM = re.compile(r"\s*(?P<absent>!)?\s*(?P<key>[^\s=!<>(),]+)\s*"
                    r"(?:(?P<set>in|notin)\s*\((?P<values>[^()]*)\)"
                    r"|(?P<operator>==|=|!=|<|>)\s*(?P<value>[^\s=!<>(),]*))?\s*")
-
-
-#: The commas between terms, but not those between values in parentheses.
+#: A comma between two terms, but not a comma between two values in parentheses.
 _COMMA = re.compile(r",(?![^(]*\))")
 
 

@@ -50,11 +50,11 @@ TAKEOVER = "baton.kubernetes/takeover"
 #: On the growing controller during the update, and on the remaining controller afterwards: the
 #: record of the update, as JSON: {"outcome": "updated", "from": {...}, "to": {...}, "time": "..."}.
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
-#: On the primary: the routes that split its requests (traffic/record.py).
+#: On the primary: the routes that split requests between old and new pods (traffic/record.py).
 TRAFFIC_ROUTES = "baton.kubernetes/traffic-routes"
-#: On the pod template: makes the template of `state: restarted` differ from the previous template.
+#: On the pod template: a value that `state: restarted` sets, so that the template changes.
 RESTART = "baton.kubernetes/restart"
-#: On the pod template: the checksum of each ConfigMap and Secret of roll_on, as JSON.
+#: On the pod template: the checksum of each ConfigMap and Secret in roll_on, as JSON.
 CHECKSUMS = "baton.kubernetes/checksums"
 #: Label on a ControllerRevision with a previous template: the uid of the controller.
 HISTORY = "baton.kubernetes/history-of"
@@ -72,7 +72,7 @@ POD_REVISION = "controller-revision-hash"
 POD_GENERATION = "pod-template-generation"
 #: Annotation of a DaemonSet: the current generation of the template.
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
-#: Label on the ControllerRevisions of the controller manager: a hash of the data.
+#: Label on the ControllerRevisions that the controller manager creates: a hash of the data.
 SERVER_HISTORY = "controller.kubernetes.io/hash"
 #: On a Deployment and its ReplicaSets: the revision of the template.
 REVISION = "deployment.kubernetes.io/revision"
@@ -81,7 +81,7 @@ REVISION = "deployment.kubernetes.io/revision"
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
 #: On a DeploymentConfig that a migration has paused: "true", so that a rollback may resume it.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
-#: On a Lease: the processes of the holders. A task on the same machine sees whether they run.
+#: On a Lease: the processes that hold it. A task on the same machine can see whether they run.
 HOLDER = "baton.kubernetes/holder"
 
 #: Annotations of an update in progress. The last step of the update removes all of them.
@@ -116,7 +116,7 @@ Annotations: t.TypeAlias = "t.Mapping[str, str]"
 
 #: The value of TAKEOVER. `next` and `uid` identify the successor; `label` is the key of the
 #: deployment label, `replicas` the final size of the primary, `from` the images before the update;
-#: `request` and `template` are hashes; `priorityClassName` is restored in the closed template.
+#: `request` and `template` are hashes; `priorityClassName` is that before the handover.
 Takeover = t.TypedDict("Takeover", {
     "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str,
     "template": str, "priorityClassName": "str | None"})
@@ -133,8 +133,8 @@ class Rollout:
     ROLLING_BACK: t.ClassVar[str] = "rolling back"
 
     outcome: str  # UPDATING or ROLLING_BACK
-    before: dict[str, str]  # images by container
-    after: dict[str, str]  # images by container
+    before: dict[str, str]  # the old images by container
+    after: dict[str, str]  # the new images by container
     #: The time of the last change of direction, in RFC 3339.
     time: str
     #: The name of the ReplicaSet or ControllerRevision with the previous template; "" if unknown.
@@ -143,7 +143,7 @@ class Rollout:
     revision: int
     #: The fields of spec that the update changes besides the template, with their previous values.
     original: Json
-    #: The fields of `original`, and `paused` at a pause, with their values during the update.
+    #: The same fields with their values during the update. At a pause, `paused` is added.
     overrides: Json
     #: The hash of the request.
     request: str
@@ -153,12 +153,12 @@ class Rollout:
     to_revision: int | None = None
     #: The number of new pods at which the update is paused.
     paused: int | None = None
-    #: The time of a write that only wakes the DaemonSet controller in a stalled surge; never read.
+    #: The time of the last write whose only purpose was to wake the DaemonSet controller in a
+    #: stalled surge. Nothing reads this field.
     woken: str = ""
 
     @property
     def is_rolling_back(self) -> bool:
-        """Whether the update is being rolled back."""
         return self.outcome == self.ROLLING_BACK
 
     @property
@@ -216,7 +216,7 @@ def partner(annotations: Annotations) -> str | None:
 
 
 def partner_uid(annotations: Annotations) -> str | None:
-    """Return the uid of the other controller; for an invalid uid, "not readable"."""
+    """Return the uid of the other controller; None if missing, "not readable" if invalid."""
     uid = annotations.get(PARTNER_UID)
     is_valid = uid is None or (len(uid) <= MAX_UID_LENGTH and uid.isprintable())
     return uid if is_valid else "not readable"
@@ -266,8 +266,8 @@ def takeover(annotations: Annotations) -> Takeover | None:
 def last_rollout(annotations: Annotations) -> Json:
     """Return the record of the last update, or {}.
 
-    The common fields are outcome, from, to, time, who and request; invalid ones are left out. A
-    flow may store further fields, which are not checked here.
+    The flows have the fields outcome, from, to, time, who and request in common: those with invalid
+    values are left out. A flow may store further fields, which are not checked here.
     """
     stored = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     record = {field: value for field, value in stored.items()
@@ -308,7 +308,7 @@ def revision(annotations: Annotations) -> int:
 
 
 def suspended_gitops(annotations: Annotations) -> frozenset[str]:
-    """Return the annotations by which an update has excluded the object from Flux."""
+    """Return the keys of the annotations with which an update made Flux ignore the object."""
     return frozenset(annotations.get(SUSPENDED_GITOPS, "")[:values.MAX_TEXT_LENGTH].split(","))
 
 
@@ -355,7 +355,7 @@ def invalid_keys(annotations: Annotations) -> list[str]:
 
 
 def holder(annotations: t.Mapping[str, t.Any]) -> str:
-    """Return the processes of the holders of a Lease, or ""."""
+    """Return the processes that hold a Lease, separated by spaces, or ""."""
     return fields.text(annotations, HOLDER)
 
 
@@ -367,7 +367,7 @@ def checksums(template: Json) -> dict[str, str]:
 
 
 def stored_revision(item: Json) -> Revision | None:
-    """Return the revision in a ControllerRevision of the collection; None if invalid."""
+    """Return the revision in a ControllerRevision that a task created; None if invalid."""
     template = values.json_object(fields.text(item.get("data"), "template"))
     number = item.get("revision")
     if not template or not values.is_template(template) or not fields.is_size(number):
@@ -378,7 +378,7 @@ def stored_revision(item: Json) -> Revision | None:
 
 
 def server_revision(item: Json) -> Revision | None:
-    """Return the revision in a ControllerRevision of the controller manager; None if invalid."""
+    """Return the revision in a ControllerRevision that the controller manager created, or None."""
     template = dict(fields.mapping(item, "data", "spec", "template"))
     template.pop("$patch", None)
     metadata, number = item["metadata"], item.get("revision")
@@ -405,12 +405,12 @@ def pod_revision(labels: t.Mapping[str, t.Any]) -> str:
 
 
 def template_generation(entries: t.Mapping[str, t.Any]) -> str:
-    """Return the generation in the labels of a pod or in the annotations of a DaemonSet, or ""."""
+    """Return the template's generation, from labels of a pod or annotations of a DaemonSet."""
     return fields.text(entries, POD_GENERATION) or fields.text(entries, TEMPLATE_GENERATION)
 
 
 def serialize_revision(revision: Revision, owner_uid: str) -> tuple[Json, Json]:
-    """Return the metadata and the data of the ControllerRevision that stores a revision."""
+    """Return the fields metadata and data of the ControllerRevision that stores a revision."""
     record = {"to": images_of(revision.template), "time": revision.time, "who": revision.who}
     metadata = {"labels": {HISTORY: owner_uid}, "annotations": {LAST_ROLLOUT: canonical(record)}}
     return metadata, {"template": values.go_json(revision.template)}

@@ -24,8 +24,9 @@ UPDATE_DEADLINE = 2**31 - 2
 NEVER_AVAILABLE = UPDATE_DEADLINE - 1
 
 
-# A turn of the driver's loop reads some properties of every controller of the namespace: these are
-# cached. A changed object is parsed into a new Controller, so a cached value is never outdated.
+# In each turn of its loop, the driver reads some properties of every controller in the namespace.
+# These properties are cached. A changed object is parsed into a new Controller, so no cached value
+# is ever outdated.
 @dataclasses.dataclass(frozen=True)
 class Controller:
     """A workload resource that controls pods."""
@@ -40,7 +41,7 @@ class Controller:
     annotations: Json
     #: The field managers in metadata.managedFields.
     managers: frozenset[str]
-    #: The controlling owner, such as "Deployment/foo", or "". It undoes every step of an update.
+    #: The controlling owner, such as "Deployment/foo", or "". An owner would undo each step.
     owner: str
     #: The API group of the owner, or "".
     owner_group: str
@@ -177,7 +178,7 @@ class Controller:
 
     @functools.cached_property
     def hashes(self) -> list[str]:
-        """The values in the selector that have the form of a deployment label's value."""
+        """The values in the selector that look like a value of the deployment label."""
         return [value for value in self.selector.values() if identity.is_label_value(value)]
 
     def is_named_for(self, primary: str) -> bool:
@@ -220,7 +221,7 @@ class Controller:
 
     @property
     def reference(self) -> Json:
-        """The owner reference of a pod of this controller."""
+        """The entry of this controller in metadata.ownerReferences of its pods."""
         return {"apiVersion": self.kind.api_version, "kind": str(self.kind), "name": self.name,
                 "uid": self.uid, "controller": True}
 
@@ -230,7 +231,7 @@ class Controller:
 
 
 class IndexedControllers(t.Mapping[str, Controller]):
-    """Controllers by name, with an index by the partner that their annotations name.
+    """Controllers by name, with an index that finds the partners of a controller.
 
     In a namespace with thousands of controllers, the index saves a scan in each turn of the loop.
     """
@@ -276,8 +277,9 @@ class TerminatingPod(t.NamedTuple):
     """A pod with a deletionTimestamp. Its containers may still run."""
 
     name: str
-    #: Kind and uid of the controller, or "".
+    #: The kind of the controller, or "".
     owner_kind: str
+    #: The uid of the controller, or "".
     owner: str
     #: The end of the grace period, in RFC 3339 by the API server's clock.
     grace_ends: str
@@ -297,14 +299,14 @@ class Terminating:
     """The terminating pods for which pod_replacement_policy=TerminationComplete waits."""
 
     count: int = 0
-    #: The names and finalizers, for messages.
+    #: What the task waits for, such as "1 terminating pod is gone: web-0"; "" for no pod.
     text: str = ""
     #: The end of the last grace period, in RFC 3339 by the API server's clock, or "".
     grace_ends: str = ""
 
     @classmethod
     def from_pods(cls, pods: t.Sequence[TerminatingPod]) -> Terminating:
-        """Summarize the pods; the text has the names of at most three pods."""
+        """Summarize the pods. The text names at most three pods, first those with finalizers."""
         if not pods:
             return cls()
         first = sorted(pods, key=lambda pod: (not pod.finalizers, pod.name))[:3]
@@ -342,15 +344,15 @@ class Observed:
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods; empty before they are read.
     budgets: tuple[Json, ...] = ()
-    #: spec.replicas of the primary before the update; None if the observations of this task do not
-    #: show the number.
+    #: spec.replicas of the primary before the update; None if nothing that this task has observed
+    #: shows the number.
     size: int | None = None
-    #: Whether a dry run with the desired template yields the current template, for example after
-    #: changes by admission.
+    #: Whether a dry run with the desired template yields the current template. The two templates
+    #: may differ if admission changes the desired template when it is written.
     is_confirmed: bool = False
     #: The templates that a rollback can restore, the newest first.
     history: tuple[Revision, ...] = ()
-    #: The value of the annotation SOAK for a soak that has passed in this task, or None.
+    #: If a soak has passed in this task: the value to write into the annotation SOAK. Else None.
     passed_soak: str | None = None
 
     @property
@@ -382,6 +384,9 @@ def deployment_label(request: Request, primary: Controller) -> str | None:
 
 
 def _labels(selector: Json) -> Json:
-    """Return matchLabels, or the whole selector of a ReplicationController, which is flat."""
+    """Return the labels in spec.selector.
+
+    A ReplicationController has the labels in the selector itself, other kinds in matchLabels.
+    """
     is_flat = all(isinstance(value, str) for value in selector.values())
     return selector if is_flat else selector.get("matchLabels") or {}

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validate the options of the modules, and build the Request. The only I/O reads the file src."""
+"""Validate the options of the modules, and build the Request.
+
+The only I/O here is to read the file that the option src names.
+"""
 
 from __future__ import annotations
 
@@ -111,11 +114,12 @@ SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
 #: Mutually exclusive options for the desired template.
 TEMPLATE_OPTIONS = ("image", "images", "template", "definition", "src")
 
-#: The names of namespaces and containers (an RFC 1123 label).
+#: A valid name of a namespace or of a container (an RFC 1123 label).
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-#: Maximum digits of a number: any number with so many digits is an int32.
+#: Maximum number of digits of a number, so that the number fits into an int32.
 _MAX_DIGITS = 9
-#: A number of seconds, or hours, minutes and seconds with units.
+#: A duration: a number of seconds (group 1), or hours, minutes and seconds with units (groups 2 to
+#: 4), such as "90" or "1h30m".
 _DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,18})?)"
                        r"|(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -132,7 +136,7 @@ def parse_request(params: Json) -> Request:
     module = Module(provided.get("module", Request.module))
     state = State(provided.get("state", module.default_state))
     kind = kind_from("kind", provided.get("kind", Request.kind), module)
-    if state.undoes:  # A user may add state=rolled_back to the task of the update.
+    if state.undoes:  # The user may have added state=rolled_back to the task of the update.
         provided = {key: value for key, value in provided.items()
                     if key not in ("template", "definition", "src", "roll_on")}
     _refuse_contradictions(module, state, kind, provided)
@@ -173,8 +177,8 @@ def parse_request(params: Json) -> Request:
 def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> None:
     """Refuse options and values of an earlier version. Raises RolloutError with the replacement.
 
-    module is None for rolling_update_info. arguments has the options before Ansible's validation,
-    which would only report them as unknown.
+    module: None for rolling_update_info. arguments: the options before Ansible has validated them;
+    Ansible would report a removed option as unknown, without its replacement.
     """
     is_update = module is Module.ROLLING_UPDATE
     removed = {**_REMOVED_FROM_MODULES, **(_REMOVED_FROM_ALL if module else {}),
@@ -189,13 +193,16 @@ def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> N
 
 
 def _without_defaults(params: Json, specs: Json) -> Json:
-    """Return the options that differ from their defaults, for commands."""
+    """Return the options that a command has to contain: those that differ from their defaults."""
     return {option: params[option] for option, spec in specs.items()
             if params.get(option) not in (None, "", [], {}, spec.get("default"))}
 
 
 def _default_limits(kind: Kind, provided: Json) -> dict[str, Size]:
-    """Return the defaults of max_surge and max_unavailable, if they depend on other options."""
+    """Return the defaults of max_surge and max_unavailable that depend on other options.
+
+    Returns {} if the defaults of Request apply.
+    """
     if not (kind.replaces_in_place or kind.has_exclusive_surge):
         return ({"max_surge": Size(100, percent=True), "max_unavailable": Size(0)}
                 if provided.get("keep_old") else {})
@@ -228,7 +235,10 @@ def _refuse_contradictions(module: Module, state: State, kind: Kind, provided: J
 
 def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
                                   definition: Json | None) -> None:
-    """Refuse next_name, and a definition with another name, if the cluster performs the update."""
+    """Refuse options that are impossible for a kind whose pods the cluster itself replaces.
+
+    These options are next_name, and a definition with a name other than `name`.
+    """
     if provided.get("next_name"):
         raise RolloutError(f"next_name cannot be used with kind={kind}, because the cluster "
                            "itself performs the update: leave it out")
@@ -239,7 +249,11 @@ def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
 
 
 def _parse_next_name(name: str, provided: Json, kind: Kind, definition: Json | None) -> str | None:
-    """Return the name of a permanent successor, from the option or the definition, or None."""
+    """Return the name of the successor, if the successor replaces the primary for good.
+
+    The name comes from the option next_name, or from the definition. Returns None if the primary
+    keeps its name, and the successor only exists during the update.
+    """
     if kind.is_server_driven:
         _refuse_client_driven_options(name, kind, provided, definition)
         return None
@@ -312,7 +326,7 @@ def _parse_pause(option: str, value: t.Any) -> Size:
 
 
 def size(option: str, value: t.Any) -> Size:
-    """Return the number or percentage in a text. Raises RolloutError."""
+    """Parse a number or a percentage of pods, such as 3 or "25%". Raises RolloutError."""
     text = str(value).strip()
     number = text.removesuffix("%")
     if not (number.isascii() and number.isdigit()) or len(number) > _MAX_DIGITS:
@@ -325,7 +339,8 @@ def size(option: str, value: t.Any) -> Size:
 def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UPDATE) -> Kind:
     """Return the kind with this name or short name, in any case. Raises RolloutError.
 
-    The module must be able to change the kind; None allows any kind.
+    option: the name of the option, for errors. module: the module that must be able to change the
+    kind; None allows any kind.
     """
     kind, kinds = kind_named(str(value)), KINDS if module is None else module.kinds
     if kind and kind.may_only_be_migrated and kind not in kinds:
@@ -340,10 +355,11 @@ def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UP
 
 
 def with_kinds(params: Json, module: Module | None = None) -> Json:
-    """Return the parameters with the names of the kinds as in a manifest. Raises RolloutError.
+    """Return the parameters with kinds named as in a manifest: sts becomes StatefulSet.
 
-    A single kind is the text `kind` of the returned parameters; several kinds are the list `kinds`.
-    The module must be able to change the kinds; None allows any kind.
+    In the returned parameters, a single kind is the string `kind`; several kinds are the list
+    `kinds`, and `kind` is None. module: the module that must be able to change the kinds; None
+    allows any kind. Raises RolloutError.
     """
     value = params.get("kind") or ()
     words = [value] if isinstance(value, str) else value
@@ -379,7 +395,7 @@ def _whole_seconds(option: str, value: t.Any) -> int:
 
 
 def duration(option: str, value: t.Any) -> float:
-    """Return the seconds of a number or a duration such as 1h30m. Raises RolloutError."""
+    """Parse a number of seconds, or a duration such as 1h30m, into seconds. Raises RolloutError."""
     text = str(value).strip()
     parts = _DURATION.fullmatch(text)
     if not text or not parts:
@@ -404,10 +420,11 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
         check(name, value)
 
 
-#: Fields of a Request that need no check.
+#: Options that become the fields of a Request with the same names, without a check.
 _UNCHECKED = ("nodes", "image_drift", "autoscaler", "return_sizes", "lock",
               "connection", "default_namespace")
-#: Fields of a Request with the functions that check and convert their options.
+#: Options that become the fields of a Request with the same names, each with the function that
+#: checks and converts its value. The arguments of the function are the option and the value.
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _parse_namespace,
     "template": refuse_non_json,

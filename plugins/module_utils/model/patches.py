@@ -24,9 +24,9 @@ def apply_patch(item: Json, patch: Patch) -> Json:
 
 
 def _apply(value: t.Any, path: list[str], operation: Json) -> t.Any:
-    """Return the value after one operation at a path in the value.
+    """Return the value after an operation has been applied to the part at `path`.
 
-    Paths into lists are not supported; a list is replaced as a whole.
+    The path must not lead into a list: a list can only be replaced as a whole.
     """
     if not path:
         current = None if value == {} else value  # The API server omits empty maps.

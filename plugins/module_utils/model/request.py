@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The request of a task; options.py creates it from the parameters of a module. No I/O."""
+"""The request of a task, which options.py creates from the parameters of a module. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .kinds import Kind, Module, State
 from .template import is_image, with_annotation, with_image, without_label
 from .thresholds import Size
 
-#: The value of to_revision for the template before the last update.
+#: The value of the option to_revision that means the template before the last update.
 PREVIOUS = "previous"
 #: The namespace and the name of the collection.
 COLLECTION = "baton.kubernetes"
@@ -28,12 +28,12 @@ class Request:
 
     name: str
     namespace: str = "default"
-    #: The namespace of a task without the option namespace; commands leave this value out.
+    #: The namespace that a task without the option namespace uses.
     default_namespace: str = "default"
     module: Module = Module.ROLLING_UPDATE
     state: State = State.UPDATED
     kind: Kind = Kind.REPLICATION_CONTROLLER
-    #: The name of a permanent successor. The update then deletes the primary, without a handover.
+    #: The name of a successor that replaces the primary for good, without a handover, or None.
     next_name: str | None = None
     #: Images by container name; "" stands for the container that runs the image's repository.
     images: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -46,7 +46,7 @@ class Request:
     roll_on: tuple[Reference | str, ...] = ()
     #: Checksums of the data by reference; None before the objects are read (flows/roll_on.py).
     checksums: t.Mapping[str, str] | None = None
-    #: The revision to roll back to; None rolls back the update in progress.
+    #: The number of the revision to roll back to; None rolls back the update in progress.
     to_revision: int | None = None
     #: Whether to_revision is `previous` (flows/previous.py).
     is_previous: bool = False
@@ -54,6 +54,7 @@ class Request:
     revision: Json | None = None
     #: Whether a migration may remove the owner reference of the controller.
     releases_owner: bool = False
+    #: The key of the pod label that distinguishes old and new pods (deployment_label_key).
     label_key: str = object_meta.DEPLOYMENT_LABEL
     max_surge: Size = Size(1)
     max_unavailable: Size = Size(0)
@@ -63,8 +64,8 @@ class Request:
     overrides_strategy: bool = False
     #: minReadySeconds of the controller; None keeps its value.
     min_ready_seconds: int | None = None
-    #: Whether the task waits for the end of the update. Without a wait, the task ends as soon as
-    #: the controller manager replaces the pods.
+    #: Whether the task waits for the end of the update. A task that does not wait ends as soon as
+    #: the controller manager has begun to replace the pods.
     waits: bool = True
     #: Seconds without progress before the task fails.
     progress_deadline: float = 600
@@ -76,7 +77,7 @@ class Request:
     rolls_back: bool = False
     #: The number or percentage (rounded up) of new pods at which to pause; None for no pause.
     pause_at: Size | None = None
-    #: Whether no old pod is removed before the pause.
+    #: Whether the update keeps all old pods until the pause (keep_old).
     keeps_old: bool = False
     #: Seconds for which the new pods are watched at a pause and at the end.
     soak: float = 0
@@ -92,12 +93,13 @@ class Request:
     return_sizes: bool = False
     #: Whether the task acquires the Lease of the controller.
     lock: bool = True
-    #: Seconds to wait for another holder of the Lease.
+    #: Seconds to wait until another task releases the Lease.
     lock_timeout: float = 0
     #: The name of the AWX job template that runs the task; "" if unknown, None without AWX. A user
     #: of AWX launches jobs, and has no shell for commands.
     job_template: str | None = None
-    #: The connection options, for commands; None for a value that no command can contain.
+    #: The connection options, for commands. None stands for a value that a command cannot contain,
+    #: such as a kubeconfig that is not a file.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     #: The other options that the user has provided, for commands.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict, compare=False)
@@ -129,9 +131,9 @@ class Request:
 
     @property
     def undoes(self) -> bool:
-        """Whether the task rolls back without a desired template.
+        """Whether the task rolls back, and no desired template is known.
 
-        That is a rollback of the update in progress, or one to a revision that is not read yet.
+        The task rolls back the update in progress, or to a revision that it has not read yet.
         """
         return self.state.undoes and self.revision is None
 
@@ -152,7 +154,7 @@ class Request:
 
     @property
     def needs_dry_run(self) -> bool:
-        """Whether the desired template is unknown without a dry run."""
+        """Whether only a dry run can show the desired template."""
         return self.state.changes_template and (self.template is not None
                                                 or self.definition is not None)
 
@@ -186,7 +188,7 @@ class Request:
         return with_annotation(template, object_meta.CHECKSUMS, checksums)
 
     def content(self, template: Json, selector: Json) -> Json:
-        """Return the value whose hash is part of the successor's name and deployment label."""
+        """Return the JSON value whose hash identifies the successor (identity.label_value)."""
         labels = {key: value for key, value in selector.items() if key != self.label_key}
         content: Json = {"selector": labels}
         if self.definition is not None:
@@ -200,22 +202,23 @@ class Request:
 
     @property
     def fingerprint(self) -> str:
-        """The hash of the request's template options, independent of the controller's template."""
+        """A text that identifies the desired change, whatever template the controller has."""
         if self.is_previous:
             return PREVIOUS
         return identity.digest([self.state, dict(self.images), self.template, self.definition,
                                 *filter(None, [self.revision, self.checksums])])
 
     def command(self, state: State | None = None, *, otherwise: str = "", **changes: t.Any) -> str:
-        """Return the ad-hoc command of this task, with another state or other options.
+        """Return the ad-hoc command of this task with another state or other options.
 
-        changes: the other options. None removes an option; images are by container.
+        changes: the other options. None removes an option. The value of `images` is by container.
 
         With another state, the command repeats only the options that apply to the state
         (commands.OPTIONS). A command with another state, name or template is for this controller
-        alone; any other command, for all controllers of the task. If no command is safe to paste,
-        `otherwise` is returned, or else the advice to run the task again; in AWX, the advice to
-        launch a job.
+        alone. Any other command is for all controllers of the task.
+
+        If no command is safe to paste, return `otherwise`, or advice to run the task again if that
+        is empty. In AWX, return advice to launch a job instead of a command.
         """
         return _command(self, state, otherwise, changes)
 
@@ -223,7 +226,7 @@ class Request:
 def _command(request: Request, state: State | None, otherwise: str, changes: Json) -> str:
     """Return the command or the advice of Request.command()."""
     if request.state != request.options.get("state", request.module.default_state):
-        state = state or request.state  # The request is from rollback_request().
+        state = state or request.state  # The request comes from rollback_request().
     target = state or request.state
     is_fleet = commands.is_for_fleet(request.options, state, changes)
     if "images" in changes:
@@ -231,7 +234,7 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
             return otherwise or commands.RERUN_TASK
         changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
     state_options = _state_options(request, target, state)
-    # A command with the same goal repeats all options of the task: its repeated_state is None.
+    # A command with the same goal repeats all options of the task: repeated_state is None then.
     repeats_all = state is None and (bool(state_options["to_revision"]) or not target.undoes)
     repeated_state = None if repeats_all or (target.migrates and request.migrates) else target
     options = _command_options(request, repeated_state, is_fleet, state_options | changes)
@@ -258,7 +261,11 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
 
 
 def _state_options(request: Request, target: State, state: State | None) -> Json:
-    """Return the options state and to_revision of a command; None leaves an option out."""
+    """Return the options state and to_revision of a command.
+
+    An option that is None is left out of the command. target: the state that the command requests.
+    state: None if the command does not change the state of the task.
+    """
     revision = (PREVIOUS if request.is_previous else request.to_revision) if state is None else None
     return {
         "state": None if target is request.module.module_for(target).default_state
@@ -270,7 +277,8 @@ def _state_options(request: Request, target: State, state: State | None) -> Json
 def _command_options(request: Request, target: State | None, is_fleet: bool, changes: Json) -> Json:
     """Return all options of a command, in the order of the documentation.
 
-    target: repeat only the options that apply to this state; None repeats all options.
+    target: the state whose options the command repeats; None repeats all options of the task.
+    changes: the options that the command has in place of those of the task.
     """
     kind = None if request.kind is Request.kind else str(request.kind)
     kinds = request.options.get("kind") if is_fleet else None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse controllers whose pods the controller manager replaces. No I/O."""
+"""Parse controllers of the kinds whose pods the cluster itself replaces. No I/O."""
 
 from __future__ import annotations
 
@@ -24,32 +24,33 @@ class ServerDriven(Controller):
 
     #: The number of pods with the current template (status.updatedReplicas).
     updated: int
-    #: The values of the spec fields listed in SETTINGS; None for a missing field.
+    #: The fields of spec listed in SETTINGS, with their values; None for a missing field.
     settings: Json
 
     KIND: t.ClassVar[Kind]
     #: The fields of spec that control the rolling update.
     SETTINGS: t.ClassVar[tuple[str, ...]]
-    #: The fields that the collection changes during an update.
+    #: Those fields of SETTINGS that the collection changes during an update.
     OVERRIDDEN: t.ClassVar[tuple[str, ...]]
 
     @classmethod
     def parse_fields(cls, item: Json) -> Json:
-        """Return the values of the fields of this class."""
+        """Return the values of the fields of ServerDriven and Controller, by the field's name."""
         return {**vars(Controller.from_api(item, cls.KIND)),
                 "settings": {field: item["spec"].get(field) for field in cls.SETTINGS},
                 "updated": (item.get("status") or {}).get("updatedReplicas", 0)}
 
     @functools.cached_property
     def rollout(self) -> object_meta.Rollout | None:
-        """The record of the update in progress; None if no update writes such a record."""
+        """The record of the update in progress; None if an update cannot have written it."""
         record = object_meta.rollout(self.annotations)
         return record if record and self.may_have_overridden(record) else None
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
         """Return whether an update may have changed the settings as the record says.
 
-        An update changes only OVERRIDDEN, and revisionHistoryLimit only from 0 to 1.
+        An update changes only the fields in OVERRIDDEN. It changes revisionHistoryLimit only from 0
+        to 1.
         """
         before, during = (settings.get("revisionHistoryLimit", default)
                           for settings, default in ((record.original, 0), (record.overrides, 1)))
@@ -57,7 +58,7 @@ class ServerDriven(Controller):
 
     @property
     def may_pause(self) -> bool:
-        """Whether an update can pause: there must be a pod."""
+        """Whether an update can pause. A pause requires at least one pod."""
         return self.replicas > 0
 
     @property
@@ -71,7 +72,7 @@ class ServerDriven(Controller):
 
     @property
     def desired(self) -> int | None:
-        """The number of old pods at the end: all replicas for a rollback, 0 for an update."""
+        """The number of old pods after the update: 0, but all replicas after a rollback."""
         return self.replicas if self.rollout and self.rollout.is_rolling_back else 0
 
 
@@ -117,7 +118,10 @@ class RevisionDriven(ServerDriven):
 
 
 def _strategies(record: object_meta.Rollout) -> list[t.Any]:
-    """Return updateStrategy during and before the update; [] if the update does not change it."""
+    """Return [updateStrategy during the update, updateStrategy before the update].
+
+    A value is missing if the record does not contain it.
+    """
     return [settings["updateStrategy"] for settings in (record.overrides, record.original)
             if "updateStrategy" in settings]
 
@@ -130,7 +134,7 @@ class StatefulSet(RevisionDriven):
     maxUnavailable.
     """
 
-    #: status.currentRevision: the ControllerRevision before the update in progress.
+    #: status.currentRevision: the ControllerRevision of the template before the update in progress.
     current_revision: str
     #: status.updateRevision: the ControllerRevision of the current template.
     update_revision: str
@@ -155,18 +159,21 @@ class StatefulSet(RevisionDriven):
                    is_ordered=text(item["spec"], "podManagementPolicy") != "Parallel")
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
-        strategies = _strategies(record)  # The first is that during the update.
+        strategies = _strategies(record)  # The first strategy is the one during the update.
         return (super().may_have_overridden(record)
                 and all(map(is_stateful_set_strategy, strategies))
                 and all(text(strategy, "type") == "RollingUpdate" for strategy in strategies[:1]))
 
     @property
     def partition(self) -> int:
-        """The first ordinal that gets the new template, counted from start."""
+        """The partition: so many pods, from the lowest ordinal, keep the previous template."""
         return number(self.rolling_update, "partition")
 
     def uses_previous_template(self, pod: str) -> bool:
-        """Return whether the controller manager would create the pod from the old template."""
+        """Return whether the controller manager would recreate the pod from the previous template.
+
+        pod: the name of the pod.
+        """
         return self.is_replaced_by_server and pod_ordinal(pod) < self.start + self.partition
 
 
@@ -210,7 +217,7 @@ class DaemonSet(RevisionDriven):
 
     @property
     def may_pause(self) -> bool:
-        """Whether an update can pause: also without pods, since nodes may still become eligible."""
+        """Whether an update can pause. It can even without pods, as nodes may become eligible."""
         return True
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
@@ -231,7 +238,7 @@ class DeploymentConfig(Controller):
     #: status.latestVersion: the number of the newest rollout, or 0 before the first rollout.
     latest: int
 
-    #: The template of a DeploymentConfig without a template.
+    #: The value of `template` for a DeploymentConfig whose spec has no template.
     EMPTY_TEMPLATE: t.ClassVar[Json] = {"spec": {"containers": []}}
 
     @classmethod
@@ -256,8 +263,8 @@ class DeploymentConfig(Controller):
     def rollout_number(self, controller: Controller) -> int:
         """Return the number of the rollout that created a ReplicationController.
 
-        Returns 0 for a ReplicationController of no rollout. The name and the owner reference
-        decide: users with annotate permission cannot change them.
+        Returns 0 if no rollout created it. The name and the owner reference decide, because users
+        with annotate permission cannot change these.
         """
         digits = controller.name.removeprefix(f"{self.name}-")
         is_rollout = (controller.owner_uid == self.uid and digits != controller.name

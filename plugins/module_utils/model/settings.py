@@ -2,7 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validate the spec fields in a record: fields that an update changes temporarily. No I/O."""
+"""Validate the settings in a record: the fields of spec that an update changes temporarily. No I/O.
+
+A record may be forged (object_meta.Rollout), so its settings are checked before a task restores
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,15 @@ from .fields import Json, is_size, mapping
 
 
 def are_settings(value: Json) -> bool:
-    """Return whether an update may change all of these fields, and all values are valid."""
+    """Return whether the keys are fields of spec that an update may change, with valid values."""
     return all(field in _SETTINGS and _SETTINGS[field](content) for field, content in value.items())
 
 
 def are_equal(first: t.Any, second: t.Any) -> bool:
-    """Return whether two settings are equal; a missing maxUnavailable counts as the default, 1."""
+    """Return whether two values of a setting are equal.
+
+    In a strategy, a missing maxUnavailable counts as the default, 1.
+    """
     return bool(_without_default(first) == _without_default(second))
 
 
@@ -76,7 +83,10 @@ def is_daemon_set_strategy(value: t.Any) -> bool:
 
 
 def daemon_set_numbers(strategy: t.Any) -> Json:
-    """Return maxSurge and maxUnavailable of a DaemonSet; the API's defaults if invalid."""
+    """Return {"maxSurge": ..., "maxUnavailable": ...} from the updateStrategy of a DaemonSet.
+
+    If they are invalid, both values are the defaults of the API.
+    """
     numbers = {**DAEMON_SET_DEFAULTS, **mapping(strategy, "rollingUpdate")}
     return numbers if _are_daemon_set_numbers(numbers) else DAEMON_SET_DEFAULTS
 
@@ -100,6 +110,7 @@ def _is_int_or_percent(value: t.Any) -> bool:
 #: The API's defaults for a DaemonSet.
 DAEMON_SET_DEFAULTS: Json = {"maxSurge": 0, "maxUnavailable": 1}
 _PERCENT = re.compile(r"[0-9]{1,9}%")
+#: Maps each field of spec that an update may change to a check of the value.
 _SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
     "paused": lambda value: value is None or isinstance(value, bool),
     "minReadySeconds": lambda value: value is None or is_size(value),

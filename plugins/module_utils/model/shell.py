@@ -21,26 +21,26 @@ from .identity import canonical
 
 #: Values that need no quotes in key=value.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/@+%=-]+")
-#: First words of commands.
+#: The beginnings of all commands.
 _PROGRAMS = ("ansible localhost -m ", "ansible-playbook ", "kubectl ", "oc ", "helm ", "argocd ",
              f"{shlex.quote(sys.executable)} -m pip ")
-#: First words of the instructions to a user of AWX, who has no shell for commands.
+#: The beginnings of instructions for a user of AWX, who has no shell for commands.
 _LAUNCHES = ("launch ", "relaunch ")
-#: Words in a command that the user has to replace.
+#: Placeholders in a command, or their ends. The user has to replace the whole word.
 PLACEHOLDERS = ("THE-EARLIER-IMAGE", "ANOTHER-IMAGE", "-OF-THE-TASK")
-#: Characters with which a Jinja expression or header begins.
+#: Characters that begin what Jinja evaluates: an expression ("{{") or a header ("#jinja2:").
 _EVALUATED = set("{#")
-#: The flags of other programs for the connection options of the module.
+#: For each program, its flags that correspond to the connection options of the modules.
 _FLAGS = {"kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"},
           "helm": {"context": "--kube-context", "kubeconfig": "--kubeconfig",
                    "host": "--kube-apiserver"}}
 
 
 def is_command(line: str) -> bool:
-    """Return whether a line of an error can be followed unchanged: a command, or a job to launch.
+    """Return whether a user can follow a line of an error as it is.
 
-    The other lines are hints of the collection, and commands with placeholders. No hint begins with
-    the first words of a command or of a launch.
+    The line is then a command, or in AWX the instruction to launch a job. The other lines are hints
+    and commands with placeholders. No hint begins like a command or like such an instruction.
     """
     has_placeholder = any(word in line for word in PLACEHOLDERS)
     return line.startswith((*_PROGRAMS, *_LAUNCHES)) and not has_placeholder
@@ -67,11 +67,14 @@ def ansible(module: str, options: Json) -> str | None:
 
 
 def playbook(name: str, variables: Json) -> str | None:
-    """Return the command of a playbook of the collection; None as for ansible()."""
+    """Return the command that runs a playbook of the collection with these variables.
+
+    Returns None if there is no safe command, for the same reasons as ansible().
+    """
     if not _is_safe(variables):
         return None
-    # Names and stages are texts with commas, which key=value passes on. A list with several
-    # entries, such as files, needs JSON.
+    # In key=value, a text may have commas: the names of controllers and the stages are such texts.
+    # A list with several entries, such as files, needs JSON.
     are_plain = all(is_plain(text.replace(",", "")) for text in _texts(variables)) and not any(
         isinstance(value, dict) or (isinstance(value, list) and len(value) > 1)
         for value in variables.values())
@@ -109,7 +112,7 @@ def _program(name: str, connection: t.Mapping[str, str | None], namespace: str) 
 
 
 def _format(value: t.Any) -> str:
-    """Return a value in the format of key=value."""
+    """Return a value as it is written in key=value, such as true, 0.5 or first,second."""
     if isinstance(value, list):
         return ",".join(map(_format, value))
     if isinstance(value, bool):
@@ -118,6 +121,7 @@ def _format(value: t.Any) -> str:
 
 
 def _texts(options: Json) -> t.Iterator[str]:
+    """Yield the text of each value. A mapping yields its keys and values; a list, its items."""
     for value in options.values():
         if isinstance(value, dict):
             yield from (text for pair in value.items() for text in pair)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The annotation of a soak on the primary: start and outcome. No I/O.
+"""The annotation on the primary that records the start and the outcome of a soak. No I/O.
 
 Every user with annotate permission can write the annotation, so run/soaking compares it with the
 pods. A running soak counts only while every pod is ready (explain/pod_health), and a passed soak
@@ -19,9 +19,9 @@ from .identity import canonical
 
 #: Latest valid start, in seconds since 1970: the end of the year 9999.
 MAX_TIME = 253_402_300_799
-#: The error message for an incident.
+#: The error message of a soak that an incident has ended.
 NOT_PASSED = "the new pods have not passed the soak"
-#: Maximum length of a hash.
+#: Maximum length of the hash of a template in the annotation.
 MAX_HASH_LENGTH = 128
 #: Maximum number of stored Event reasons, and the maximum length of a reason in the API.
 MAX_REASONS, MAX_REASON_LENGTH = 10, 128
@@ -37,10 +37,10 @@ class Soak:
     began: float
     #: The number of pods that have passed the soak; None before the soak has passed.
     passed: int | None = None
-    #: The length of the passed soak.
+    #: The length of the passed soak in seconds; 0 before the soak has passed.
     seconds: float = 0
-    #: The reasons of Warning Events about old pods. With the same reason, an Event about a new pod
-    #: is no incident.
+    #: The reasons of the Warning Events about old pods. An Event about a new pod is no incident if
+    #: it has one of these reasons.
     old_pod_reasons: tuple[str, ...] = ()
 
     @property

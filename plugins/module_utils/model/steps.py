@@ -5,8 +5,8 @@
 """The decisions of a planner as values: a step with a write, a wait, a soak, or the end. No I/O.
 
 Every write has preconditions. A JSON patch begins with `test` operations on the fields from which
-the step was planned. resourceVersion would be too strict, since every update of the status changes
-it. A deletion has preconditions on uid and resourceVersion.
+the step was planned. A test of resourceVersion would be too strict, since every change of the
+status changes resourceVersion. A deletion has preconditions on uid and resourceVersion.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ class Action(StrEnum):
     RENAME = "rename"  # the primary gets the successor's template
     RESTORE = "restore"
     DELETE = "delete"
-    FREEZE = "freeze"  # an autoscaler
+    FREEZE = "freeze"  # freezes an autoscaler
     UPDATE = "update"
-    PACE = "pace"  # a change of paused or of the update strategy
+    PACE = "pace"  # changes spec.paused or the update strategy
     HAND_OVER = "hand over"
-    KEEP = "keep"  # a template is stored in the history
+    KEEP = "keep"  # stores a template in the history
 
 
+#: Kinds of objects that a write may change, as in a manifest.
 REPLICATION_CONTROLLER = str(Kind.REPLICATION_CONTROLLER)
 AUTOSCALER = "HorizontalPodAutoscaler"
 REVISION = "ControllerRevision"
@@ -88,9 +89,9 @@ class Delete:
 
 @dataclasses.dataclass(frozen=True)
 class Handover:
-    """The reparenting of pods, by one patch for each pod.
+    """The reparenting of pods: one patch for each pod replaces its controller.
 
-    If the patch of a pod is rejected, the next observation contains the pod again.
+    If the API server rejects the patch of a pod, the next observation contains the pod again.
     """
 
     pods: tuple[Pod, ...]
@@ -108,7 +109,7 @@ class Handover:
         return f"{len(self.pods)} pods"
 
     def patches(self) -> tuple[Patch, ...]:
-        """Return a patch for each pod, which replaces the owner reference and the labels."""
+        """Return one patch for each pod. It replaces the owner reference and changes the labels."""
         return tuple(self._patch(pod) for pod in self.pods)
 
     def _patch(self, pod: Pod) -> Patch:
@@ -128,7 +129,7 @@ Write: t.TypeAlias = "Patch | Handover | Create | Delete"
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step of an update: a write, with the values that the report shows."""
+    """One step of an update: a write, and what the result of the task shows of it."""
 
     action: Action
     #: The name of the object.
@@ -153,14 +154,14 @@ class Wait:
     #: A text for progress lines and errors: the state that the task waits for, such as "foo is
     #: gone", or numbers of pods, such as "foo 2/4 available".
     until: str
-    #: Whether `until` is a state, and not numbers.
+    #: Whether `until` is a state, such as "foo is gone".
     is_condition: bool = False
-    #: Whether only a controller of the cluster can end the wait, so that the task observes less
-    #: often.
+    #: Whether only the controller manager can end the wait, and not a step of the task. The task
+    #: then observes less often.
     is_ended_by_server: bool = False
-    #: The terminating controller to wait for.
+    #: The controller whose deletion the task waits for, or None.
     deleted: Controller | None = None
-    #: The terminating pods to wait for.
+    #: The terminating pods whose end the task waits for.
     terminating: Terminating = NONE_TERMINATING
     #: Whether no update is in progress or planned, so that the task needs no Lease.
     is_idle: bool = False
@@ -173,7 +174,7 @@ class Wait:
 
 @dataclasses.dataclass(frozen=True)
 class WatchPods:
-    """A soak of the new pods before the next step."""
+    """A soak: the task watches the new pods before the next step."""
 
     #: Whether the update is paused already, so that the task ends after the soak.
     is_paused: bool
@@ -196,7 +197,10 @@ def patch(controller: Controller, *operations: Json) -> Patch:
 
 
 def wait_for_deletion(controller: Controller, reason: str = "") -> Wait:
-    """Return the wait for a deletion, with the finalizers that block the deletion."""
+    """Return the wait until a controller is deleted. The text has the finalizers that block it.
+
+    reason: another remark for the text, or "".
+    """
     finalizers = ", ".join(controller.finalizers)
     details = "; ".join(filter(None, (reason, f"its finalizers: {finalizers}" * bool(finalizers))))
     return Wait(f"{controller.name} is gone{f' ({details})' if details else ''}",
@@ -204,12 +208,12 @@ def wait_for_deletion(controller: Controller, reason: str = "") -> Wait:
 
 
 def test(path: str, value: t.Any) -> Json:
-    """Return the operation after which the API server rejects the patch for another value."""
+    """Return the operation that makes the API server reject the patch if the field has changed."""
     return {"op": "test", "path": path, "value": value}
 
 
 def put(path: str, value: t.Any) -> Json:
-    """Return the operation that sets a field: in RFC 6902, `add` also replaces a field."""
+    """Return the operation that sets a field. In RFC 6902, `add` also replaces a present value."""
     return {"op": "add", "path": path, "value": value}
 
 
@@ -229,7 +233,7 @@ def keys(path: str) -> list[str]:
 
 
 def expect_annotations(controller: Controller) -> tuple[Json, ...]:
-    """Return tests that all annotations of an update still have their observed values.
+    """Return `test` operations: the annotations of an update must have their observed values.
 
     A client that begins or reverses an update writes these annotations first. If another client has
     done so since the observation, the API server therefore rejects the step. A `test` for null
@@ -242,9 +246,9 @@ def expect_annotations(controller: Controller) -> tuple[Json, ...]:
 
 
 def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tuple[Json, ...]:
-    """Return the tests of the annotations, and the operations that change annotations.
+    """Return the operations that change annotations, after the tests of expect_annotations().
 
-    The value None removes an annotation.
+    changes: the new values by key. None removes an annotation.
     """
     operations = [*expect_annotations(controller)]
     if not controller.annotations:

@@ -17,7 +17,10 @@ _IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
 
 
 def without_label(template: Json, key: str) -> Json:
-    """Return the pod template without the deployment label, null metadata and empty labels."""
+    """Return the pod template without the label `key`, which is the deployment label.
+
+    Fields of metadata that are null are removed, too. So is `labels` if no label is left.
+    """
     metadata = {field: value for field, value in template.get("metadata", {}).items()
                 if value is not None}
     labels = {label: value for label, value in (metadata.get("labels") or {}).items()
@@ -29,35 +32,36 @@ def without_label(template: Json, key: str) -> Json:
 
 
 def with_annotation(template: Json, key: str, value: str) -> Json:
-    """Return the pod template with an annotation."""
+    """Return the pod template with an additional or changed annotation."""
     metadata = template.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), key: value}
     return {**template, "metadata": {**metadata, "annotations": annotations}}
 
 
 def with_label(template: Json, key: str, value: str) -> Json:
-    """Return the pod template with the deployment label."""
+    """Return the pod template with an additional or changed label."""
     metadata = template.get("metadata") or {}
     return {**template,
             "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), key: value}}}
 
 
 def same_template(first: Json, second: Json, key: str) -> bool:
-    """Return whether two pod templates are equal except for the deployment label."""
+    """Return whether two pod templates are equal except for the label `key`."""
     return canonical(without_label(first, key)) == canonical(without_label(second, key))
 
 
-#: The merge keys (strategic merge patch) of the lists in which several entries may have the same
-#: key.
+#: Lists of a pod template, each with the field that is its merge key in a strategic merge patch.
+#: Several entries of such a list may have the same value of the merge key.
 _MERGE_KEYS = {"env": "name", "ports": "containerPort", "hostAliases": "ip",
                "imagePullSecrets": "name",
                "topologySpreadConstraints": "topologyKey"}
 
 
 def replace_ambiguous_lists(partial: t.Any) -> t.Any:
-    """Return the patch with `$patch: replace` for each list that has duplicate merge keys.
+    """Return the patch with `$patch: replace` in each list with duplicate merge keys.
 
-    A merge would silently drop one of two ports with the same number, such as 53/TCP and 53/UDP.
+    partial: the patch, a partial template. A merge would silently drop one of two ports with the
+    same number, such as 53/TCP and 53/UDP.
     """
     if isinstance(partial, list):
         return [replace_ambiguous_lists(item) for item in partial]
@@ -74,7 +78,7 @@ def replace_ambiguous_lists(partial: t.Any) -> t.Any:
 
 
 def labels_of(template: Json) -> dict[str, str]:
-    """Return the labels of a template or an object, without values other than strings."""
+    """Return the labels of a template or an object. Values other than strings are left out."""
     return {key: value for key, value in mapping(template, "metadata", "labels").items()
             if isinstance(value, str)}
 
@@ -92,13 +96,16 @@ def is_image(text: str) -> bool:
 
 
 def image_names(images: t.Mapping[str, str]) -> str:
-    """Return the distinct images for a message."""
+    """Return the distinct images, separated by commas, for a message."""
     return ", ".join(dict.fromkeys(map(display_text, images.values()))) or "no image"
 
 
 def differences(first: t.Any, second: t.Any,
                 path: tuple[t.Any, ...] = ()) -> set[tuple[t.Any, ...]]:
-    """Return the paths at which two JSON values differ."""
+    """Return the paths at which two JSON values differ, such as ("spec", "containers", 0, "image").
+
+    path: the path of the two values themselves, with which each returned path begins.
+    """
     if isinstance(first, dict) and isinstance(second, dict):
         return {difference for key in first.keys() | second.keys()
                 for difference in differences(first.get(key), second.get(key), (*path, key))}
@@ -109,7 +116,7 @@ def differences(first: t.Any, second: t.Any,
 
 
 def repository(image: str) -> str:
-    """Return the name of an image without tag and digest."""
+    """Return an image without its tag and digest: "shop" for "shop:2"."""
     image = image.partition("@")[0]
     head, slash, last = image.rpartition("/")
     return head + slash + last.partition(":")[0]
@@ -118,8 +125,8 @@ def repository(image: str) -> str:
 def with_image(template: Json, container: str, image: str, controller: str) -> Json:
     """Return the pod template with the image in a container.
 
-    Without a container name, the container that runs the repository of the image gets the image.
-    Raises RolloutError for a missing or ambiguous container.
+    container: its name; "" for the container that runs the repository of the image. controller: the
+    name of the controller, for errors. Raises RolloutError for a missing or ambiguous container.
     """
     spec = template["spec"]
     name = container or _container_for(image, template, controller)
@@ -138,9 +145,9 @@ def with_image(template: Json, container: str, image: str, controller: str) -> J
 
 
 def containers_with(image: str, template: Json) -> list[str]:
-    """Return the containers that run the repository of an image.
+    """Return the names of the containers that run an image of the same repository.
 
-    Init containers are returned only if no container runs the repository.
+    The names of init containers are returned only if no other container runs the repository.
     """
     for field in ("containers", "initContainers"):
         running = [container["name"] for container in template["spec"].get(field) or ()
@@ -151,7 +158,11 @@ def containers_with(image: str, template: Json) -> list[str]:
 
 
 def _container_for(image: str, template: Json, controller: str) -> str:
-    """Return the container for an image: the only one of its repository, or the only one at all."""
+    """Return the name of the container that gets an image.
+
+    It is the only container that runs the repository of the image. If none runs the repository, it
+    is the only container of the template. Raises RolloutError if there are several.
+    """
     containers = [container["name"] for container in template["spec"]["containers"]]
     running = containers_with(image, template)
     candidates = running or containers

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The largest step of each controller in one turn. No I/O; all numbers are replicas.
+"""How far the two controllers of an update may be scaled in one turn. No I/O.
 
-Names and rounding are the Deployment controller's (pkg/controller/deployment/rolling.go and
-util/deployment_util.go). The growing controller is the successor during an update, and the user's
-own controller during a rollback.
+All numbers are replicas. Names and rounding are those of the Deployment controller
+(pkg/controller/deployment/rolling.go and util/deployment_util.go). The growing controller is the
+successor during an update, and the user's own controller during a rollback.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Size(t.NamedTuple):
 
     @classmethod
     def from_api(cls, value: int | str) -> Size:
-        """Return the size from the API's number, or text with a percentage.
+        """Return the size for a value of the API: a number, or a text with a percentage.
 
         >>> Size.from_api(3), Size.from_api("25%")
         (Size(value=3, percent=False), Size(value=25, percent=True))
@@ -32,7 +32,7 @@ class Size(t.NamedTuple):
 
     @property
     def for_api(self) -> int | str:
-        """The number, or the text with the percentage.
+        """The value for the API: a number, or a text with a percentage.
 
         >>> Size(3).for_api, Size(25, percent=True).for_api
         (3, '25%')
@@ -40,7 +40,7 @@ class Size(t.NamedTuple):
         return f"{self.value}%" if self.percent else self.value
 
     def resolve(self, desired: int, *, round_up: bool) -> int:
-        """Return the number of replicas.
+        """Return the number of replicas. A percentage is taken of `desired`.
 
         >>> Size(25, percent=True).resolve(10, round_up=True)
         3
@@ -55,9 +55,11 @@ class Size(t.NamedTuple):
 
 
 def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> tuple[int, int]:
-    """Return surge (rounded up) and unavailable (rounded down), but (0, 1) if both would be 0.
+    """Return (surge, unavailable): how many additional and how many unavailable pods may exist.
 
-    Source: ResolveFenceposts of the Deployment controller.
+    A percentage of max_surge is rounded up; one of max_unavailable, down. If both numbers would be
+    0, the result is (0, 1), so that the update can proceed. Source: ResolveFenceposts of the
+    Deployment controller.
 
     >>> percent = lambda value: Size(value, percent=True)
     >>> resolve_fenceposts(percent(25), percent(25), 10)
@@ -75,11 +77,11 @@ def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> 
 def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
     """Return the largest number of replicas for the growing controller.
 
-    The ceiling: at most desired + surge pods in all. shrinking_pods counts existing pods, not
-    requested pods: pods still to be deleted take up room. Source: NewRSNewReplicas of the
-    Deployment controller.
+    The two controllers together may have at most desired + surge pods. shrinking_pods: the pods of
+    the shrinking controller that exist, even if they are more than its spec.replicas: those still
+    to be deleted take up room. Source: NewRSNewReplicas of the Deployment controller.
 
-    10 desired, surge 3, 10 old pods exist: 10 + 3 - 10 = 3.
+    With 10 desired pods, a surge of 3, and 10 old pods, 10 + 3 - 10 = 3 new pods may exist:
 
     >>> grow_to(desired=10, surge=3, shrinking_pods=10)
     3
@@ -94,13 +96,16 @@ def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
 def shrink_to(*, desired: int, unavailable: int, shrinking: int, growing_available: int) -> int:
     """Return the smallest number of replicas for the shrinking controller.
 
-    The floor: at least desired - unavailable pods are available. Each available pod of the growing
-    controller allows one pod less here; its unavailable pods do not count. The controller manager
-    deletes unready pods first, so the shrinking controller loses broken pods before serving pods.
+    At least desired - unavailable pods must stay available in all. Each available pod of the
+    growing controller allows one pod less in the shrinking controller. Unavailable pods of the
+    growing controller do not count. The controller manager deletes unready pods first, so the
+    shrinking controller loses broken pods before serving pods. shrinking: its spec.replicas.
+
     Source: reconcileOldReplicaSets of the Deployment controller (maxScaledDown = all pods - minimum
     available - unavailable pods of the new ReplicaSet).
 
-    10 desired, 2 unavailable allowed, 10 old, none new available: 10 + 0 - 8 = 2 may be deleted.
+    With 10 desired pods, of which 2 may be unavailable, with 10 old pods and no available new pod,
+    10 + 0 - 8 = 2 pods may be deleted:
 
     >>> shrink_to(desired=10, unavailable=2, shrinking=10, growing_available=0)
     8

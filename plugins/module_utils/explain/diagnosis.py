@@ -5,7 +5,7 @@
 """Find the causes of unavailable pods. No I/O.
 
 Symptoms (reason and message) come from a controller, its pods and their Events. The tables of
-failure_reasons.py map them to causes and suggestions.
+failure_reasons.py map the symptoms to causes and suggestions.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from .symptoms import (
     waiting_reason,
 )
 
-#: Maximum length of a message. The middle of a longer message is omitted, because the object is at
-#: the beginning, and the innermost reason at the end.
+#: Maximum number of characters of a message. The middle of a longer message is omitted, because the
+#: beginning names the object, and the end states the innermost reason.
 MAX_MESSAGE_LENGTH = 600
-#: The placeholders of a suggestion whose values are safe in a command, and the beginnings of its
-#: lines with a command.
+#: Placeholders of suggestions. Their values are safe in a command, so they need no check.
 _SAFE_VALUES = ("kubectl", "cluster", "logs", "claims")
+#: Beginnings of those lines of a suggestion that are commands.
 _COMMAND_PREFIXES = ("{kubectl} ", "{cluster} ", "{logs}")
 #: Redundant prefixes that the kubelet and the container runtime add to a message.
 _PREFIXES = re.compile(
@@ -123,7 +123,7 @@ class Cause:
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return a cause of each kind for the unavailable pods, most specific first.
+    """Return the causes for the unavailable pods: one of each kind, most specific first.
 
     pods: the unready pods of the controller. events: the Events of the namespace with the type
     Warning. Any user who may create Events can forge one, so an Event only explains the status of a
@@ -169,7 +169,10 @@ def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> lis
 
 
 def merge(causes: t.Iterable[Cause]) -> list[Cause]:
-    """Return one cause of each kind, most specific first, with the number of affected pods."""
+    """Return one of the causes for each kind, with the number of affected pods.
+
+    Fatal causes come before others. Among the causes of each group, the most specific come first.
+    """
     by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in causes:
         by_kind[cause.kind].append(cause)
@@ -220,9 +223,9 @@ class _Subject:
 
 
 def _suggestion(template: str, values: t.Mapping[str, str | None]) -> str:
-    """Fill in the suggestion of a row.
+    """Fill in the placeholders in the suggestion of a row.
 
-    Users paste the commands, so these contain a name only if it is a valid object name.
+    Users paste the commands, so a command contains a name only if the name is valid for an object.
     """
     texts = {key: " ".join((value or "").split()) for key, value in values.items()}
     names = {key: text if key in _SAFE_VALUES else name_or_placeholder(key, text)
@@ -242,9 +245,9 @@ def _commands(request: Request) -> dict[str, str]:
 
 
 def _advice(request: Request) -> dict[str, str]:
-    """Return the value of the placeholder for the advice to delete old pods first.
+    """Return the value of the placeholder {or_delete_first}: the advice to delete old pods first.
 
-    It is empty for a kind whose updates always delete old pods first.
+    The value is "" for a kind whose updates always delete old pods first.
     """
     advice = ", or remove old pods first: max_surge=0 max_unavailable=1"
     return {"or_delete_first": advice if request.may_surge else ""}
@@ -252,17 +255,18 @@ def _advice(request: Request) -> dict[str, str]:
 
 def _controller_causes(controller: Controller, events: list[Json],
                        commands: t.Mapping[str, str]) -> list[Cause]:
-    """Return the cause why the controller manager cannot create or delete pods.
+    """Return the reason why the controller manager cannot create or delete pods, or [].
 
-    A kind without the condition ReplicaFailure has Events instead. They count while pods are
-    missing.
+    If the kind has no condition ReplicaFailure, the Events of the controller are used instead, but
+    only while pods are missing.
     """
     subject = _Subject(f"{controller.kind} {controller.name}", {**commands})
     if not controller.reports_failures and controller.current < controller.replicas:
         symptoms = [symptom for symptom in event_symptoms(events)
                     if symptom.reason == "FailedCreate"]
         return subject.causes(REPLICA_FAILURE, symptoms[-1:])
-    # During the handover, the template is closed, so the creation of pods fails on purpose.
+    # During a handover of pods to another controller, the task closes the template, so that the
+    # creation of pods fails on purpose.
     if not controller.failure or handover.CLOSED in controller.failure:
         return []
     reason = "FailedDelete" if controller.current > controller.replicas else "FailedCreate"
@@ -293,7 +297,7 @@ def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
 
 
 def _scheduling(spec: Json) -> dict[str, str]:
-    """Return the scheduling constraints of a pod, as values of a suggestion."""
+    """Return the values of those placeholders that describe where a pod can be scheduled."""
     claims = [_text(_map(volume, "persistentVolumeClaim"), "claimName")
               for volume in _list(spec, "volumes")]
     selector = [f"{key}={value}" for key, value in _map(spec, "nodeSelector").items()]
@@ -305,7 +309,7 @@ def _scheduling(spec: Json) -> dict[str, str]:
 
 
 def _requests(spec: Json, resource: str) -> str:
-    """Return the requests of a resource, such as "web requests 100m, log requests 50m"."""
+    """Return what each container requests of a resource: "web requests 100m, log requests 50m"."""
     containers = _list(spec, "containers")
     return ", ".join(
         f"{_text(container, 'name')} requests {amount}" for container in containers
@@ -338,9 +342,10 @@ def _by_name(items: t.Iterable[Json]) -> dict[str, Json]:
 
 
 def _confirm_mount(symptom: Symptom, status: Json) -> Symptom:
-    """Trust an Event about a failed mount if the pod has no sandbox.
+    """Trust an Event about a failed mount if the status of the pod shows that it has no sandbox.
 
-    The kubelet creates the sandbox only after it has mounted all volumes.
+    The kubelet creates the sandbox only after it has mounted all volumes. A trusted symptom counts
+    as one from the status (is_from_event is False), so its cause can be fatal.
     """
     has_no_sandbox = any(_text(condition, "type") == "PodReadyToStartContainers"
                          and _text(condition, "status") == "False"
@@ -420,6 +425,7 @@ def _without_preemption(message: str) -> str:
 
 
 def _one_line(message: str) -> str:
+    """Return the message on one line, without redundant prefixes, and shortened if too long."""
     line = " ".join(message.split()).rstrip(". ")
     line = _PREFIXES.sub("", line, count=1).removesuffix(": unknown") or line
     if len(line) <= MAX_MESSAGE_LENGTH:

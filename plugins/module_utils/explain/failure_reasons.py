@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List the failure reasons in which diagnosis.py looks up the symptoms of unavailable pods. Pure.
+"""Tables of failure reasons, in which diagnosis.py looks up symptoms of unavailable pods. Pure.
 
 The reason of a container alternates, for example between ErrImagePull and ImagePullBackOff. The
 lookup therefore uses all symptoms, including the last termination and the restarts. The patterns
@@ -26,24 +26,26 @@ class Fatal(enum.Enum):
 
     YES = "yes"
     NO = "no"
-    #: From the second failure on: many containers start before their database, and fail once.
+    #: Permanent from the second failure on. Many containers start before their database, and fail
+    #: once.
     ON_REPEAT = "on-repeat"
 
 
 class Row(t.NamedTuple):
     """A failure reason: the pattern of its symptoms, and its meaning."""
 
+    #: Cause.kind, such as "quota".
     kind: str
     #: Regular expression for "reason: message"; its named groups fill placeholders of the
     #: suggestion. The text is untrusted, so the search must take linear time. A test checks each
     #: row.
     pattern: str
     fatal: Fatal
-    #: Advice to the user, with each command on a line of its own. {kubectl} includes the namespace,
-    #: {cluster} does not; the other placeholders describe the pod, such as {node} and {memory} (the
-    #: limit).
+    #: Advice to the user, with each command on a line of its own. {kubectl} stands for kubectl with
+    #: the namespace, {cluster} for kubectl without it. The other placeholders describe the pod,
+    #: such as {node} and {memory} (the limit).
     suggestion: str
-    #: Minimum count of the Event.
+    #: An Event counts as a symptom only if it occurred at least this many times.
     min_count: int = 1
     #: Whether the container's log may show the cause.
     has_log: bool = False
@@ -149,8 +151,9 @@ _EXEC_FAILURE = (r"(?=.*no command specified|(?=.*exec: ).*"
 _CHECK_COMMAND = "compare command and args in the template with what is in the image"
 _CORRECT_TEMPLATE = ("correct what the message names: command, volumeMounts or securityContext in "
                      "the template")
-#: The kubelet cannot create or start a container. The symptom is its waiting reason or an earlier
-#: Event. Failed pulls are fatal here; the driver waits failure_grace for a successful retry.
+#: The kubelet cannot create or start a container. The symptom is the container's waiting reason, or
+#: an earlier Event. Failed pulls are fatal here, but an update fails only after failure_grace, so a
+#: retry of the pull can still succeed.
 NOT_STARTED = (
     Row("image-name", r"InvalidImageName|Failed to apply default image tag", Fatal.YES,
         "correct the image name: lower case, one tag or digest, no empty part"),
@@ -195,8 +198,8 @@ NOT_STARTED = (
         "look at lifecycle.postStart in the template",
         has_log=True),
     # Not fatal: a volume is detached from a failed node after six minutes, and a storage server may
-    # recover. The excluded messages come from a kubelet whose cache does not contain the pod yet;
-    # its next attempt succeeds.
+    # recover. The pattern excludes the messages of a kubelet whose cache does not contain the pod
+    # yet, since its next attempt succeeds.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1"),
@@ -218,7 +221,8 @@ _STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.ON_REPEAT,
 _LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.ON_REPEAT,
                 "see how the container responds to its livenessProbe ({liveness}); if it only "
                 "starts slowly, give it a startupProbe:\n{logs}", has_log=True)
-#: A container has terminated: its exit code, or a probe that exceeded its failureThreshold.
+#: A container has terminated. The symptom is the exit code, or a probe that failed so often that
+#: the kubelet stopped the container.
 TERMINATED = (
     Row("command", rf"^(StartError|ContainerCannotRun): {_EXEC_FAILURE}", Fatal.YES,
         _CHECK_COMMAND),
@@ -255,9 +259,11 @@ RUNNING = (
 #: The kubelet's own admission rejects a pod that is already bound to the node. The controller
 #: replaces the pod at once; run/deadlines.py limits the number of such replacements.
 REJECTED = "refused-by-node"
+#: Kinds of causes: the pod was evicted, or its node was lost or shut down.
 EVICTED, NODE = "evicted", "node"
 #: Reason of the condition DisruptionTarget after a request to the Eviction API.
 EVICTION_BY_API = "EvictionByEvictionAPI"
+#: Beginning of some suggestions, which advice_after_waiting() removes.
 _WAIT_FIRST = "wait: it will be replaced; if this keeps happening, "
 #: The whole pod was evicted, lost or rejected. The controller replaces it, so no row is fatal.
 LOST = (
@@ -284,8 +290,9 @@ LOST = (
         "balancer's:\n{kubectl} describe pod {pod}"),
 )
 
-#: A deleted pod does not terminate. The diagnosis knows no time, so a cause is an obstacle that
-#: does not disappear by itself. The grace period is a cause only if the update waits for its end.
+#: A deleted pod does not terminate. The diagnosis does not know for how long, so only an obstacle
+#: that does not disappear by itself is a cause. The grace period is a cause only if the update
+#: waits for the end of terminating pods.
 TERMINATING = (
     Row("finalizer", r"^Terminating: finalizers", Fatal.NO,
         "let the program that set the finalizer remove it; if that program no longer runs:\n"
@@ -301,12 +308,12 @@ TERMINATING = (
 
 
 def advice_after_waiting(suggestion: str) -> str:
-    """Return a suggestion without the advice to wait."""
+    """Return the suggestion without an advice to wait, for a user whose pods keep failing."""
     return suggestion.removeprefix(_WAIT_FIRST)
 
 
-#: Kinds of causes that only a soak detects: a deleted pod, a pod that lost its readiness, new
-#: warnings.
+#: Kinds of causes that only a soak detects: a pod was deleted, a pod lost its readiness, or the new
+#: pods have more warning Events than the old pods.
 DELETED, UNREADY, WARNED = "gone", "unready", "warnings"
 #: All kinds, most specific first.
 ORDER = [*dict.fromkeys(

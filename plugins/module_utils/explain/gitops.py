@@ -5,8 +5,8 @@
 """Warn that Argo CD, Flux or Helm will restore the manifest of an object. Pure.
 
 Labels, annotations and managedFields of an object identify the tool that manages the object. Any
-user who may change the object can forge them, so they only cause warnings. A warning contains such
-a value only if it is a valid name.
+user who may change the object can forge these values, so they only cause warnings. A warning
+contains a value only if the value is a valid name.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ..model.object_meta import suspended_gitops
 from ..model.observed import Controller
 from ..model.request import Request
 
-#: Annotation of Argo CD with the value "application:group/kind:namespace/name", and label of Argo
-#: CD with the name of the application.
+#: Annotation of Argo CD. Its value is "application:group/kind:namespace/name".
 ARGO_TRACKING = "argocd.argoproj.io/tracking-id"
+#: Label of Argo CD. Its value is the name of the application.
 ARGO_LABEL = "argocd.argoproj.io/instance"
 #: Default label of Argo CD before 3.0. Most charts set this label, too, so it counts only if Argo
 #: CD is also a field manager.
 INSTANCE = "app.kubernetes.io/instance"
 ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
-#: Labels of Flux with the name and the namespace of the Kustomization or HelmRelease.
+#: Two labels of Flux: with the name and with the namespace of the Kustomization or HelmRelease.
 FLUX_KUSTOMIZATION = (suspension.KUSTOMIZATION.label, "kustomize.toolkit.fluxcd.io/namespace")
 FLUX_RELEASE = (suspension.RELEASE.label, "helm.toolkit.fluxcd.io/namespace")
-#: Label and annotations of Helm. Other tools, such as Argo CD, set only the label.
+#: A label of Helm, and two annotations of Helm. Other tools, such as Argo CD, set only the label.
 MANAGED_BY = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
@@ -46,16 +46,16 @@ Connection: t.TypeAlias = "t.Mapping[str, str | None]"
 
 
 class Managed(t.NamedTuple):
-    """The metadata of an object that may have a manifest elsewhere."""
+    """The metadata of an object whose manifest a tool such as Argo CD may manage."""
 
     name: str
     labels: t.Mapping[str, t.Any]
     annotations: t.Mapping[str, t.Any]
     #: The field managers in metadata.managedFields.
     managers: frozenset[str]
-    #: The namespace, and the resource for kubectl, such as "deployment". The resource is "" if the
-    #: update deletes the object, so that advice to annotate the object would be useless.
     namespace: str = ""
+    #: The resource for kubectl, such as "deployment". "" if the update deletes the object, so that
+    #: advice to annotate the object would be useless.
     resource: str = ""
 
 
@@ -63,19 +63,20 @@ class Manager(t.NamedTuple):
     """A tool that applies a manifest of the object."""
 
     name: str
-    #: When the tool applies the manifest again.
+    #: When the tool applies the manifest again, such as "at its next sync".
     when: str
-    #: How to suspend the tool: "stop automatic syncs", and the command.
+    #: How the user can suspend the tool, such as "stop automatic syncs".
     suspend: str = ""
+    #: The command that suspends the tool.
     command: str = ""
-    #: Advice instead of the command.
+    #: Advice that replaces the advice to suspend the tool.
     advice: str = ""
-    #: The annotation with which an update excludes the object from the tool.
+    #: The controller of Flux from which the option suspend_gitops can exclude the object.
     tool: suspension.Tool | None = None
 
 
 def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
-    """Return a warning for each tool that will undo the change of the primary."""
+    """Return a warning for each tool that will undo the task's change of the primary."""
     effect = _effect(flow, request)
     if not effect:
         return []
@@ -86,8 +87,8 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
                                   for find in (_flux_kustomization, _flux_release, _helm))]
     if not is_deleted:
         managers = [manager and _with_option(request, primary, manager) for manager in managers]
-    # The successor inherits the label by which Argo CD recognizes its objects, and has no manifest.
-    # So Argo CD, the first of the managers, prunes the successor.
+    # The successor inherits the label by which Argo CD recognizes its objects, but has no manifest
+    # in git. Argo CD (the first of the managers) therefore prunes the successor.
     is_pruned = flow.creates_successor and not _is_tracked(managed)
     pruning = ("With automatic pruning, Argo CD deletes the successor during the update. "
                if is_pruned else "")
@@ -132,7 +133,7 @@ def _default_advice(manager: Manager) -> str:
 
 
 def _effect(flow: Flow, request: Request) -> str:
-    """Return what happens if the tool applies the manifest again, or "" if the change survives."""
+    """Return what the tool does when it applies the manifest again; "" if the change survives."""
     if request.state.migrates:
         return (f"creates the {request.kind} {request.name} again, in addition to the Deployment, "
                 "with as many pods")
@@ -172,6 +173,8 @@ def _argo(managed: Managed) -> Manager | None:
 
 
 def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | None:
+    # suspend_gitops excludes the object only until the update ends, so only a user's annotation
+    # makes the warning unnecessary.
     is_excluded = (text(managed.annotations, FLUX_RECONCILE).lower() == suspension.DISABLED
                    and FLUX_RECONCILE not in suspended_gitops(managed.annotations))
     if managed.resource and is_excluded:

@@ -6,7 +6,7 @@
 
 The kubelet reports the version of a running image as imageID in the status of a container: a digest
 of the registry, or the ID of a local image. The status is untrusted, so its texts are escaped and
-truncated, and only compared with each other.
+truncated. They are only compared with each other.
 """
 
 from __future__ import annotations
@@ -18,17 +18,22 @@ from ..model.fields import Json, display_text, mapping, objects, text
 from .diagnosis import Cause
 
 DRIFT = "image-drift"
-#: Maximum number of characters of an image or a version, and of listed versions and pods.
-MAX_TEXT_LENGTH, MAX_VERSIONS, MAX_NAMES = 200, 5, 5
+#: Maximum number of characters of an image or a version.
+MAX_TEXT_LENGTH = 200
+#: Maximum number of versions in a message, and of pods for each version.
+MAX_VERSIONS, MAX_NAMES = 5, 5
+#: Fields of a pod's spec with containers, and the corresponding fields of its status.
 _FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
 class Version(t.NamedTuple):
-    """The version of an image in a container of a pod."""
+    """The version of the image that a container of a pod runs."""
 
     container: str
+    #: The image as the spec names it, such as "web:1.2".
     image: str
-    #: Whether the version is a digest of the registry, which differs from the ID of an image.
+    #: Whether the version is a digest of the registry. A digest is never equal to an image ID, so
+    #: digests are only compared with digests.
     is_digest: bool
     version: str
 
@@ -41,9 +46,9 @@ class PodVersions(t.NamedTuple):
 
 
 def versions_of(pod: Json) -> PodVersions:
-    """Return the known versions of the images without a digest in the spec of a pod.
+    """Return the known versions of those images that the spec of a pod names without a digest.
 
-    Init containers, and containers added by admission, are included.
+    Images of init containers, and of containers that admission added, are included.
     """
     versions = []
     for field, status_field in _FIELDS.items():
@@ -61,7 +66,8 @@ def versions_of(pod: Json) -> PodVersions:
 
 def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
     """Return a cause for each container with several versions of an image."""
-    #: The names of the pods by version, for each container, image and form of the version.
+    #: For each container, image and form of the version (is_digest): the names of the pods, by
+    #: version.
     pod_names: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
     for pod in pods:
         for container, image, is_digest, version in pod.versions:
@@ -74,7 +80,7 @@ def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
 
 
 def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> Cause:
-    """Return the cause, with the version that most pods run first."""
+    """Return the cause. Its message first lists the version that most pods run."""
     by_count = sorted(versions.items(), key=lambda item: (-len(item[1]), item[0]))
     parts = [f"{version} in {_list_names(sorted(pods))}"
              for version, pods in by_count[:MAX_VERSIONS]]
@@ -86,7 +92,10 @@ def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> C
 
 
 def sentence(cause: Cause) -> str:
-    """Return the place and the message of a cause; the message contains the number of pods."""
+    """Return the place and the message of a cause.
+
+    Cause.sentence would add the number of pods, which the message already contains.
+    """
     return f"{cause.place}: {cause.message}"
 
 

@@ -24,29 +24,31 @@ from ..model.template import labels_of
 from . import diagnosis
 from .diagnosis import Cause
 
-#: Kinds of causes, by the template of the unready pod. OLD: the previous template. HELD: the
-#: previous template, and a replacement would have it too, because the update is paused. STUCK: a
-#: template that is neither the previous nor the new one.
+#: Kinds of causes, by the template of the unready pod. OLD: the pod has the previous template.
+#: HELD: the pod has the previous template, and its replacement would have it as well, because the
+#: update is paused. STUCK: the pod has neither the previous nor the new template.
 OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
 KINDS = (OLD, STUCK, HELD)
-#: Causes that would block a rollback as well.
+#: Kinds of causes that would block a rollback as well as the update.
 BLOCK_ROLLBACK = (OLD, HELD)
 
-_DELETE = (
+_DELETE_ADVICE = (
     "delete {pods}: the cluster replaces an old pod only once it is ready "
     "(kubernetes/kubernetes#67250; \"Forced rollback\" in the documentation of StatefulSets), and "
     "creates the next pod of that name from the new template\n"
     "{kubectl} delete pod {pods}")
-_HELD = ("leave pause_at out: it keeps {pods} at the template from before the update, so that "
-         "deleting them does not help")
-_SUGGESTIONS = {OLD: _DELETE, STUCK: _DELETE, HELD: _HELD}
+_HELD_ADVICE = (
+    "leave pause_at out: it keeps {pods} at the template from before the update, so that "
+    "deleting them does not help")
+_SUGGESTIONS = {OLD: _DELETE_ADVICE, STUCK: _DELETE_ADVICE, HELD: _HELD_ADVICE}
 
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
     """Return the causes of old pods that block an update, and then the causes of all other pods.
 
-    A task that rolls back deletes blocking pods, so it needs only diagnosis.causes().
+    A task that rolls back deletes blocking pods itself, so its causes are those that
+    diagnosis.causes() returns for all pods.
     """
     if request.state.undoes or not isinstance(controller, StatefulSet):
         return diagnosis.causes(request, controller, pods, events)
@@ -63,7 +65,10 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 
 
 def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
-    """Return the kind of cause of each old pod that is not ready, by name, in ordinal order."""
+    """Return OLD, HELD or STUCK for each old pod that is not ready.
+
+    The keys are the names of the pods, in the order of their ordinals.
+    """
     kinds = {}
     for pod in sorted(pods, key=lambda pod: pod_ordinal(_name(pod))):
         revision, name = object_meta.pod_revision(labels_of(pod)), _name(pod)

@@ -16,15 +16,17 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.request import Request
 
+#: The permission to read the logs of pods.
 LOG_RULE: Rule = ("", "pods/log", ("get",))
+#: The permission that a task needs unless lock=false.
 LEASE_RULE: Rule = ("coordination.k8s.io", "leases", ("get", "create", "update", "delete"))
 
 
 def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Request) -> None:
     """Raise RolloutError if the rules do not allow all verbs that the request needs.
 
-    rules are the resourceRules of a SelfSubjectRulesReview. The resourceNames of a rule are
-    ignored, because not all names are known yet.
+    rules: the resourceRules of a SelfSubjectRulesReview. The resourceNames of a rule are ignored,
+    because not all names are known yet. needs: the needed verbs, without those on Leases.
     """
     denied = missing(rules, [*needs, *([LEASE_RULE] if request.lock else [])])
     if denied:
@@ -38,7 +40,7 @@ def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Re
 
 
 def missing(rules: t.Sequence[Json], needs: t.Iterable[Rule]) -> str:
-    """Return the needed verbs that the rules do not allow, or ""."""
+    """Return the needed verbs that the rules do not allow, such as "list, watch on pods", or ""."""
     return "; ".join(filter(None, (_missing(rules, *rule) for rule in needs)))
 
 
@@ -49,7 +51,7 @@ def _missing(rules: t.Sequence[Json], group: str, resource: str, verbs: t.Iterab
 
 
 def _allows(rule: Json, group: str, resource: str, verb: str) -> bool:
-    """Return whether a rule grants a verb on a resource, by the rules of the RBAC authorizer.
+    """Return whether a rule grants a verb on a resource, as the RBAC authorizer decides.
 
     */log grants pods/log, but pods/* does not (pkg/apis/rbac/v1/evaluation_helpers.go).
     """

@@ -39,6 +39,7 @@ class Vitals(t.NamedTuple):
     name: str
     #: Restart counts by container.
     restarts: dict[str, int]
+    #: The result of is_healthy(): the pod is ready, and has not ended.
     is_ready: bool
     #: lastTransitionTime of the condition Ready.
     transition_time: str
@@ -52,8 +53,9 @@ class Vitals(t.NamedTuple):
                    is_healthy(pod), text(ready, "lastTransitionTime"))
 
 
-#: Pods by uid: at the start of the soak, and now.
+#: Pods at the start of the soak, by uid.
 InitialPods: t.TypeAlias = "t.Mapping[str, Vitals]"
+#: The manifests of the current pods, by uid.
 CurrentPods: t.TypeAlias = "t.Mapping[str, Json]"
 
 
@@ -63,16 +65,17 @@ def is_healthy(pod: Json) -> bool:
 
 
 def is_active(pod: Json) -> bool:
-    """Return whether a pod has not failed or succeeded, and is not terminating."""
+    """Return whether a pod has neither ended (Failed or Succeeded) nor begun to terminate."""
     has_ended = text(mapping(pod, "status"), "phase") in ("Failed", "Succeeded")
     return not has_ended and "deletionTimestamp" not in mapping(pod, "metadata")
 
 
 def healthy_since(pod: Json) -> float | None:
-    """Return the time since which a pod is healthy, in seconds since 1970; None if unknown.
+    """Return the time since which a pod has been healthy, in seconds since 1970.
 
-    The status of the pod proves how long it has run without a restart or a loss of readiness. The
-    annotations of the controller are no proof, since another client may have written them.
+    Returns None if the pod is not healthy, or if a time is missing. The status of the pod proves
+    how long the pod has run without a restart or a loss of readiness. The annotations of the
+    controller are no proof, since another client may have written them.
     """
     start_times = [text(mapping(status, "state", "running"), "startedAt")
                    for status in _container_statuses(pod) if mapping(status, "state", "running")]
@@ -112,9 +115,10 @@ def reasons(events: t.Iterable[Json], uids: t.Container[str]) -> frozenset[str]:
 
 
 def is_evicted_by_client(pod: Json) -> bool:
-    """Return whether a client has evicted a pod: a drain, a descheduler, a vertical autoscaler.
+    """Return whether a client such as a drain, a descheduler or an autoscaler has evicted a pod.
 
-    The API server sets the condition when a PodDisruptionBudget allows the eviction.
+    The client sends a request to the Eviction API. If the PodDisruptionBudgets allow the eviction,
+    the API server sets the condition DisruptionTarget.
     """
     return any(text(condition, "type") == "DisruptionTarget"
                and text(condition, "status") == "True"
@@ -134,7 +138,9 @@ def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
     """Return the causes of all failures of the initial pods.
 
     Deletions count as failures only if there are more than allowed_deletions.
-    changed: the uids of the pods that have changed since the last check; None checks all pods.
+
+    changed: the uids of the pods that have changed since the last check, so that other pods need no
+    check. If it is None, all pods are checked.
     """
     lost = lost_pods(initial_pods, pods)
     are_too_many = len(lost) > allowed_deletions
@@ -149,7 +155,10 @@ def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
 
 def past_failures(request: Request, initial_pods: InitialPods,
                   states: t.Iterable[Json]) -> list[Cause]:
-    """Return the causes of failures in past states of the initial pods, except for deletions."""
+    """Return the causes of failures in past states of the initial pods, except for deletions.
+
+    states: a manifest of a pod for each past state.
+    """
     pairs = ((initial_pods.get(text(mapping(pod, "metadata"), "uid")), pod) for pod in states
              if "deletionTimestamp" not in pod["metadata"])
     failures = [cause for before, pod in pairs if before
@@ -160,10 +169,11 @@ def past_failures(request: Request, initial_pods: InitialPods,
 def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
                     events: t.Iterable[Json], initial_counts: t.Mapping[str, int],
                     ignored_reasons: t.Container[str] = ()) -> list[Cause]:
-    """Return a cause if the new pods have more warnings than the old pods.
+    """Return a cause if the new pods have more warning Events than the old pods, else [].
 
-    Both the average and the maximum per pod must be higher.
-    initial_counts: event_counts() at the start of the soak.
+    Both the average and the maximum number for a pod must be higher.
+
+    initial_counts: the result of event_counts() at the start of the soak.
     """
     counts: dict[str, int] = collections.defaultdict(int)
     last_events: dict[str, Json] = {}
@@ -198,8 +208,8 @@ def _loss_causes(request: Request, name: str, pod: Json | None) -> list[Cause]:
 
 
 def _node_causes(request: Request, pod: Json) -> list[Cause]:
-    """Return the causes of a pod after an eviction, a rejection or the loss of the node."""
-    # The causes of a deleted pod do not include those in its containers.
+    """Return the causes if a pod was evicted, rejected, or lost with its node."""
+    # With a deletionTimestamp, pod_causes() does not look for causes in the containers.
     deleted_pod = {**pod, "metadata": {"deletionTimestamp": "unknown",
                                        **mapping(pod, "metadata")}}
     return [cause for cause in diagnosis.pod_causes(request, deleted_pod, ())
@@ -207,10 +217,12 @@ def _node_causes(request: Request, pod: Json) -> list[Cause]:
 
 
 def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
-    """Return the causes of a failure of an existing pod.
+    """Return the causes why a pod that still exists has failed since its first observation.
 
-    A pod that was not ready initially has no causes here: the update still waits for its start, and
+    A pod that was not ready at first has no causes here: the update still waits for its start, and
     reports the causes of a failed start.
+
+    before: the first observation.
     """
     if not before.is_ready:
         return []

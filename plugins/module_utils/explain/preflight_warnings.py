@@ -30,7 +30,7 @@ from ..model.template import labels_of
 from ..model.thresholds import grow_to, resolve_fenceposts
 from . import quotas
 
-#: Fields to add to a container, as YAML. The numbers of lost requests in the warnings were measured
+#: Hooks to add to a container, as YAML. The numbers of lost requests in the warnings were measured
 #: at 400 new connections per second, with 4 replicas and kube-proxy.
 PRE_STOP = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
 PRE_STOP_BEFORE_1_30 = 'lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}'
@@ -43,7 +43,7 @@ _UNKNOWN = "?"
 
 @dataclasses.dataclass(frozen=True)
 class RelatedObjects:
-    """The objects that affect an update; None without permission to list them."""
+    """The objects that affect an update. A field is None if the user may not list its objects."""
 
     services: t.Sequence[Json] | None = None
     #: PodDisruptionBudgets (policy/v1).
@@ -69,7 +69,7 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
 
 
 def usage_of(flow: Flow, request: Request, primary: Controller, template: Json) -> quotas.Amounts:
-    """Return the usage that the new pods of an update and their controller add."""
+    """Return what the new pods of an update and their controller add to the usage of a quota."""
     update = _Update(flow, request, primary, template, RelatedObjects())
     return _needed(update, update.surge)
 
@@ -85,7 +85,7 @@ class _Update(t.NamedTuple):
 
     @property
     def desired(self) -> int:
-        """The desired size of the primary, also while an update in progress has scaled it down."""
+        """The desired size of the primary, even if an update in progress has scaled it down."""
         return max(self.primary.replicas, self.primary.original or 0)
 
     @property
@@ -182,7 +182,7 @@ def _quotas(update: _Update) -> t.Iterator[str]:
 
 
 def _shortages(update: _Update) -> t.Iterator[tuple[str, Json, str]]:
-    """Yield each quota that is too small, as its name, the quota, and the missing resources."""
+    """Yield the name of each quota that is too small, the quota, and a text: what is missing."""
     for quota in () if update.primary.is_updating else update.related.quotas or ():
         if shortage := quotas.shortage(quota, _needed(update, update.surge)):
             yield _name(quota), quota, shortage
@@ -236,7 +236,7 @@ def _eligible_nodes(update: _Update) -> set[str]:
     """Return the names of the nodes that nodeSelector and tolerations of the template allow."""
     template = _with_tolerations(update)
     return {_name(node) for node in update.related.nodes or ()
-            if not (_tainted(node, template) or _unlabelled(node, template))}
+            if not (_blocking_taint(node, template) or _missing_labels(node, template))}
 
 
 def _with_tolerations(update: _Update) -> Json:
@@ -256,8 +256,8 @@ def _with_tolerations(update: _Update) -> Json:
 def _budgets(update: _Update) -> t.Iterator[str]:
     """Warn of PodDisruptionBudgets that allow no eviction, or do not select the new pods.
 
-    With a budget that allows no eviction, an update works only with a surge, which keeps the full
-    size available. For an update without a surge, the planner raises an error.
+    If a budget allows no eviction, an update needs a surge to keep the full size available. For an
+    update without a surge, the planner raises an error, so this function does not warn.
     """
     new_template = {"metadata": {"labels": update.new_labels}}
     for budget in budgets_of(update.primary.template, update.related.budgets):
@@ -355,9 +355,9 @@ def _pre_stop_sleep(container: Json) -> int:
 class _Obstacle(t.NamedTuple):
     """A reason why a node cannot run a pod."""
 
-    #: The count of nodes precedes the summary. {} stands for the result of find().
+    #: Text after a number of nodes, such as "cordoned". {} stands for the result of find().
     summary: str
-    #: {} stands for the result of find(), {kubectl} for the kubectl command of the cluster.
+    #: Remedy. {} stands for the result of find(), {kubectl} for the kubectl command of the cluster.
     advice: str
     #: Return why a node cannot run the pods of a template, such as "disktype=ssd", or "".
     find: t.Callable[[Json, Json], str]
@@ -375,7 +375,7 @@ def _cordoned(node: Json, template: Json) -> str:
     return "unschedulable" if is_cordoned and not _tolerates(template, taint) else ""
 
 
-def _tainted(node: Json, template: Json) -> str:
+def _blocking_taint(node: Json, template: Json) -> str:
     for taint in _list(_map(node, "spec"), "taints"):
         effect = _text(taint, "effect")
         if effect in ("NoSchedule", "NoExecute") and not _tolerates(template, taint):
@@ -397,13 +397,13 @@ def _tolerates(template: Json, taint: Json) -> bool:
                for toleration in _list(_map(template, "spec"), "tolerations"))
 
 
-def _unlabelled(node: Json, template: Json) -> str:
+def _missing_labels(node: Json, template: Json) -> str:
     labels = _map(node, "metadata", "labels")
     return pairs({key: value for key, value in _map(template, "spec", "nodeSelector").items()
                   if labels.get(key) != value})
 
 
-def _too_small(node: Json, template: Json) -> str:
+def _missing_resources(node: Json, template: Json) -> str:
     allocatable = quotas.amounts(_map(node, "status", "allocatable"))
     requests = quotas.effective(template, "requests").items()
     return ", ".join(f"{quotas.format_quantity(amount)} {resource}" for resource, amount in requests
@@ -419,12 +419,12 @@ _OBSTACLES = (
     _Obstacle("not ready", "See why: {kubectl} get nodes", _not_ready),
     _Obstacle("cordoned", "Uncordon one: {kubectl} uncordon NODE", _cordoned),
     _Obstacle("with the taint {}",
-              "Tolerate it in the template, or: {kubectl} taint nodes NODE {}-", _tainted),
+              "Tolerate it in the template, or: {kubectl} taint nodes NODE {}-", _blocking_taint),
     _Obstacle("without the label {}",
               "Correct nodeSelector in the template, or: {kubectl} label nodes NODE {}",
-              _unlabelled),
+              _missing_labels),
     _Obstacle("with less than {}",
-              "Lower resources.requests in the template, or add a larger node", _too_small),
+              "Lower resources.requests in the template, or add a larger node", _missing_resources),
 )
 
 

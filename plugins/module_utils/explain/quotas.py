@@ -19,19 +19,20 @@ from ..model.fields import text as _text
 from ..model.fields import values as _list
 from ..model.request import Request
 
-#: Quantities by resource, such as "cpu". The operator + adds two of them, and | takes the maximum
-#: for each resource.
+#: Quantities by resource, such as "cpu". For each resource, the operator + adds the quantities of
+#: both operands, and the operator | takes the larger quantity.
 Amounts = collections.Counter
 
 
 def needed(old_template: Json, new_template: Json, desired: int, surge: int) -> Amounts:
-    """Return the most that an update adds to the resources which the current pods use.
+    """Return the largest amounts by which an update increases the usage of the current pods.
 
-    The most is used before the last `surge` old pods are deleted: all other old pods are replaced
-    already. For 4 pods, surge 1, 100m of CPU before and 200m now: 200m + 3 * (200m - 100m).
+    The usage is largest just before the last `surge` old pods are deleted. At that time, all new
+    pods exist, and all other old pods are deleted. For 4 pods with a surge of 1, and requests of
+    100m of CPU in the old template and 200m in the new one: 200m + 3 * (200m - 100m).
 
     A resource that the old template does not request counts as unchanged, since a LimitRange may
-    have set it.
+    have set the request in the pods.
     """
     old, new = _usage(old_template), _usage(new_template)
     growth = {resource: max(0, amount - (old[resource] or amount))
@@ -41,7 +42,10 @@ def needed(old_template: Json, new_template: Json, desired: int, surge: int) -> 
 
 
 def missing(quota: Json, needed: Amounts) -> Amounts:
-    """Return those of the needed resources that exceed a quota, by the status of the quota."""
+    """Return the part of `needed` with the resources that the quota does not admit.
+
+    The usage and the limits are those in the status of the quota.
+    """
     hard, used = amounts(_map(quota, "status", "hard")), amounts(_map(quota, "status", "used"))
     return Amounts({resource: amount for resource, amount in needed.items()
                     if amount > 0 and resource in hard and resource in used
@@ -49,7 +53,7 @@ def missing(quota: Json, needed: Amounts) -> Amounts:
 
 
 def shortage(quota: Json, needed: Amounts) -> str:
-    """Return the missing resources of a quota with its usage and limits, for messages, or "".
+    """Return the missing resources as text, such as "cpu (3 of 4 used, 2 more needed)", or "".
 
     The scope NotTerminating matches each pod of a controller. A quota with another scope is not
     checked, because the scope may depend on more than the template.
@@ -66,7 +70,7 @@ def shortage(quota: Json, needed: Amounts) -> str:
 def too_small_error(requests: t.Sequence[Request], name: str, shortage: str) -> RolloutError:
     """Return the error for a quota that does not admit all new pods beside the old pods.
 
-    The requests are those of the controllers of one namespace that a task updates.
+    requests: of all controllers in the namespace of the quota that the task updates.
     """
     first, count = requests[0], len(requests)
     pods, where = (("all new pods", first.where) if count == 1 else
@@ -81,7 +85,11 @@ def too_small_error(requests: t.Sequence[Request], name: str, shortage: str) -> 
 
 def refuse_small_quotas(requests: t.Sequence[Request], needed: Amounts,
                         quotas: t.Iterable[Json]) -> None:
-    """Raise RolloutError if a quota of a namespace does not admit the pods of several updates."""
+    """Raise RolloutError if a quota does not admit the pods of several updates.
+
+    requests: of the controllers, all in the namespace of the quotas. needed: the sum of the
+    resources that their updates add.
+    """
     for quota in quotas:
         if missing_text := shortage(quota, needed):
             raise too_small_error(requests, _text(_map(quota, "metadata"), "name"), missing_text)
@@ -107,17 +115,18 @@ def effective(template: Json, kind: str) -> Amounts:
     """
     spec = _map(template, "spec")
     total: Amounts = Amounts()
-    sidecars, largest = total.copy(), total.copy()
+    sidecars, largest_during_init = total.copy(), total.copy()
     for container in _list(spec, "containers"):
         total += _amounts_of(container, kind)
     for container in _list(spec, "initContainers"):
         if is_sidecar(container):
             total += _amounts_of(container, kind)
             sidecars += _amounts_of(container, kind)
-        largest |= sidecars if is_sidecar(container) else sidecars + _amounts_of(container, kind)
+        largest_during_init |= (
+            sidecars if is_sidecar(container) else sidecars + _amounts_of(container, kind))
     # Requests at the pod level replace the sum over the containers. A limit at the pod level counts
     # as a request only if no container has a request.
-    total = Amounts({**_amounts_of(spec, kind), **(total | largest),
+    total = Amounts({**_amounts_of(spec, kind), **(total | largest_during_init),
                      **amounts(_map(spec, "resources", kind))})
     overhead = amounts(_map(spec, "overhead"))
     return (total
@@ -126,9 +135,9 @@ def effective(template: Json, kind: str) -> Amounts:
 
 
 def _amounts_of(item: t.Any, kind: str) -> Amounts:
-    """Return the requests or limits in the field resources of a container or of a pod spec.
+    """Return the requests or limits in the field `resources` of a container or of a pod spec.
 
-    Without a request, the limit is the request (SetDefaults_Pod).
+    For a resource with a limit and no request, the limit is also the request (SetDefaults_Pod).
     """
     limits, requests = amounts(_map(item, "resources", "limits")), amounts(
         _map(item, "resources", "requests"))
@@ -161,7 +170,10 @@ def quantity(text: t.Any) -> decimal.Decimal:
 
 
 def format_quantity(value: decimal.Decimal | int) -> str:
-    """Format a quantity for messages: from 1 Mi on, in whole Gi or in Mi, rounded up."""
+    """Format a quantity for messages.
+
+    From 1 Mi on, the result is a whole number of Gi or else of Mi, rounded up.
+    """
     mebibytes = -(-math.ceil(value) // 2**20)
     if value < 2**20:
         return f"{decimal.Decimal(value).normalize():f}"

@@ -64,10 +64,10 @@ def images(start: RolloutStatus, end: RolloutStatus) -> Json:
 
 
 def bounds(start: RolloutStatus) -> Json:
-    """Return the floor of available pods and the ceiling of all pods during the update.
+    """Return the minimum of available pods (floor) and the maximum of all pods (ceiling).
 
-    Both are None if the controller does not exist. The floor is at most the number of pods that are
-    available when the task starts.
+    Both apply during the whole update, and are None if the controller does not exist. The floor is
+    at most the number of pods that are available when the task starts.
     """
     if start.goal is None:
         return {"floor": None, "ceiling": None}
@@ -78,10 +78,12 @@ def bounds(start: RolloutStatus) -> Json:
 
 def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool = False,
                is_watched: bool = False) -> None:
-    """Append a sample of both controllers' replicas if it differs from the last, or at the end.
+    """Append a sample of the replicas of both controllers to `sizes`.
 
-    is_watched: the pods are watched by a soak. In a list of more than MAX_SAMPLES, every second
-    sample is deleted, except the first and the last.
+    A sample that equals the last one is left out, except at the end of the task (is_end). If there
+    are more than MAX_SAMPLES, every second sample is deleted, except the first and the last.
+
+    is_watched: whether a soak watches the pods.
     """
     sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
               "successor": _size(status.new)}
@@ -107,7 +109,7 @@ def entry(step: Step, at: str) -> Json:
 
 def event(primary: Controller, namespace: str, kind: str, reason: str, message: str,
           now: str) -> Json:
-    """Return an Event about the primary; kind is Normal or Warning."""
+    """Return an Event about the primary. kind: the type of the Event, Normal or Warning."""
     involved_object = {"apiVersion": primary.kind.api_version, "kind": str(primary.kind),
                        "name": primary.name, "namespace": namespace, "uid": primary.uid}
     return {"apiVersion": "v1", "kind": "Event",
@@ -159,8 +161,8 @@ def pause_commands(request: Request, status: RolloutStatus) -> Json:
 def wait_line(wait: str, namespace: str, pod: str = "", cause: str = "") -> str:
     """Return the progress line of a wait, with the cause of unavailable pods if it is known.
 
-    wait is the line without the cause. cause is a sentence about the pod, or about the controller
-    if pod is "".
+    wait: the line without the cause. cause: a sentence about the pod, or about the controller if
+    pod is ""; in the result, the namespace precedes the name of the pod.
     """
     if pod:
         cause = cause.replace(f"pod {pod}", f"pod {namespace}/{pod}", 1)
@@ -203,7 +205,7 @@ def pod(item: Json, is_new: bool) -> Json:
 
 
 def _last_record(controller: Controller) -> Json | None:
-    """Return the record of the last update, without the fields that only the next task reads."""
+    """Return the stored record of the last update, without fields that are only for later tasks."""
     return {field: value for field, value in controller.last_rollout.items()
             if field not in ("request", "template", "revision")} or None
 

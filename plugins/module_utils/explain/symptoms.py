@@ -22,21 +22,24 @@ class Symptom(t.NamedTuple):
 
     reason: str
     message: str
-    #: Number of times that the Event occurred.
+    #: How often the Event occurred; 1 for a symptom from the status.
     occurrences: int = 1
     #: Whether the symptom comes from an Event, which is less reliable than the status.
     is_from_event: bool = False
 
 
 def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list[Symptom]:
-    """Return the symptoms of a pod after an eviction or the loss of the node."""
+    """Return the symptoms which show that a pod was evicted or rejected, or lost with its node.
+
+    conditions: the conditions of the pod, by type.
+    """
     symptoms = [condition_symptom(status)]
     if has_status(conditions, "DisruptionTarget", "True"):
         symptoms.append(condition_symptom(conditions["DisruptionTarget"]))
     if "Ready" in conditions and not has_status(conditions, "Ready", "True"):
         symptoms.append(condition_symptom(conditions["Ready"]))
-        # The kubelet sets a reason. The node controller, which marks the pods of a lost node, does
-        # not.
+        # The kubelet sets a reason if a pod is not ready. The node controller, which marks the pods
+        # of a lost node as not ready, sets no reason.
         containers = _list(status, "containerStatuses")
         are_ready = bool(containers) and all(state.get("ready") is True for state in containers)
         if are_ready and not _text(conditions["Ready"], "reason"):
@@ -50,7 +53,11 @@ def condition_symptom(condition: Json) -> Symptom:
 
 
 def finalizer_symptoms(metadata: Json) -> list[Symptom]:
-    """Return the finalizers of a pod that the kubelet has stopped (grace period 0)."""
+    """Return a symptom that lists the finalizers of a terminating pod, or [].
+
+    The finalizers are an obstacle only after the kubelet has stopped the pod. From then on,
+    deletionGracePeriodSeconds is 0.
+    """
     names = metadata.get("finalizers")
     if not isinstance(names, list) or not names or metadata.get("deletionGracePeriodSeconds") != 0:
         return []
@@ -58,7 +65,7 @@ def finalizer_symptoms(metadata: Json) -> list[Symptom]:
 
 
 def grace_period_symptom(metadata: Json) -> Symptom:
-    """Return the grace period of a terminating pod."""
+    """Return a symptom with the end of the grace period of a terminating pod."""
     seconds = _number(metadata, "deletionGracePeriodSeconds")
     end = _text(metadata, "deletionTimestamp")
     return Symptom("Terminating", f"its grace period of {seconds} s ends at {end}")
@@ -69,9 +76,11 @@ def has_status(conditions: dict[str, Json], kind: str, value: str) -> bool:
 
 
 def termination(waiting: str, terminated: Json, restarts: int) -> Symptom:
-    """Return the exit code or the start error of a container.
+    """Return a symptom with the exit code or the start error of a container.
 
-    The waiting reason, such as CrashLoopBackOff, replaces the generic reasons Error and Completed.
+    waiting: the waiting reason of the container, such as CrashLoopBackOff, or "". This reason
+    replaces the generic reasons Error and Completed. terminated: the state of the container after
+    it has terminated.
     """
     reason, code = _text(terminated, "reason"), _number(terminated, "exitCode")
     signal = f" ({SIGNALS.get(code - 128, f'signal {code - 128}')})" if 128 < code < 160 else ""
@@ -88,7 +97,10 @@ def restart_text(count: int) -> str:
 
 
 def probe_failures(events: list[Json]) -> dict[str, Symptom]:
-    """Return the last message and the total count of the failures of each probe, by its name."""
+    """Return a symptom for each failed probe, by the name of the probe, such as "liveness".
+
+    The symptom has the last message, and the total number of failures.
+    """
     symptoms: dict[str, Symptom] = {}
     for symptom in event_symptoms(events):
         match = re.search(r"(Startup|Liveness|Readiness) probe (failed|errored)", symptom.message)
@@ -125,6 +137,7 @@ def event_field(event: Json) -> str:
 
 
 def waiting_reason(status: Json) -> tuple[str, str]:
+    """Return the reason and the message of a waiting container; both are "" for any other."""
     waiting = _map(_map(status, "state"), "waiting")
     return _text(waiting, "reason"), _text(waiting, "message")
 

@@ -24,9 +24,10 @@ from .recorder import Recorder
 
 def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, gateway: Gateway,
              memory: Memory, lease: Lease, recorder: Recorder, error: RolloutError) -> None:
-    """Apply the cleanup steps, unless another task holds the Lease, and record the failure.
+    """Apply the cleanup steps, and record the failure of the update in an Event.
 
-    A failure of the cleanup itself is ignored, so that the user reads the error of the update.
+    If another task has acquired the Lease, no step is applied. A failure of the cleanup itself is
+    ignored, so that the user reads the error of the update.
     """
 
     def apply(step: Step) -> bool:
@@ -42,13 +43,14 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
             observed = observe()
         except RolloutError:
             raise  # The cleanup ends here: nothing can be planned.
-        except Exception:
+        except Exception:  # Probably a bug. The last observation suffices to plan the cleanup.
             observed = _last_observed(request, gateway, memory)
         if isinstance(error, RolloutFailed) and error.is_endless and observed.in_progress:
             step = flow.halt_step(observed)
             error.what += (f"; {step.name} creates no more pods" if step and apply(step)
                            else "; the cluster keeps creating replacements")
-        # It may take long until a user runs the task again, and the service needs its autoscaler.
+        # It may take long until a user runs the task again. The service needs its autoscaler until
+        # then.
         if observed.autoscaler and (step := autoscaler.restore(observed.autoscaler)):
             apply(step)
     if isinstance(error, RolloutFailed):

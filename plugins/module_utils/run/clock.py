@@ -62,15 +62,16 @@ class SimulatedClock(Clock):
 
 
 class Intervals(t.NamedTuple):
-    """Minimum seconds between requests other than the update's own steps."""
+    """Intervals in seconds that limit the requests of a run, except for the writes of its steps."""
 
-    #: Between two renewals of the Lease.
+    #: The minimum between two renewals of the Lease.
     renew: float = 2.0
-    #: Between the last progress and the search for failing pods.
+    #: A run looks for failing pods after this time without progress.
     look_at_pods: float = 1.0
-    #: Between two Events that report a new number of replicas.
+    #: The minimum between two Events about a new number of replicas.
     events: float = 1.0
-    #: Whether `events` applies to the Events of all steps, and an Event may report several steps.
+    #: If true, `events` is the minimum between any two Events, and one Event may report several
+    #: steps of different types. If false, `events` does not delay the Events about other steps.
     joins_events: bool = False
 
 

@@ -32,24 +32,26 @@ from .clock import Clock, Intervals
 if t.TYPE_CHECKING:
     from ..explain import diagnosis
 
-#: Seconds for which a cause must not be observed to count as solved. A crashing container runs for
-#: a moment after each restart, without a visible cause.
+#: A cause counts as solved if it has not been observed for this many seconds. (A crashing container
+#: runs for a moment after each restart, and shows no cause during that moment.)
 CAUSE_TIMEOUT = 2.0
-#: Replicas above which a controller is large. A list of a thousand pods takes megabytes, so a cheap
-#: request checks first whether the pods of a large controller are still starting.
+#: A controller with more replicas than this is large. A list of a thousand pods takes megabytes, so
+#: a cheap request checks first whether the pods of a large controller are still starting.
 LARGE_CONTROLLER = 200
 #: Seconds without progress after which the pods of a large controller are listed in any case.
 CHEAP_CHECK_SECONDS = 10.0
-#: Maximum number of pods that kubelets reject at admission, for each replica that is not available.
+#: The update fails once kubelets have rejected this many pods per replica that is not available.
+#: (The controller replaces each rejected pod at once.)
 MAX_REJECTED_PODS = 3
-#: Maximum number of times that a task applies a step that another client keeps undoing.
+#: Maximum number of times that a task applies the same step. (Another client may keep undoing
+#: the step.)
 MAX_REPETITIONS = 5
 #: Maximum number of consecutive writes rejected because of concurrent changes.
 MAX_REJECTED_WRITES = 20
 
 
 class Attempts:
-    """The numbers of applied steps and of consecutive rejected writes."""
+    """Counts how often each step was applied, and how many writes in a row were rejected."""
 
     def __init__(self) -> None:
         self._steps: collections.Counter[tuple] = collections.Counter()
@@ -60,7 +62,7 @@ class Attempts:
         return len(self._steps)
 
     def refuse_repetition(self, request: Request, step: Step) -> None:
-        """Raise RolloutError for a step that was applied too often."""
+        """Raise RolloutError if the step was already applied MAX_REPETITIONS times."""
         if self._steps[_key(step)] >= MAX_REPETITIONS:
             raise RolloutError(f"another client keeps undoing this step ({line(step)}): it was "
                                f"taken {MAX_REPETITIONS} times",
@@ -91,9 +93,9 @@ class Deadlines:
 
     def reset(self) -> None:
         """Restart progress_deadline, and drop the causes."""
-        #: The most progress so far: distinct steps, and the progress of the status.
+        #: The most progress so far, as a pair: number of distinct steps, RolloutStatus.progress.
         self._max_progress: tuple[int, float] | None = None
-        #: The smallest number of replicas so far that the update has to reach.
+        #: The smallest RolloutStatus.goal so far: the number of replicas at the end of the update.
         self._min_goal = math.inf
         self._progress_time = self._clock.monotonic()
         #: The smallest number of terminating pods since the last progress.
@@ -104,11 +106,14 @@ class Deadlines:
         self._rejected_before: int | None = None
 
     def wait(self, request: Request, status: RolloutStatus, wait: Wait,
-             steps: int) -> tuple[list[diagnosis.Cause], float]:
-        """Return the causes of a long wait, and the seconds until progress_deadline.
+             distinct_steps: int) -> tuple[list[diagnosis.Cause], float]:
+        """Check the deadlines at one moment of a wait.
 
-        steps: the number of distinct steps so far. The deletion of a terminating pod counts as
-        progress, and the deadline never precedes the end of a pod's grace period.
+        Returns the causes that explain why the wait takes long, and the seconds until
+        progress_deadline. There are no causes after recent progress. The deletion of a terminating
+        pod counts as progress, and the deadline never precedes the end of a pod's grace period.
+
+        distinct_steps: the number of distinct steps so far.
 
         Raises RolloutFailed after a deadline or for a fatal cause, and RolloutError if a finalizer
         blocks a deletion.
@@ -116,7 +121,7 @@ class Deadlines:
         now = self._clock.monotonic()
         # Until the controller manager has observed an update, the status of a StatefulSet looks
         # like that of a finished update.
-        progress = (steps, status.progress if status.is_observed else -math.inf)
+        progress = (distinct_steps, status.progress if status.is_observed else -math.inf)
         goal = math.inf if status.goal is None else status.goal
         # A scale-down makes the goal smaller without a change of the progress. It restarts the
         # deadline, too.
@@ -169,8 +174,9 @@ class Deadlines:
                 is_expired: bool) -> list[diagnosis.Cause]:
         """Return why new pods are not available, or why old pods still exist.
 
-        stalled: the seconds without progress. Returns [] while observedGeneration is outdated: the
-        task then waits for the controller manager, not for pods.
+        stalled: the seconds without progress. is_expired: whether progress_deadline has passed.
+        Returns [] while observedGeneration is outdated: the task then waits for the controller
+        manager, not for pods.
         """
         from ..explain import old_pods
 
@@ -204,7 +210,11 @@ class Deadlines:
         return dataclasses.replace(growing, current=len(own_pods(growing, pods)))
 
     def _with_severity(self, cause: diagnosis.Cause, growing: Controller) -> diagnosis.Cause:
-        """Return the cause; fatal if kubelets rejected MAX_REJECTED_PODS for each missing pod."""
+        """Return the cause, and make the cause fatal if kubelets have rejected too many pods.
+
+        The limit is MAX_REJECTED_PODS for each replica that is not available. Only those pods count
+        that were rejected after the first observation without progress.
+        """
         if not cause.is_rejection:
             return cause
         if self._rejected_before is None:
@@ -230,7 +240,11 @@ class Deadlines:
 def failure(request: Request, gateway: Gateway, what: str, progress: str,
             causes: t.Iterable[diagnosis.Cause], *,
             can_roll_back: bool = True) -> RolloutFailed:
-    """Return the error for failing pods, with each cause and the last lines of its log."""
+    """Return the error for failing pods, with each cause and the last lines of its log.
+
+    what: the summary of the failure. progress: how many pods are available, or how long a soak
+    lasted, as a clause such as "web has 2 of 3 available"; "" adds nothing.
+    """
     from ..explain import old_pods
 
     reasons, error, causes = [progress], RolloutFailed(what, where=request.where), list(causes)
@@ -254,7 +268,10 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
 
 
 def explain_idle_failure(request: Request, error: RolloutFailed, status: RolloutStatus) -> None:
-    """Add to the error that no update is in progress, with the commands that apply then."""
+    """Change the error of a task that waited for pods while no update was in progress.
+
+    The error then says that no update is in progress, and suggests commands for this situation.
+    """
     error.what, error.skips_rollback = f"{error.what}; no update is in progress", True
     if status.way_out:
         alternative = status.way_out[0]
@@ -289,9 +306,12 @@ def next_commands(request: Request, error: RolloutFailed, *states: State,
                   is_undone: bool = False) -> str:
     """Return the suggestions of the causes, and then the commands to choose from, one per line.
 
-    The commands are this task, and this task with each of `states`. After a failed rollback, a
-    further command finishes the update, since the former template may never have worked.
-    is_undone: whether a rollback has deleted the new pods; suggestions about them are left out.
+    The first command repeats the task, and the next commands repeat the task with one of `states`
+    as the option state. After a failed rollback, another command finishes the update, since the
+    former template may never have worked.
+
+    is_undone: whether a rollback has deleted the new pods. In that case, suggestions that name a
+    new pod are left out.
     """
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"]
@@ -307,6 +327,7 @@ def _join_suggestions(suggestions: t.Iterable[str], *commands: str) -> str:
 
 
 def _key(step: Step) -> tuple:
+    """Return the properties of a step that are equal if the step is applied again."""
     return step.action, step.name, repr(step.after)
 
 

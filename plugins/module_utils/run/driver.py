@@ -42,10 +42,10 @@ if t.TYPE_CHECKING:
     from ..explain.quotas import Amounts
     from .soaking import Soaking
 
-#: Maximum seconds of a wait until the driver observes the cluster again.
+#: During a wait, the driver observes the cluster again after at most this many seconds.
 POLL_INTERVAL = 0.2
-#: Seconds for which steps of the controller manager are collected before the next observation.
-#: More frequent observations would slow down a controller manager on the same machine.
+#: Seconds that the driver sleeps between observations while only the controller manager can end the
+#: wait. More frequent observations would slow down a controller manager on the same machine.
 BATCH_SECONDS = 0.02
 
 
@@ -67,8 +67,8 @@ def run(
     RolloutError with the steps so far.
     """
     runner = _Run(flow, request, gateway, clock, print_line, stop, intervals, splits)
-    # Tests simulate a kill by a BaseException, after which the client must send no request. So only
-    # the handlers of Exception send requests.
+    # Tests simulate a kill of this process by a BaseException. A killed process sends no requests,
+    # so only the handlers of RolloutError and Exception send requests.
     try:
         result = runner.run()
     except RolloutError:
@@ -91,13 +91,13 @@ def run(
         runner.lease.end_task()
 
 
-def simulate(flow: Flow, request: Request, real: Gateway, splits: Splits = NO_SPLITS) -> Json:
+def simulate(flow: Flow, request: Request, gateway: Gateway, splits: Splits = NO_SPLITS) -> Json:
     """Run the task in check mode, on a simulated cluster. Raises RolloutError as run() does."""
     from ..cluster.simulated import SimulatedGateway
 
     clock = SimulatedClock()
-    return run(flow, request, SimulatedGateway(real, clock.sleep, flow.model(real)), clock,
-               splits=splits)
+    simulated = SimulatedGateway(gateway, clock.sleep, flow.model(gateway))
+    return run(flow, request, simulated, clock, splits=splits)
 
 
 def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
@@ -168,7 +168,7 @@ class _State:
         return last[2]
 
     def turn_of(self, observed: Observed, decision: Decision | None) -> Turn | None:
-        """Return the turn for the traffic splits; None if the controller has no traffic split."""
+        """Return what the traffic splits read in this turn of the loop; None without a split."""
         return Turn.of(self.request, observed.primary, lambda: self.status(observed), decision)
 
     def final_result(self, observed: Observed, message: str = "") -> Json:
@@ -177,7 +177,7 @@ class _State:
         return {**result, "msg": result["msg"] + (self.splits.describe(turn) if turn else "")}
 
     def result(self, observed: Observed, message: str = "") -> Json:
-        """Return the task's result. Without a message, its message summarizes the status."""
+        """Return the task's result. If `message` is "", a summary of the status replaces it."""
         end = self.status(observed)
         # The first observation lacks the PodDisruptionBudgets, which are read later.
         first = self.first_observed or observed
@@ -194,7 +194,7 @@ class _State:
         }
 
     def with_progress(self, error: RolloutError) -> RolloutError:
-        """Return the error, with the applied steps and the status of the update."""
+        """Add the applied steps and the status of the update to the error, and return it."""
         observed = self.memory.observed
         if observed.in_progress and not isinstance(error, RolloutFailed):
             error.status = report.progress(observed)
@@ -233,7 +233,10 @@ class _Run(_State):
     def loop(self, is_read_only: bool) -> Json | None: ...
 
     def loop(self, is_read_only: bool = False) -> Json | None:
-        """Repeat turns until there is a result; a read-only loop returns None instead of a turn."""
+        """Repeat turns until there is a result, and return the result.
+
+        A read-only loop takes no turn. It returns None unless the first decision is Done.
+        """
         try:
             preflight.read_frozen_autoscaler(self.request, self.gateway, self.memory)
             while True:
@@ -282,8 +285,8 @@ class _Run(_State):
              split_turn: Turn | None) -> Json | None:
         """Begin the run, wait, watch, or apply a step; return the result after the last step.
 
-        split_turn: the turn as the traffic splits need it; None unless a route has to be changed
-        before the decision is applied.
+        split_turn: the result of turn_of() if the traffic splits have to change a route before the
+        decision is applied, else None.
         """
         was_idle, self.is_idle = self.is_idle, (
             isinstance(decision, Wait) and decision.is_idle and split_turn is None)
@@ -398,7 +401,7 @@ class _Run(_State):
 
 
 class _NoSoak:
-    """The soak of a task that requests none."""
+    """Replaces Soaking in a task that does not request a soak."""
 
     def begin(self, request: Request, status: RolloutStatus) -> None:
         """Do nothing: only a soak reads the Events about old pods."""
@@ -411,7 +414,8 @@ def _soaking(request: Request, gateway: Gateway, clock: Clock, print_line: t.Cal
              warnings: list[str]) -> Soaking | _NoSoak:
     """Return the soak of a request.
 
-    Only a soak imports soaking, because the import takes long: it includes all failure reasons.
+    The module soaking is imported only for a soak. The import takes long, because the module
+    imports the tables of all failure reasons.
     """
     if not soak.is_requested(request):
         return _NoSoak()

@@ -38,7 +38,7 @@ from .splits import NO_SPLITS, Splits
 SINGLE_OPTIONS = ("next_name", "definition", "src", "to_revision")
 #: Options that select controllers by their labels and fields.
 SELECTORS = ("label_selectors", "field_selectors")
-#: Seconds between two reads of the watch.
+#: Seconds that one call of dispatch_changes() waits for changes, in total for all watches.
 CHANGES_INTERVAL = 0.1
 #: Longer intervals than for a single controller, to limit the load on the API server.
 INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
@@ -49,11 +49,12 @@ class Group(t.NamedTuple):
 
     flow: Flow
     gateway: KubernetesGateway
-    #: A function that returns the traffic splits of a controller. is_real is False in check mode.
+    #: Returns the object with which a driver changes the traffic splits of its controller. The
+    #: argument is_real is False in check mode.
     splits: t.Callable[[bool], Splits] = lambda is_real: NO_SPLITS
 
 
-#: The groups in the order of the updates.
+#: The groups by place, in the order of the updates.
 Groups: t.TypeAlias = t.Mapping[Place, Group]
 
 
@@ -61,7 +62,7 @@ Groups: t.TypeAlias = t.Mapping[Place, Group]
 class Fleet:
     """The controllers of a task, with the order and the concurrency of their updates."""
 
-    #: The names in order; empty if selectors choose the controllers.
+    #: The names of the controllers, in the order of the updates; empty if selectors choose them.
     names: tuple[str, ...]
     #: Label selectors in kubectl's syntax. A controller must match all of them.
     label_selectors: tuple[str, ...]
@@ -69,14 +70,15 @@ class Fleet:
     field_selectors: tuple[str, ...]
     #: The maximum number of simultaneous updates.
     concurrency: int
-    #: The maximum number or percentage (rounded down) of failures with which updates still begin.
+    #: Updates still begin while at most this many controllers have failed. A percentage of all
+    #: controllers is rounded down.
     max_failures: Size
-    #: The kinds, in order.
+    #: The kinds of the controllers, in the order of the updates.
     kinds: tuple[Kind, ...]
 
     @classmethod
     def from_params(cls, params: Json) -> Fleet | None:
-        """Return the fleet of a task; None for a task with a single controller (option name).
+        """Return the fleet of a task, or None for a task with a single controller (option name).
 
         Raises RolloutError for an invalid combination of options.
         """
@@ -159,8 +161,9 @@ class Fleet:
     def why_skipped(self, request: Request, controller: Controller | None, is_idle: bool) -> str:
         """Return why a selected controller is skipped, or "".
 
-        A ReplicaSet with an owner is skipped, since its owner updates it. An update to an image
-        without the option container skips controllers that run no image of its repository.
+        A ReplicaSet with an owner is skipped, since its owner updates it. If the task sets an image
+        without the option container, a controller is skipped unless a container already runs an
+        image from the same repository.
 
         is_idle: whether the task is a rollback, and no update of the controller is in progress.
         """
@@ -268,7 +271,8 @@ class _FleetRun:
     def _refuse_small_quotas(self, clock: Clock) -> None:
         """Raise RolloutError if a quota does not admit the new pods of all updates with keep_old.
 
-        Each driver checks the quota for its controller alone, but no update removes its old pods.
+        These updates remove no old pods, so the new pods of all of them must fit beside the old
+        pods. A driver checks the quota only for its own controller.
         """
         by_namespace: dict[str, list[Request]] = {}
         for request in self.remaining:
@@ -349,8 +353,9 @@ class _FleetRun:
     def _next_commands(self) -> list[str]:
         """Return the next commands of the first failure.
 
-        A rollback among them is replaced by joint rollbacks: one command per namespace, for all
-        failed controllers of the kind that suggest a rollback. At most LISTED_LIMIT are returned.
+        If a rollback is among them, joint rollbacks replace this command: one command for each
+        namespace (at most LISTED_LIMIT), which rolls back all failed controllers of the same kind
+        whose failures suggest a rollback.
         """
         failed = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                   for request in self.requests if self._entries[_key(request)]["failed"]]
@@ -367,7 +372,7 @@ class _FleetRun:
         return [command for line in lines for command in (joint if line == single else [line])]
 
     def _record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:
-        """Record what the work for a controller returns or raises; do not record None."""
+        """Do the work for a controller, and record its error or its result, unless that is None."""
         try:
             result = work(request)
         except RolloutError as error:

@@ -16,16 +16,17 @@ LISTED_LIMIT = 5
 
 
 def entry(namespace: str, name: str, kind: str, result: Json) -> Json:
-    """Return the entry of the task's results for the result of a controller."""
+    """Return one element of `results` in the task's result: the result of one controller."""
     return {"namespace": namespace, "name": name, "kind": str(kind), "changed": False,
             "failed": False, "skipped": False, **result}
 
 
 def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
                  verb: str = "are") -> Json:
-    """Join results by controller name into the result of the task.
+    """Join the results of all controllers into the result of the task.
 
-    verb is "would be" in check mode. Raises RolloutError for a failed controller.
+    results: what entry() returns, by the name of the controller for messages. verb is "would be" in
+    check mode. Raises RolloutError for a failed controller.
     """
     failed = {name: result["failure"] for name, result in results.items() if result["failed"]}
     skipped = [name for name, result in results.items() if result["skipped"]]
@@ -59,7 +60,10 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
 
 
 def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
-    """Return the messages with the controllers' names; equal messages are joined."""
+    """Return a text such as "web, api: message" for each distinct message.
+
+    messages: pairs of a controller's name and a message about the controller.
+    """
     names_by_text: dict[str, list[str]] = {}
     for name, text in messages:
         names_by_text.setdefault(text, []).append(name)
@@ -67,7 +71,7 @@ def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
 
 
 def first_names(texts: list[str], between: str = ", ") -> str:
-    """Join the first texts, and count the others."""
+    """Join the first LISTED_LIMIT names or other texts, and count the rest ("and 3 more")."""
     more = len(texts) - LISTED_LIMIT
     return (between.join(texts[:LISTED_LIMIT])
             + (f"{between if between.isspace() else ' '}and {more} more" if more > 0 else ""))

@@ -5,10 +5,10 @@
 """Compare the images of the new pods, which run different versions if a tag has moved.
 
 A list of all pods can be large, so the new pods are listed at most three times: when two are
-available, when half of all are, and before a pause or the last steps of the update. The last list
-is left out if the controller has not changed since the previous list. On a slow connection, only
-the last list delays the update. When the update resumes after a canary, the pods of the canary
-still exist, so the comparison also shows a tag that has moved since.
+available, when half of all are available, and before a pause or the last steps of the update. The
+last list is left out if the controller has not changed since the previous list. On a slow
+connection, only the last list delays the update. When the update resumes after a canary, the pods
+of the canary still exist, so the comparison also shows a tag that has moved since the canary.
 """
 
 from __future__ import annotations
@@ -47,17 +47,19 @@ class ImageDrift:
 
     def __init__(self, gateway: Gateway, warn: t.Callable[[str], None]) -> None:
         self._gateway, self._warn = gateway, warn
-        #: The versions of the new pods by uid, also of deleted pods.
+        #: The image versions of each listed new pod, by the uid of the pod. The versions of a
+        #: deleted pod are kept.
         self._versions: dict[str, PodVersions] = {}
         #: The number of available new pods at the last list.
         self._listed_available = 0
         #: The moments at which the images were compared: "soak", "end", or "" in between.
         self._moments: set[str] = set()
-        #: The containers and images for which a warning was printed.
+        #: The causes for which a warning was printed, as pairs: place (container), image.
         self._warned: set[tuple[str, str]] = set()
         #: The controllers with new pods at the last list.
         self._controllers: list[Controller] = []
-        #: The lists of new pods that are not compared yet.
+        #: The requested lists of new pods whose images are not compared yet, each with the
+        #: controller of the pods. A list is None if the user may not list pods.
         self._pending: list[tuple[Holder, concurrent.futures.Future[list[Json] | None]]] = []
 
     def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
@@ -71,7 +73,7 @@ class ImageDrift:
         if status.direction == "back":
             return
         available = status.new.available if status.new and status.is_observed else 0
-        # The numbers of available new pods from which a list is due: two, and half of all.
+        # A list is due once this many new pods are available: two, and half of all (at least two).
         thresholds = {2, max(2, ((status.goal or 0) + 1) // 2)}
         is_due = any(self._listed_available < number <= available for number in thresholds)
         moment = _moment(flow, observed, decision)
@@ -87,7 +89,11 @@ class ImageDrift:
             self._compare(request, status)
 
     def _list(self, holder: Holder) -> concurrent.futures.Future[list[Json] | None]:
-        """List the new pods of a controller, on a slow connection in the background."""
+        """Begin to list the new pods of a controller.
+
+        On a slow connection, the list is read in the background. Otherwise the future already has
+        its result.
+        """
         selector = {**holder.controller.selector, **(holder.new_labels or {})}
         controller = dataclasses.replace(holder.controller, selector=selector)
         read = functools.partial(self._gateway.all_pods, controller)
@@ -98,10 +104,10 @@ class ImageDrift:
         return done
 
     def _compare(self, request: Request, status: RolloutStatus) -> None:
-        """Compare the listed pods.
+        """Wait for the requested lists, and compare the images of the pods.
 
-        Raises RolloutError without permission and RolloutFailed for different versions, both with
-        image_drift=fail.
+        With image_drift=fail, raises RolloutError if the user may not list pods, and RolloutFailed
+        for different versions.
         """
         from ..explain import image_drift
 
@@ -117,7 +123,10 @@ class ImageDrift:
             self._report(request, status)
 
     def _report(self, request: Request, status: RolloutStatus) -> None:
-        """Warn of each image of which different versions run; raise with image_drift=fail."""
+        """Warn of each image that runs in different versions.
+
+        With image_drift=fail, raises RolloutFailed instead.
+        """
         from ..explain import image_drift
         from .deadlines import failure
 
@@ -132,7 +141,10 @@ class ImageDrift:
 
 
 def _moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:
-    """Return "soak" or "end" if all requested new pods exist at the decision, else ""."""
+    """Return "soak" during a soak, "end" before a pause or before the last steps, else "".
+
+    All requested new pods exist at the first two moments.
+    """
     if decision is None or isinstance(decision, WatchPods):
         return "soak" if decision else ""
     return "end" if flow.is_soak_due(observed, decision) else ""

@@ -27,7 +27,7 @@ from .watched import WatchedPods
 
 
 class View(t.NamedTuple):
-    """An observation of the update, with the parts that a soak needs."""
+    """An observation of the update, with the status and the controller that a soak needs."""
 
     request: Request
     observed: Observed
@@ -57,9 +57,10 @@ class View(t.NamedTuple):
         return side.name if side else ""
 
     def desired_replicas(self, previous: tuple[int, int]) -> tuple[int, int]:
-        """Return the desired replicas of the whole update, and of the successor.
+        """Return the desired replicas of the whole update, and those of the successor.
 
-        Without a successor, the second number stays as in `previous`.
+        previous: the last result of this method, or (0, 0). Its second number is returned again if
+        there is no successor.
         """
         new = self.status.new
         has_successor = new and self.controller_of_new_pods is not self.observed.primary
@@ -73,16 +74,18 @@ class Incidents:
         self._gateway, self._clock, self._pods = gateway, clock, pods
         #: The first observation of each watched pod, by uid.
         self.initial_pods: dict[str, pod_health.Vitals] = {}
-        #: The counts of the Events before the soak, by uid. Only a higher count is an incident.
+        #: The count of each Event before the soak, by the uid of the Event. Only a higher count is
+        #: an incident.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
-        #: The names of the watched pods whose eviction by another client the last find() noticed.
+        #: The names of the watched pods that another client has evicted, according to the last find().
         self.evicted: list[str] = []
-        #: The monotonic time since which missing pods are the only incidents; else None.
+        #: The time (Clock.monotonic) since which the only incidents are missing pods. None if there
+        #: are no incidents, or others.
         self.missing_since: float | None = None
 
     def start(self, view: View, events: list[Json]) -> None:
-        """Ignore the Events before the soak, and store the desired replicas."""
+        """Start to look for incidents: ignore earlier Events, and store the desired replicas."""
         self._scale_down = _ScaleDown(view.desired_replicas((0, 0)))
         self._ignored_counts = pod_health.event_counts(events)
 
@@ -110,12 +113,13 @@ class Incidents:
         request, pods = view.request, self._pods
         self._scale_down.resize(view.desired_replicas(self._scale_down.desired_replicas))
         changes = pods.changes()
-        changed = {pod["metadata"]["uid"] for pod in changes}
+        changed_uids = {pod["metadata"]["uid"] for pod in changes}
         past_failures = pod_health.past_failures(request, self.initial_pods, changes)
         self._accept_evictions(changes)
         causes = pod_health.causes(
-            request, self.initial_pods, pods.new, max(self._scale_down.remaining), changed)
-        # A pod may have failed before it was deleted; current failures need no past failures.
+            request, self.initial_pods, pods.new, max(self._scale_down.remaining), changed_uids)
+        # A pod may have failed before its deletion, or have recovered. If a pod fails now, its
+        # current state suffices.
         if all(cause.kind == DELETED for cause in causes):
             causes += past_failures
         return causes + pod_health.excess_warnings(
@@ -133,10 +137,11 @@ class Incidents:
             self.initial_pods.pop(uid, None)
 
     def may_be_scale_down(self, view: View, causes: list[Cause]) -> bool:
-        """Return whether the pods may be missing because of a scale-down.
+        """Return whether a scale-down may be the reason for all incidents.
 
-        The watch may report the deletion of a pod first, and the smaller spec.replicas of its
-        controller later. Missing pods are therefore an incident only after CAUSE_TIMEOUT.
+        causes: the result of find(). The watch may report the deletion of a pod first, and the
+        smaller spec.replicas of its controller later. Missing pods are therefore an incident only
+        after CAUSE_TIMEOUT.
         """
         now = self._clock.monotonic()
         if not causes or any(cause.kind != DELETED for cause in causes):
@@ -161,17 +166,20 @@ class Incidents:
 
 
 class _ScaleDown:
-    """The pods that a scale-down still has to remove, of the whole update and of the successor."""
+    """Counts the pods that scale-downs still have to remove.
+
+    Each pair has a number for the whole update, and a number for the successor.
+    """
 
     def __init__(self, desired_replicas: tuple[int, int] = (0, 0)) -> None:
-        """Start with the desired replicas of the whole update and of the successor.
-
-        A decrease of either number removes pods.
-        """
+        """Start with these desired replicas. A later decrease of either number removes pods."""
         self.desired_replicas, self.remaining = desired_replicas, (0, 0)
 
     def resize(self, desired_replicas: tuple[int, int]) -> None:
-        """Add the decrease of each number of replicas, or subtract the increase."""
+        """Compare with the previous desired replicas: a decrease is added to `remaining`.
+
+        An increase is subtracted.
+        """
         remaining_total, remaining_successor = (
             max(0, remaining + before - now) for remaining, before, now
             in zip(self.remaining, self.desired_replicas, desired_replicas))
@@ -179,6 +187,6 @@ class _ScaleDown:
         self.remaining = remaining_total, remaining_successor
 
     def subtract(self, count: int) -> None:
-        """Subtract the number of pods that have ended."""
+        """Subtract the number of removed pods from both numbers."""
         remaining_total, remaining_successor = self.remaining
         self.remaining = max(0, remaining_total - count), max(0, remaining_successor - count)

@@ -18,8 +18,8 @@ RENEW_DEADLINE.
 
 The name of a Lease contains the kind and the name of the controller. Earlier versions named Leases
 without the kind. To exclude tasks of earlier versions, each task also acquires the Lease without
-the kind, and shares that Lease with tasks of this version for controllers of other kinds that have
-the same name.
+the kind. Tasks of this version share that Lease if their controllers have the same name and
+different kinds.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from .process import ACTIVE_TASKS, Process
 LEASE_DURATION = 15
 #: Default seconds between two renewals by the holder.
 RENEW_INTERVAL = 2.0
-#: Seconds since the last renewal after which the holder must renew the Lease before the next write.
-#: A write then has the rest of LEASE_DURATION to reach the API server.
+#: If the last renewal is this many seconds ago, the holder must renew the Lease before the next
+#: write. A write therefore has the rest of LEASE_DURATION to reach the API server.
 RENEW_DEADLINE = LEASE_DURATION / 2
 #: Seconds between two attempts to acquire a Lease.
 RETRY_PERIOD = 0.5
-#: Seconds since renewTime, by the API server's clock, after which a task that changes nothing
-#: deletes a Lease.
+#: A task that changes nothing deletes a Lease whose renewTime is at least this many seconds ago, by
+#: the API server's clock.
 ABANDONED_AFTER = 4 * LEASE_DURATION
 #: Minimum seconds between two renewals of the shared Lease. The interval is less than
-#: LEASE_DURATION, so that a waiting task of an earlier version does not consider it expired.
+#: LEASE_DURATION, so that a waiting task of an earlier version does not consider the Lease expired.
 SHARED_RENEW_INTERVAL = 5.0
 #: Attempts to write a Lease that other tasks write at the same time.
 MAX_WRITE_ATTEMPTS = 10
@@ -98,7 +98,7 @@ class StoredLease:
 
     @property
     def is_shared(self) -> bool:
-        """Return whether all holders are tasks of this version, which share the Lease."""
+        """Return whether tasks for other kinds may join: all holders are tasks of this version."""
         return bool(self.processes) and all(process.kind for process in self.processes)
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class StoredLease:
 
 
 class Task(t.NamedTuple):
-    """The parameters that all Leases of a task share."""
+    """The parameters of a task that each of its Leases needs."""
 
     gateway: Gateway
     request: Request
@@ -220,7 +220,7 @@ class _ExclusiveLease:
                 # A change since the previous read is a sign of life.
                 is_alive = is_alive or observed_renewal is not None
                 observed_renewal, changed_at = lease.renewal, now
-            if lease is None or self._has_expired(lease, unchanged_for=now - changed_at):
+            if lease is None or self._is_available(lease, unchanged_for=now - changed_at):
                 if self._put(lease):
                     return
                 if now - start > 2 * LEASE_DURATION + self._request.lock_timeout:
@@ -254,7 +254,7 @@ class _ExclusiveLease:
 
     def is_held_by_other_task(self) -> bool:
         lease = self._read()
-        return lease is not None and not self._has_expired(lease, unchanged_for=0)
+        return lease is not None and not self._is_available(lease, unchanged_for=0)
 
     def renew(self) -> None:
         """Renew the Lease if due. Raises RolloutError if another task has acquired it."""
@@ -357,10 +357,11 @@ class _ExclusiveLease:
                      "leaseTransitions": transitions}})
 
     def _other_holders(self, lease: StoredLease) -> list[Process]:
-        """Return the holders that keep the Lease besides this task: none of an exclusive Lease."""
+        """Return the holders that keep the Lease besides this task. An exclusive Lease has none."""
         return []
 
-    def _has_expired(self, lease: StoredLease, unchanged_for: float) -> bool:
+    def _is_available(self, lease: StoredLease, unchanged_for: float) -> bool:
+        """Return whether this task may acquire the Lease, unchanged for this number of seconds."""
         return (self._is_own(lease) or unchanged_for > LEASE_DURATION
                 or self._has_certainly_ended(lease))
 
@@ -376,7 +377,7 @@ class _ExclusiveLease:
     def _has_live_processes(self, lease: StoredLease) -> bool:
         """Return whether the holders are processes of this machine that still renew the Lease.
 
-        The annotation with the processes is not enough, because another client can write it.
+        The annotation with the processes is no proof, because another client may have written it.
         """
         renew_time = _seconds(lease.renew_time)
         return (self._is_on_this_machine(lease) and renew_time is not None
@@ -389,13 +390,13 @@ class _ExclusiveLease:
 class _SharedLease(_ExclusiveLease):
     """The Lease whose name has no kind. Tasks of this version for different kinds share the Lease.
 
-    A task of an earlier version acquires the Lease alone.
+    A task of an earlier version never shares the Lease.
     """
 
     def _other_holders(self, lease: StoredLease) -> list[Process]:
-        """Return the live tasks for other kinds.
+        """Return the holders that are live tasks for other kinds.
 
-        Tasks for the same kinds have ended, since this task holds the exclusive Leases.
+        Other tasks for the kinds of this task have ended, since it holds their exclusive Leases.
         """
         if not lease.is_shared:
             return []
@@ -404,8 +405,8 @@ class _SharedLease(_ExclusiveLease):
                 if process.kind not in kinds
                 and not (process.is_on_same_machine(self._task.process) and process.has_ended())]
 
-    def _has_expired(self, lease: StoredLease, unchanged_for: float) -> bool:
-        return lease.is_shared or super()._has_expired(lease, unchanged_for)
+    def _is_available(self, lease: StoredLease, unchanged_for: float) -> bool:
+        return lease.is_shared or super()._is_available(lease, unchanged_for)
 
     def _delete(self, lease: Json) -> None:
         """Remove this task from the holders, or delete the Lease if no other holder remains."""

@@ -18,10 +18,10 @@ import signal
 import threading
 import time
 
-#: Seconds without a keep-alive after which the reader counts as dead. Only this timeout detects a
-#: network partition, in which standard output stays open.
+#: Seconds without a keep-alive after which the reader (Ansible) counts as dead. During a network
+#: partition, standard output stays open, so only this timeout detects the partition.
 KEEPALIVE_TIMEOUT = 60.0
-#: Seconds until the first keep-alive of a reader.
+#: A reader that exists sends its first keep-alive within this many seconds.
 FIRST_KEEPALIVE_TIMEOUT = 5.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -109,8 +109,8 @@ class _ProgressFile:
     def seconds_since_keepalive(self) -> float:
         """Return the seconds since the last keep-alive of the reader.
 
-        Returns 0 without any keep-alive, since the reader may lack the permission to touch the
-        file, and 0 for a deleted file.
+        Returns 0 before the first keep-alive: the reader may lack the permission to touch the file.
+        Also returns 0 after the file was deleted.
         """
         now = time.monotonic()
         with self._lock:
@@ -124,7 +124,7 @@ class _ProgressFile:
     def close(self, is_reader_alive: bool) -> None:
         """Write the end mark, after which the reader deletes the file.
 
-        Without a reader or without lines, delete the file here.
+        If there is no reader, or if no line was written, delete the file here.
         """
         had_no_reader = (self._keepalive_time is None
                          and time.monotonic() - self._start > FIRST_KEEPALIVE_TIMEOUT)

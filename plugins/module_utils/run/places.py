@@ -17,7 +17,8 @@ from ..model.kinds import Kind
 from ..model.options import parse_request
 from ..model.request import Request
 
-#: Upper limit for the namespaces of a task: each has a watch and an open connection for each kind.
+#: Maximum number of namespaces of a task. For each namespace and kind, the task has a watch with an
+#: open connection.
 MAX_NAMESPACES = 100
 
 
@@ -33,7 +34,7 @@ class Place(t.NamedTuple):
 
 
 def refuse_namespaces(params: Json) -> None:
-    """Raise RolloutError for an invalid combination of options about namespaces."""
+    """Raise RolloutError for an invalid combination of the options that choose namespaces."""
     options = [option for option in ("namespace", "namespaces", "namespace_selectors")
                if params.get(option)]
     if len(options) > 1:
@@ -54,10 +55,10 @@ def refuse_too_many(namespaces: t.Sequence[str]) -> None:
 
 def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
                          namespaces: t.Sequence[str] = ()) -> list[Request]:
-    """Return a request for each namespace and kind, named "any" if the task has no option name.
+    """Return a request for each namespace and kind, to check the options of the task.
 
-    If `namespaces` is empty, the namespaces are those in the options. Raises RolloutError for
-    invalid options.
+    The name of the controller is "any" if the task has no option name. If `namespaces` is empty,
+    the options list the namespaces. Raises RolloutError for invalid options.
     """
     places = [(namespace, kind)
               for namespace in namespaces or params.get("namespaces") or [params.get("namespace")]
@@ -69,8 +70,8 @@ def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
 def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
     """Return the connection that several namespaces share, and a request for each place.
 
-    requests: the result of placeholder_requests(). For a task in one namespace, they are returned
-    unchanged, without a connection. Raises RolloutError.
+    requests: the result of placeholder_requests(). A task in one namespace needs no shared
+    connection: the result is then None and the same requests. Raises RolloutError.
     """
     selectors = params.get("namespace_selectors")
     if not selectors and not params.get("namespaces"):

@@ -24,16 +24,17 @@ from . import image_drift
 if t.TYPE_CHECKING:
     from ..explain.quotas import Amounts
 
-#: The resource of each field of RelatedObjects.
+#: The API resource whose objects each field of preflight_warnings.RelatedObjects holds.
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "autoscalers": "horizontalpodautoscalers", "quotas": "resourcequotas",
              "nodes": "nodes"}
-#: The resource of Argo Rollouts, and its key in Responses.
+#: The API resource of Argo Rollouts, and the key of its objects in Responses.
 ROLLOUTS = "rollouts"
 #: Fields with objects that the planner uses. A previous holder of the Lease may have written these
 #: objects, so they are read only after the Lease is acquired.
 REQUIRED_BY_STEPS = ("budgets", "autoscalers")
-#: Responses of the API server by field; the call of a value waits for the response.
+#: Responses of the API server, by field of RelatedObjects or by another key, such as ROLLOUTS. A
+#: value is a function that waits for the response and returns it.
 Responses: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
 
 
@@ -41,8 +42,8 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
                       observed: Observed) -> Responses:
     """Check the permissions of the task, and disable optional features that lack permissions.
 
-    Also requests the objects that may be read before the Lease is acquired, and returns the
-    responses. Raises RolloutError if a required permission is missing.
+    Also requests the related objects that may be read before the Lease is acquired, and returns
+    their responses. Raises RolloutError if a required permission is missing.
     """
     from ..explain import permissions
 
@@ -74,7 +75,7 @@ def _may_find_rollouts(request: Request, observed: Observed,
                        rules: t.Sequence[Json] | None) -> bool:
     """Return whether to list the Rollouts of Argo Rollouts.
 
-    rules: the rules of the user's permissions; None if unknown.
+    rules: the rules that describe the user's permissions; None if unknown.
     """
     from ..explain import permissions
 
@@ -102,7 +103,11 @@ def _creates_pods(flow: Flow, observed: Observed) -> bool:
 
 
 def _send_requests(gateway: Gateway, *fields: str) -> Responses:
-    """Request the objects of the fields: in the background, or at the call of the response."""
+    """Request the objects of these fields of RelatedObjects.
+
+    On a slow connection, the requests are sent in the background. Otherwise a request is sent when
+    its function in the result is called.
+    """
     return {field: prefetch(gateway, functools.partial(gateway.objects, RESOURCES[field]))
             for field in fields}
 
@@ -133,7 +138,8 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
     if "revisions" in values:
         memory.revisions = values.pop("revisions")
     related = RelatedObjects(**values) if "services" in values else None
-    # A rollback of the update in progress restores the template of the manifest.
+    # A rollback of the update in progress restores the template of the manifest, so a GitOps tool
+    # that applies the manifest changes nothing.
     if observed.named_controller and not (observed.in_progress and request.undoes):
         memory.warnings += gitops.warnings(flow, request, observed.named_controller)
     if related and observed.primary:
@@ -145,9 +151,10 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
 
 
 def needed_quota(flow: Flow, request: Request, observed: Observed) -> Amounts:
-    """Return the resources that an update with keep_old adds; none for an update in progress.
+    """Return the resources that an update with keep_old adds to the usage of a quota.
 
-    The usage of a quota already includes some new pods of an update in progress.
+    Returns no resources for an update in progress, since the usage already includes some of its new
+    pods.
     """
     from ..explain.preflight_warnings import usage_of
     from ..explain.quotas import Amounts

@@ -15,7 +15,8 @@ import pathlib
 import typing as t
 import uuid
 
-#: Running tasks of this Python process. Each controller of a fleet is a task of its own.
+#: The attribute Process.task of each running task of this Python process. Each controller of a
+#: fleet is a task of its own.
 ACTIVE_TASKS: set[str] = set()
 
 
@@ -27,12 +28,13 @@ class Process(t.NamedTuple):
     pid: str
     #: Start time of the process, in clock ticks since boot.
     start: str
-    #: A random number, and the kind of the controller unless an earlier version wrote the Lease.
+    #: A random number and the kind of the controller, such as "1a2b3c4d.ReplicaSet". Earlier
+    #: versions left out the kind.
     task: str
 
     @classmethod
     def of_new_task(cls, kind: str = "") -> Process:
-        """Return this Python process, with a new task."""
+        """Return the identity of this Python process with a new task."""
         try:
             boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
             machine = f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
@@ -44,7 +46,7 @@ class Process(t.NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> Process | None:
-        """Parse an entry of the annotation of a Lease; return None for invalid text."""
+        """Parse "machine/pid/start/task", an entry of the annotation; return None if invalid."""
         parts = text.split("/")
         if len(parts) != 4 or len(text) > 200 or not text.isascii() or not parts[1].isdigit():
             return None
@@ -64,7 +66,7 @@ class Process(t.NamedTuple):
     def has_ended(self) -> bool:
         """Return whether the process, which must be one of this machine, has certainly ended.
 
-        /proc can hide a process of another user (hidepid); signal 0 detects the process.
+        /proc can hide a process of another user (hidepid), but signal 0 detects such a process.
         """
         if self.pid == str(os.getpid()):
             return self.task not in ACTIVE_TASKS

@@ -34,7 +34,7 @@ class Recorder:
         self._print_line, self._intervals = print_line, intervals
         self._namespace = request.namespace
         self._returns_sizes = request.return_sizes
-        #: Whether the task may create Events.
+        #: False after the creation of an Event has failed, so that no further Event is tried.
         self._may_record = True
         self.steps: list[Json] = []
         self.sizes: list[Json] = []
@@ -42,16 +42,18 @@ class Recorder:
         self.primary: Controller | None = None
         self._last_wait, self._line_time = "", clock.monotonic() - LINE_INTERVAL
         self._reported_causes: set[str] = set()
-        #: Steps that no Event reports yet: value before the first step, number of steps, last step.
-        #: All scale steps of a controller have the same key; any other step has its own key.
+        #: Events that are not created yet, each for several steps: the value before the first step,
+        #: the number of steps, and the last step. All scale steps of a controller have the key
+        #: (name of the controller, 0). Any other step has the key ("", number of steps before it).
         self._pending_events: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
+        #: The time of the last Event (Clock.monotonic).
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
 
     def print_line(self, line: str) -> None:
         self._print_line(line)
 
     def report_step(self, step: Step) -> None:
-        """Add a step of this task or of the controller manager to the result; print its line."""
+        """Add a step (of this task or of the controller manager) to the result, and print it."""
         self.steps.append(report.entry(step, self._clock.timestamp_seconds()))
         self._print_line(report.line(step))
 
@@ -73,7 +75,7 @@ class Recorder:
     def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:
         """Add the current numbers of pods to the result, if requested.
 
-        is_watched is True during a soak, and is_end for the last numbers of the task.
+        is_watched: whether a soak watches the pods. is_end: whether the task ends now.
         """
         if self._clock.is_real and self._returns_sizes:
             report.add_sample(self.sizes, status, self._clock.timestamp_millis(), is_end,
@@ -87,14 +89,14 @@ class Recorder:
                 "rollout": rollout, "diff": report.diff(start, end) if self.steps else {}}
 
     def record_event(self, step: Step, may_wait: bool) -> None:
-        """Create an Event for a step. Scale steps within a short time share an Event.
+        """Create an Event for a step, now or later. Scale steps within a short time share an Event.
 
-        may_wait: whether the Event may be created later.
+        may_wait: whether the Event of a step that is no scale step may be created later, too.
         """
         is_scale = step.action is Action.SCALE
         key = (step.name if is_scale else "", 0 if is_scale else len(self.steps))
-        first, steps, _last = self._pending_events.get(key, (step.before, 0, step))
-        self._pending_events[key] = first, steps + 1, step
+        before, count, _last = self._pending_events.get(key, (step.before, 0, step))
+        self._pending_events[key] = before, count + 1, step
         may_wait = may_wait or is_scale or self._intervals.joins_events
         if not may_wait or self._clock.monotonic() - self._event_time >= self._intervals.events:
             self.record_pending_events()
@@ -102,9 +104,9 @@ class Recorder:
     def record_pending_events(self) -> None:
         """Create the Events for all steps that no Event reports yet."""
         lines = []
-        for first, steps, last in self._pending_events.values():
-            line = report.line(dataclasses.replace(last, before=first))
-            line += f" in {steps} steps" if steps > 1 else ""
+        for before, count, last in self._pending_events.values():
+            line = report.line(dataclasses.replace(last, before=before))
+            line += f" in {count} steps" if count > 1 else ""
             lines.append(("RollingUpdate" + last.action.title().replace(" ", ""), line))
         self._pending_events = {}
         if self._intervals.joins_events and len(lines) > 1:

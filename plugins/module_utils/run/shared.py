@@ -21,7 +21,8 @@ from ..model.kinds import Kind
 from ..model.observed import Controller, Pod, TerminatingPod
 from ..model.steps import AUTOSCALER, Create, Handover, Merge, Patch, Write
 
-#: Seconds after which a driver observes its controller again, without an event of the watch.
+#: A driver observes its controller again after this many seconds, even if the watch has reported no
+#: change.
 RESYNC_INTERVAL = 1.0
 
 
@@ -36,7 +37,8 @@ class SharedCluster:
         self._lock = threading.Lock()
         #: The responses of objects(), by resource.
         self._objects: dict[str, list[Json] | None] = {}
-        #: The response of rules() as the only element; empty before the request.
+        #: The response of Gateway.rules() is the only element. The list is empty until the rules are
+        #: requested.
         self._rules: list[list[Json] | None] = []
         #: The ControllerRevisions of all controllers.
         self._revisions: list[Json] | None = None
@@ -103,10 +105,12 @@ class SharedGateway:
 
     def __init__(self, cluster: SharedCluster) -> None:
         self._cluster, self._gateway = cluster, cluster.gateway
+        #: The key of the last dry run (controller and template, write), and the response.
         self._dry_run: tuple[tuple[str, str] | None, Json] | None = None
+        #: Ends a wait() of the driver.
         self.woken = threading.Event()
 
-    # Requests that all drivers share
+    # Methods with a cache, or with an effect on a cache or on other drivers
 
     def rules(self) -> list[Json] | None:
         return self._cluster.rules()
@@ -118,7 +122,10 @@ class SharedGateway:
         return self._cluster.revisions(uids)
 
     def dry_run(self, write: Patch | Merge | Create) -> Json:
-        """Return the response of a dry run; the last response is cached, by template and write."""
+        """Return the response of a dry run.
+
+        For the same write and the same template of the controller, return the last response again.
+        """
         base = self._gateway.controllers().get(write.name)
         key = (base.uid + digest(base.template), repr(write)) if base else None
         if key is None or self._dry_run is None or self._dry_run[0] != key:
@@ -138,7 +145,7 @@ class SharedGateway:
             if write.kind == AUTOSCALER:
                 self._cluster.forget("horizontalpodautoscalers")
 
-    # Requests of a single controller
+    # Requests that the gateway of all drivers answers unchanged
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         return self._gateway.controllers(kind)

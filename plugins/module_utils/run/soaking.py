@@ -4,10 +4,10 @@
 
 """The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
-A soak that was interrupted resumes. The time before this task counts, from the last incident on, or
-from the time in the annotation of the soak if there was no incident. Restarts, changes of
-readiness, pod creations and Events have timestamps in the cluster, which show when the last
-incident was.
+A soak that was interrupted resumes. Its time before this task counts from the last incident on. If
+there was no incident, its time counts from the beginning of the soak, which an annotation stores.
+Restarts, changes of readiness, pod creations and Events have timestamps in the cluster, which show
+when the last incident was.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ class Soaking:
 
     def __init__(self, gateway: Gateway, clock: Clock, print_line: t.Callable[[str], None],
                  warnings: list[str]) -> None:
-        """Create the soak of a task, which adds its warnings to the task's result."""
+        """Create the soak of a task. The soak appends its warnings to `warnings`."""
         self._gateway, self._clock = gateway, clock
         self._print_line, self._warnings = print_line, warnings
-        #: The reasons of Events about old pods. An Event about a new pod is no incident if its
-        #: reason is among them.
+        #: Reasons of Events about old pods. Events about new pods with these reasons are ignored.
         self._old_reasons: frozenset[str] = frozenset()
         self._reset()
 
@@ -74,7 +73,7 @@ class Soaking:
             self._old_reasons = pod_health.reasons(events, _old_pod_uids(self._gateway, status))
 
     def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
-        """Return the next decision: that of the flow, or of a soak that must pass first.
+        """Return the next decision: of the flow, or of a soak that must pass before it.
 
         Raises RolloutFailed for an incident.
         """
@@ -85,7 +84,7 @@ class Soaking:
         if not isinstance(decision, WatchPods):
             return decision
         outcome = self._watch(View.from_observed(flow, request, observed), decision)
-        if isinstance(outcome, str):
+        if isinstance(outcome, str):  # The soak has passed.
             return decide(flow, request, dataclasses.replace(observed, passed_soak=outcome))
         return outcome
 
@@ -131,7 +130,7 @@ class Soaking:
         self._reset()
 
     def _refuse_endless_soak(self, request: Request) -> None:
-        """Raise RolloutFailed if new pods are created again and again: each restarts the soak."""
+        """Raise RolloutFailed if new pods keep appearing, since each new pod restarts the soak."""
         if self._watch_time.since_longest() > request.soak + request.progress_deadline:
             longest = f"at most {self._watch_time.longest:.0f} of {request.soak:g} s"
             raise failure(
@@ -140,9 +139,9 @@ class Soaking:
                 f"{longest} passed without another new pod", [])
 
     def _watch(self, view: View, decision: WatchPods) -> Step | Wait | WatchPods | str:
-        """Return the next step or wait of the soak, or the annotation of a passed soak.
+        """Return the next decision of the soak, or the text of its annotation if it has passed.
 
-        Returns "" without a primary. Raises RolloutError.
+        Returns "" if there is no primary, which could have an annotation. Raises RolloutError.
         """
         primary = view.observed.primary
         if primary is None:
@@ -170,7 +169,7 @@ class Soaking:
                                    seconds=view.request.soak).text
 
     def _simulate(self, start_step: Step | None) -> Step | None:
-        """Return the step that begins the soak; None at the next call: the soak has passed."""
+        """Return start_step at the first call, and then None: the simulated soak has passed."""
         if self._has_passed:
             return None
         self._has_passed = start_step is not None
@@ -185,22 +184,24 @@ class Soaking:
         if start_step:
             self._has_passed = False
             return start_step
-        if self._is_too_short(view.request):
+        if self._is_unfinished(view.request):
             self._report(view)
             return WatchPods(decision.is_paused)
         if not self._has_passed:
             # Without a watch, the last list of the pods may be old, so list them again.
             self._gateway.relist_pods()
             self._check(view)
-            if self._is_too_short(view.request):
+            if self._is_unfinished(view.request):
                 return WatchPods(decision.is_paused)
             self._print_line(self._summary(view))
         return None
 
-    def _is_too_short(self, request: Request) -> bool:
+    def _is_unfinished(self, request: Request) -> bool:
+        """Return whether the soak must continue: time remains, or missing pods are unexplained."""
         return self._watch_time.seconds < request.soak or self._incidents.missing_since is not None
 
     def _start(self, view: View, primary: Controller, stored: Soak | None, now: float) -> None:
+        """Begin to watch the pods, and count the earlier time of a stored soak."""
         events = self._gateway.warnings()
         self._template_hash, self._primary_uid = view.template_hash, primary.uid
         self._incidents.start(view, events)
@@ -215,7 +216,7 @@ class Soaking:
         self._reported_at = self._clock.monotonic()
 
     def _add_pods(self, events: list[Json]) -> None:
-        """Watch the pods that are new since the last call; such pods restart the soak."""
+        """Watch the pods that appeared since the last call. If there are any, restart the soak."""
         if self._incidents.add_pods(events):
             self._watch_time.restart()
 
@@ -240,7 +241,7 @@ class Soaking:
 
 
 class _WatchTime:
-    """The time that counts for the soak: since its start, or since the last new pod."""
+    """Measures the time that counts for the soak: since its start, or since the last new pod."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -258,7 +259,7 @@ class _WatchTime:
         self._start, self.earlier = self._clock.monotonic(), 0.0
 
     def since_longest(self) -> float:
-        """Update the maximum, and return the seconds since it was reached."""
+        """Update `longest`, and return the seconds since `longest` was reached."""
         now = self._clock.monotonic()
         if self.seconds > self.longest:
             self.longest, self._longest_at = self.seconds, now
@@ -296,7 +297,11 @@ def _is_stored_as_passed(view: View, stored: Soak, pods: WatchedPods, now: float
 
 
 def _healthy_since(stored: Soak, events: list[Json], pods: WatchedPods, now: float) -> float:
-    """Return the time of the last incident of a new pod; `now` if a pod's status has no times."""
+    """Return the time since which all new pods have been healthy, in seconds since 1970.
+
+    This is the time of the last incident, or the beginning of the stored soak if that is later. If
+    the status of a pod has no times, return `now`.
+    """
     since = [pod_health.healthy_since(pod) for pod in pods.active_new.values()]
     times = [time for time in since if time is not None]
     if not times or len(times) < len(since):
@@ -307,7 +312,7 @@ def _healthy_since(stored: Soak, events: list[Json], pods: WatchedPods, now: flo
 def _old_pod_uids(gateway: Gateway, status: RolloutStatus) -> set[str]:
     """Return the uids of the pods that the update replaces.
 
-    Pods that may be old or new are left out: no label distinguishes the pods of their controller.
+    If the labels do not distinguish old pods from new pods of a controller, its pods are left out.
     """
     in_progress = status.phase != "complete"
     return {pod.uid for holder in status.holders if holder.has_known_labels

@@ -4,10 +4,10 @@
 
 """The interface between a run and the traffic splits of its controller.
 
-A traffic split sends requests to one Service for the old pods, and to another for the new pods. The
-end of an update or rollback deletes the pods of one of the two, so the driver changes the route
-first.
-traffic/follower.py implements the interface; task.py passes the implementation to the driver.
+A traffic split sends requests to one Service for the old pods, and to another Service for the new
+pods. The end of an update or rollback deletes the pods of one of these Services, so the driver
+changes the route first. traffic/follower.py implements the interface, and task.py passes the
+implementation to the driver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .recorder import Recorder
 
 
 class Turn(t.NamedTuple):
-    """The observation in one turn of the driver's loop, and the decision before it is applied."""
+    """The observation in one turn of the driver's loop, and the decision that is applied next."""
 
     request: Request
     primary: Controller
@@ -44,7 +44,7 @@ class Turn(t.NamedTuple):
 
 
 class Tools(t.NamedTuple):
-    """The parts of a run that a change of the routes needs."""
+    """The objects and functions of a run that a change of the routes needs."""
 
     gateway: Gateway
     clock: Clock
@@ -66,7 +66,8 @@ class Tools(t.NamedTuple):
     def write(self, step: Step, memory: Memory) -> tuple[bool, Step]:
         """Write a step; return whether the API server accepted the write, and the step to report.
 
-        For a handover, the step to report has the number of reparented pods. Raises RolloutError.
+        For a handover, the attribute `before` of the step to report is the number of reparented
+        pods. Raises RolloutError.
         """
         if not isinstance(step.write, Handover):
             return self.gateway.write(step.write), step
@@ -89,7 +90,7 @@ class Splits(t.Protocol):
         """Change the routes, and wait for the Gateways. Raises RolloutError."""
 
     def describe(self, turn: Turn) -> str:
-        """Return the share of the requests for the new pods, for the end of a message, or ""."""
+        """Return the end of a message: which share of the requests the new pods get. Can be ""."""
 
 
 class NoSplits:

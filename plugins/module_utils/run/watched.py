@@ -36,7 +36,7 @@ class _PodState(t.NamedTuple):
 
 
 class WatchedPods:
-    """The pods of an update by uid, as of the last update()."""
+    """The pods of all controllers in an update, by uid, as of the last update()."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -44,6 +44,7 @@ class WatchedPods:
         #: the deletion of its last pods.
         self._holders: dict[str, Holder] = {}
         self._states: dict[str, _PodState] = {}
+        #: What changes() returns next.
         self._changes: list[Json] = []
         self._clear()
 
@@ -77,6 +78,10 @@ class WatchedPods:
         self.ready = sum(self._states[uid].is_healthy for uid in self.active_new)
 
     def _classify(self, pod: Json, holder: Holder, before: t.Mapping[str, _PodState]) -> None:
+        """Add a pod to the old or new pods.
+
+        before: the states at the last update(), by uid. The state of an unchanged pod is reused.
+        """
         uid = pod["metadata"]["uid"]
         state = self._states.get(uid) or before.get(uid)
         is_unchanged = state is not None and state.pod is pod
@@ -94,7 +99,10 @@ class WatchedPods:
             self.old[uid] = pod
 
     def changes(self) -> list[Json]:
-        """Return each state of a new pod that was read since the last call, in order."""
+        """Return the new pods that have changed since the last call, in order.
+
+        A pod that has changed several times is returned several times, once in each state.
+        """
         changes, self._changes = self._changes, []
         return changes
 

@@ -78,7 +78,7 @@ class Incidents:
         #: an incident.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
-        #: The names of the watched pods that another client has evicted, according to the last find().
+        #: The names of the watched pods that another client has evicted. find() stores these names.
         self.evicted: list[str] = []
         #: The time (Clock.monotonic) since which the only incidents are missing pods. None if there
         #: are no incidents, or others.
@@ -118,8 +118,9 @@ class Incidents:
         self._accept_evictions(changes)
         causes = pod_health.causes(
             request, self.initial_pods, pods.new, max(self._scale_down.remaining), changed_uids)
-        # A pod may have failed before its deletion, or have recovered. If a pod fails now, its
-        # current state suffices.
+        # These causes come from the current states. Since the last call, a pod may have failed and
+        # then have been deleted, or have recovered. If an existing pod fails now, its current state
+        # suffices.
         if all(cause.kind == DELETED for cause in causes):
             causes += past_failures
         return causes + pod_health.excess_warnings(
@@ -176,10 +177,7 @@ class _ScaleDown:
         self.desired_replicas, self.remaining = desired_replicas, (0, 0)
 
     def resize(self, desired_replicas: tuple[int, int]) -> None:
-        """Compare with the previous desired replicas: a decrease is added to `remaining`.
-
-        An increase is subtracted.
-        """
+        """Store new desired replicas. A decrease raises `remaining`, and an increase lowers it."""
         remaining_total, remaining_successor = (
             max(0, remaining + before - now) for remaining, before, now
             in zip(self.remaining, self.desired_replicas, desired_replicas))

@@ -24,7 +24,7 @@ from . import image_drift
 if t.TYPE_CHECKING:
     from ..explain.quotas import Amounts
 
-#: The API resource whose objects each field of preflight_warnings.RelatedObjects holds.
+#: The API resource of the objects in each field of preflight_warnings.RelatedObjects.
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "autoscalers": "horizontalpodautoscalers", "quotas": "resourcequotas",
              "nodes": "nodes"}

@@ -36,6 +36,7 @@ class Recorder:
         self._returns_sizes = request.return_sizes
         #: False after the creation of an Event has failed, so that no further Event is tried.
         self._may_record = True
+        #: The values of `steps` and `sizes` in the task's result.
         self.steps: list[Json] = []
         self.sizes: list[Json] = []
         #: The primary as last observed, to which the Events refer.
@@ -44,7 +45,7 @@ class Recorder:
         self._reported_causes: set[str] = set()
         #: Events that are not created yet, each for several steps: the value before the first step,
         #: the number of steps, and the last step. All scale steps of a controller have the key
-        #: (name of the controller, 0). Any other step has the key ("", number of steps before it).
+        #: (name of the controller, 0). Any other step has the key ("", number of the step).
         self._pending_events: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
         #: The time of the last Event (Clock.monotonic).
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events

@@ -37,8 +37,8 @@ class SharedCluster:
         self._lock = threading.Lock()
         #: The responses of objects(), by resource.
         self._objects: dict[str, list[Json] | None] = {}
-        #: The response of Gateway.rules() is the only element. The list is empty until the rules are
-        #: requested.
+        #: The response of Gateway.rules() is the only element. The list is empty before the request
+        #: for the rules.
         self._rules: list[list[Json] | None] = []
         #: The ControllerRevisions of all controllers.
         self._revisions: list[Json] | None = None

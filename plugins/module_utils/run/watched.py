@@ -44,7 +44,7 @@ class WatchedPods:
         #: the deletion of its last pods.
         self._holders: dict[str, Holder] = {}
         self._states: dict[str, _PodState] = {}
-        #: What changes() returns next.
+        #: The changed new pods that changes() has not returned yet.
         self._changes: list[Json] = []
         self._clear()
 

@@ -25,15 +25,16 @@ from ..server_driven.planner import resolved as with_template_of_revision
 from .observed import RevisionsObserved
 from .planner import RevisionsT
 
-#: The permission to read the templates for a rollback.
+#: The permission to list ControllerRevisions, which have the templates for a rollback.
 HISTORY: Rule = ("apps", "controllerrevisions", ("list",))
 
 
 @dataclasses.dataclass
 class RevisionsCaches:
-    """Cached observations of a run, for later turns of the loop."""
+    """What a run has observed in earlier turns of its loop."""
 
-    #: The settings that this run observed before the update, to check those in the record.
+    #: The settings before the update. If the run has observed them itself, it need not rely on the
+    #: record.
     settings: Json | None = None
 
 
@@ -47,23 +48,26 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     # Defined by each kind
 
     def find_in(self, primary: Controller | None, revisions: t.Iterable[Json] = ()) -> RevisionsT:
-        """Return the observation of the object. Other objects may own some of the revisions."""
+        """Return the observation of a controller; ignore the revisions of other controllers."""
         raise NotImplementedError
 
     def needs_history(self, request: Request, observed: RevisionsT, desired: Json | None,
                       memory: Memory) -> bool:
-        """Return whether a decision depends on the ControllerRevisions."""
+        """Return whether the next decision depends on the ControllerRevisions."""
         raise NotImplementedError
 
     def with_pods(self, request: Request, observed: RevisionsT, cluster: Cluster,
                   memory: Memory) -> RevisionsT:
-        """Return the observation with pods, if a decision depends on them. Raises RolloutError."""
+        """Return the observation, with pods if the next decision depends on them.
+
+        Raises RolloutError.
+        """
         raise NotImplementedError
 
     def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        In an up-to-date list, the current ControllerRevision has the highest number.
+        The list is up to date if the highest number in it is that of the current template.
         """
         observed = self.find_in(primary, memory.revisions or ())
         return observed.present is None or observed.present is not observed.history[0]
@@ -89,7 +93,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
             raise refusals.unreadable_history(request)
         observed = _with_stored_direction(self.find_in(primary, revisions), cluster)
         if request.is_previous and not (observed.record or observed.in_progress):
-            # Without a record, only pods can show that an update is not complete.
+            # Without a record, only the pods can show that an update is still in progress.
             observed = self.with_pods(request, observed, cluster, memory)
         return with_template_of_revision(request, observed, primary)
 
@@ -134,10 +138,11 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
 
 def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
-    """Return the observation; before Kubernetes 1.25, with the direction in the annotation.
+    """Return the observation; before Kubernetes 1.25, take over a rollback from the annotation.
 
-    managedFields has no times before 1.25. Only the annotation then shows that a rollback has
-    restored the template.
+    The times in managedFields are the evidence for a rollback, but Kubernetes writes them only
+    since 1.25. In an older cluster, the annotation alone shows that a rollback has restored the
+    template.
     """
     record, stored = observed.record, observed.primary.rollout if observed.primary else None
     if record is None or stored is None or not stored.is_rolling_back or record.is_rolling_back:
@@ -163,18 +168,20 @@ def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
 
 
 def _progress(primary: RevisionDriven) -> int:
-    """Return a number that increases with each new pod, each available pod, and each deletion of a
-    pod above the desired number.
+    """Return a number that increases as the update proceeds.
+
+    While there are more pods than desired, it increases with each deletion. Otherwise, it increases
+    with each new pod, and with each pod that becomes available.
     """
     excess = primary.current - primary.replicas
     return -excess if excess > 0 else 2 * primary.updated + primary.available
 
 
 def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
-    """Return the ControllerRevision label of the new pods; "" without a known ControllerRevision.
+    """Return the value of the label controller-revision-hash of the new pods; "" if unknown.
 
     After a rollback has replaced all new pods, the controller manager may have deleted their
-    ControllerRevision. The recorded name is then returned instead of the label: no pod matches it.
+    ControllerRevision. The result is then the name in the record. No pod has that label any more.
     """
     if direction == "forward":
         return (observed.present.pod_revision if observed.present else "") or observed.present_name
@@ -185,10 +192,11 @@ def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
 
 def _sides(observed: RevisionsObserved, primary: RevisionDriven,
            direction: str | None) -> tuple[Side, Side | None]:
-    """Return the old and the new pods.
+    """Return the old and the new pods of the update in progress.
 
     During a rollback, the pods with the restored template are the old ones. The status does not
-    show which pods are unavailable; they are assumed to be new pods.
+    show which pods are unavailable, so they are assumed to be new ones. Without an update, all pods
+    are returned as old.
     """
     if direction is None:
         return Side.of(primary), None

@@ -4,8 +4,9 @@
 
 """The observation of a StatefulSet or DaemonSet: its history, and the record of its update. No I/O.
 
-A user with annotate permission can write the record (object_meta.Rollout), but cannot change spec,
-status or ControllerRevisions. The module observed of each kind lists the evidence for the record.
+A user who may only annotate the object can write the record (object_meta.Rollout), but cannot
+change spec, status or ControllerRevisions. The module observed.py of each kind lists the evidence
+that confirms the record.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class RevisionsObserved(ServerDrivenObserved):
     """The observation of a StatefulSet or DaemonSet. The history is empty until it is read."""
 
     primary: RevisionDriven | None
-    #: Whether the record has the settings that this run observed before the update.
+    #: Whether this run itself has observed the settings before the update, as in the record.
     has_observed_settings: bool = False
 
     @property
@@ -40,9 +41,9 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def raises_max_unavailable(self) -> bool:
-        """Whether maxUnavailable was greater before the update, according to the record alone.
+        """Whether the end of the update would raise maxUnavailable if the record were trusted.
 
-        A forged record could raise maxUnavailable in this way.
+        A user could forge a record for this purpose.
         """
         raise NotImplementedError
 
@@ -66,15 +67,16 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def recorded_revision(self) -> Revision | None:
-        """The ControllerRevision that the record names."""
+        """The ControllerRevision that the record names as the previous one, or None."""
         return next((revision for revision in self.other_revisions if self.record
                      and revision.name == self.record.previous_name), None)
 
     @property
     def former_numbers(self) -> t.Collection[int]:
-        """The number in to_revision, if the rollback has already restored the template.
+        """The number `to_revision` in the record, if that rollback has restored the template.
 
-        The controller manager has then given the ControllerRevision another number.
+        The controller manager has then given the ControllerRevision a new number. The result is
+        empty in all other cases.
         """
         record, primary = self.record, self.primary
         if primary is None or record is None or record.template != recorded.digest(primary):
@@ -82,7 +84,10 @@ class RevisionsObserved(ServerDrivenObserved):
         return (record.to_revision,) if record.to_revision else ()
 
     def revisions_with_number(self, number: int | None) -> list[Revision]:
-        """Return the revisions that have the number, or had it before a rollback returned to them.
+        """Return the revisions with this number.
+
+        A rollback gives the restored revision a new number. Its previous number is in the record of
+        the rollback, and also finds the revision.
         """
         revisions, primary = super().revisions_with_number(number), self.primary
         last = primary.last_rollout if primary else {}
@@ -103,17 +108,17 @@ class RevisionsObserved(ServerDrivenObserved):
         primary, record = self.primary, self.record
         if primary is None or record is None:
             return False
-        has_overridden = any(are_equal(primary.settings[field], value)
-                             and value != record.original[field]
-                             for field, value in record.overrides.items())
-        return has_overridden or not self.is_all_new
+        has_update_settings = any(are_equal(primary.settings[field], value)
+                                  and value != record.original[field]
+                                  for field, value in record.overrides.items())
+        return has_update_settings or not self.is_all_new
 
     @property
     def rollout(self) -> Rollout | None:
-        """The record of the update in progress, or None if nothing confirms it.
+        """The record of the update in progress, or None if nothing confirms the record.
 
-        A recorded pause needs no confirmation. At a pause with only new pods and no settings to
-        restore, there is no other evidence, and a forged pause does no harm: the same update or a
+        A recorded pause needs no confirmation. If all pods are new and no settings have to be
+        restored, nothing else shows the pause. A forged pause does no harm: the same update or a
         rollback ends the pause, and any other update can begin.
         """
         return self.record if self.is_proven or (self.record
@@ -121,7 +126,7 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def is_irreversible(self) -> bool:
-        """Whether no ControllerRevision has the previous template; False without a history."""
+        """Whether no ControllerRevision has the previous template; False if none was read."""
         return bool(self.history) and super().is_irreversible
 
     @property
@@ -135,9 +140,10 @@ class RevisionsObserved(ServerDrivenObserved):
         return self.primary is not None and self.primary.updated < self.primary.current
 
     def with_observed_settings(self: RevisionsT, settings: Json | None) -> RevisionsT:
-        """Return the observation with the recorded original settings, if this run confirms them.
+        """Return the observation; trust the annotation if this run has observed the same settings.
 
-        settings: the settings that this run observed before the update, or None.
+        Then the record has exactly the original settings of the annotation. settings: those that
+        this run observed before the update, or None.
         """
         stored = self.primary.rollout if self.primary else None
         if not (self.record and stored and settings) or any(
@@ -150,10 +156,10 @@ class RevisionsObserved(ServerDrivenObserved):
 
 
 def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple[Revision, ...]:
-    """Return the ControllerRevisions that the object controls, newest first.
+    """Return the ControllerRevisions that the controller owns, newest first.
 
-    As in the controller manager (ListControllerRevisions, ClaimObject), their labels must match the
-    selector.
+    Their labels must also match its selector, as the controller manager requires
+    (ListControllerRevisions, ClaimObject).
     """
     matched = (item for item in revisions if primary.selector.items() <= labels_of(item).items())
     controlled = [
@@ -167,8 +173,8 @@ def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple
 def may_be_restored(current: Revision | None, undone: str, history: t.Iterable[Revision]) -> bool:
     """Return whether a rollback may have restored the current template.
 
-    undone: the name of the ControllerRevision that was current before the rollback. It must exist,
-    and the current ControllerRevision must be older or have received a new number.
+    undone: the name of the ControllerRevision that was current before the rollback. That one must
+    still exist. The current ControllerRevision must be older, or must have received a new number.
     """
     times = {revision.name: revision.time for revision in history}
     return current is not None and undone in times and (current.is_renumbered
@@ -176,6 +182,6 @@ def may_be_restored(current: Revision | None, undone: str, history: t.Iterable[R
 
 
 def with_rolling_update(record: Rollout, rolling_update: Json) -> Rollout:
-    """Return the record with another rollingUpdate in the settings from before the update."""
+    """Return the record with this rollingUpdate in the settings to restore."""
     strategy = {**record.original["updateStrategy"], "rollingUpdate": rolling_update}
     return dataclasses.replace(record, original={**record.original, "updateStrategy": strategy})

@@ -90,7 +90,8 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     def progress(self) -> Wait:
         primary = self.primary
-        # Once the last pod is replaced, only the pods themselves can end the wait.
+        # After the last replacement, the wait ends when the new pods become available, without a
+        # further step of the controller manager.
         is_last = primary.is_observed and primary.updated >= primary.replicas
         return Wait(f"{primary.name} {primary.updated}/{primary.replicas} updated, "
                     f"{primary.available} available",
@@ -101,9 +102,9 @@ class RevisionsPlanner(Planner[RevisionsT]):
         return f"{self.primary.updated} of {self.primary.replicas} pods have it"
 
     def pause(self, record: Rollout, new: int, size: int) -> Decision:
-        """Return the step that records the pause, or the end if the pause is recorded already.
+        """Return the step that records the pause; if the record has it already, return the end.
 
-        new, size: the numbers of new pods and of all pods.
+        new: the number of new pods. size: the number of all pods.
         """
         # | updating | `pause_at`, and as many new pods are ready | **annotate**: paused; the end |
         name = self.primary.name

@@ -28,16 +28,16 @@ HISTORY_LIMIT = 10
 
 
 class Pod(t.NamedTuple):
-    """A pod; a ready pod is available."""
+    """A simulated pod. If it is ready, it also counts as available."""
 
     name: str
     uid: str
-    #: The label with the ControllerRevision of the pod.
+    #: The value of the pod's label controller-revision-hash.
     revision: str
     ready: bool
     #: The node of a DaemonSet's pod, or "".
     node: str = ""
-    #: The label with the template generation of a DaemonSet's pod, or "".
+    #: The value of the label pod-template-generation of a DaemonSet's pod, or "".
     generation: str = ""
 
     @property
@@ -46,7 +46,7 @@ class Pod(t.NamedTuple):
 
 
 class State(t.NamedTuple):
-    """The state of a controller."""
+    """The pods, the status and the ControllerRevisions of a controller."""
 
     pods: tuple[Pod, ...]
     status: Json
@@ -54,7 +54,7 @@ class State(t.NamedTuple):
 
 
 class SimulatedByRevisions(Model, t.Generic[Controlled]):
-    """The simulated StatefulSets or DaemonSets of a namespace. Deleted pods end at once."""
+    """The simulated StatefulSets or DaemonSets of a namespace. A deleted pod is gone at once."""
 
     kind: t.ClassVar[Kind]
 
@@ -80,7 +80,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return [item for uid in uids for item in self._stored(uid)]
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
-        """Return the pods of all controllers; the caller compares their owners."""
+        """Return the pods of all controllers: callers also compare the owner of each pod."""
         return tuple(observed.Pod(pod.name, pod.uid, {object_meta.POD_REVISION: pod.revision},
                                   item["metadata"].get("uid", ""))
                      for name, item in self.items.items() for pod in self.pods(name))
@@ -101,7 +101,10 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return True
 
     def _with_template_generation(self, item: Json, changed: Json) -> Json:
-        """Return the changed object with its template generation, if the kind has one."""
+        """Return `changed`, with the next template generation if the template has changed.
+
+        item: the object before the change. Only a DaemonSet has a template generation.
+        """
         return changed
 
     def _delete_pod(self, write: Delete) -> bool:
@@ -114,7 +117,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return False
 
     def _pod_object(self, controller: Controller, pod: Pod) -> Json:
-        """Return a pod as an object of the API."""
+        """Return a pod as an object of the API. Its resourceVersion shows whether it is ready."""
         return {"metadata": {"name": pod.name, "uid": pod.uid, "resourceVersion": str(pod.ready),
                              "labels": {object_meta.POD_REVISION: pod.revision},
                              "ownerReferences": [controller.reference]}, "status": {}}
@@ -122,7 +125,10 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
     # The controller manager and the nodes
 
     def settle(self) -> bool:
-        """Run the controllers until the cluster is stable; initially unready pods come last."""
+        """Run the controllers until the cluster is stable; return whether anything has changed.
+
+        Pods that are unready in the real cluster become ready only if nothing else can change.
+        """
         return self._converge(self._initially_unready) or self._converge(())
 
     def _converge(self, never_ready: t.Container[str]) -> bool:
@@ -140,7 +146,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return False
 
     def _run_pod(self, never_ready: t.Container[str]) -> bool:
-        """Make the first unready pod ready, except pods in never_ready."""
+        """Make one unready pod ready that is not in never_ready; return whether there was one."""
         for name in sorted(self.items):
             for pod in self.pods(name):
                 if not pod.ready and pod.name not in never_ready:
@@ -184,7 +190,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
 
     @abc.abstractmethod
     def _initial_pods(self, controller: Controlled) -> tuple[Pod, ...]:
-        """Return the pods of a controller in the real cluster."""
+        """Return the pods that a controller has in the real cluster."""
 
     @abc.abstractmethod
     def _state_after_sync(self, name: str) -> State:
@@ -197,7 +203,7 @@ def without(pods: t.Iterable[Pod], deleted: Pod | None) -> tuple[Pod, ...]:
 
 
 def with_counts(item: Json, status: Json) -> Json:
-    """Return the status of an object with the counts of `status`."""
+    """Return the status of an object, updated with the counts in `status`."""
     before = item.get("status") or {}
     return before if has_counts(item, status) else {**before, **status}
 
@@ -206,10 +212,11 @@ def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json,
                               ) -> tuple[Json, tuple[Json, ...]]:
     """Return the ControllerRevision of the current template, and all ControllerRevisions.
 
-    A ControllerRevision that a rollback uses again gets the highest number.
+    If there is none with the current template, it is created. If an older one has the template,
+    because a rollback returns to it, that one gets the highest number.
     """
     newest = max((item["revision"] for item in revisions), default=0)
-    # Sorted as text, later than all times of the real cluster and of earlier calls.
+    # As a text, this is greater than all times of the real cluster and those of earlier calls.
     time = f"9999, after {newest:09} others"
     for item in revisions:
         template = {field: value for field, value in item["data"]["spec"]["template"].items()
@@ -235,10 +242,11 @@ def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json,
 def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ...], present: Json,
                            is_live: t.Callable[[Json], bool], *,
                            counts_live: bool) -> tuple[Json, ...]:
-    """Return the ControllerRevisions within revisionHistoryLimit.
+    """Return the ControllerRevisions that remain within revisionHistoryLimit.
 
-    ControllerRevisions with pods (live ones) are not deleted. counts_live: whether they count
-    towards the limit, as for a DaemonSet (cleanupHistory), but not for a StatefulSet
+    present: the ControllerRevision of the current template. is_live: tells whether a
+    ControllerRevision is in use; such a live one is never deleted. counts_live: whether live ones
+    count towards the limit. They do for a DaemonSet (cleanupHistory), but not for a StatefulSet
     (truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]

@@ -43,16 +43,16 @@ UNCHANGED_LIST_INTERVAL = 30.0
 
 @dataclasses.dataclass
 class Caches(RevisionsCaches):
-    """Cached observations of a run, for later turns of the loop."""
+    """What a run has observed in earlier turns of its loop."""
 
     #: The names of the nodes whose pods are replaced first; None before the lookup.
     nodes: frozenset[str] | None = None
-    #: The resourceVersion of the DaemonSet, and the pods that its status wrongly counts as new.
+    #: A resourceVersion of the DaemonSet, and the old pods that its status then counted as new.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
-    #: The resourceVersion of the DaemonSet, and the time of the next list of pods for _with_stall()
-    #: (see Memory.seconds).
+    #: A resourceVersion of the DaemonSet, and the time at which _with_stall() lists the pods if
+    #: that resourceVersion has not changed (in seconds, see Memory.seconds).
     next_stall_check: tuple[str, float] = ("", 0.0)
-    #: The number of new pods at which the task last woke the controller.
+    #: The number of new pods when the task last woke the DaemonSet controller; -1 before that.
     woken_at: int = -1
 
 
@@ -82,7 +82,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         """Return whether a decision depends on the ControllerRevisions.
 
         The first write of an update needs them, since the record names the current
-        ControllerRevision. A task that changes nothing does not.
+        ControllerRevision. A task that changes nothing does not need them.
         """
         primary = observed.primary
         if primary is None:
@@ -96,8 +96,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
     def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        The DaemonSet controller writes the ControllerRevisions before observedGeneration, so a list
-        that follows an up-to-date status is up to date, too.
+        The DaemonSet controller writes the ControllerRevisions before observedGeneration. A list is
+        therefore up to date if it was read when observedGeneration was already up to date.
         """
         last = memory.observed.primary
         has_changed = last is None or not last.is_observed or last.generation != primary.generation
@@ -106,7 +106,9 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
 
     def with_pods(self, request: Request, observed: DaemonSetObserved, cluster: Cluster,
                   memory: Memory) -> DaemonSetObserved:
-        """Return the observation with pods, if a decision depends on them. Raises RolloutError.
+        """Return the observation, with pods if the next decision depends on them.
+
+        Raises RolloutError.
 
         Before a pause, the task itself deletes pods, so it lists all of them: after each change of
         the status, and from time to time. Otherwise, it lists pods only to find miscounted pods, a
@@ -144,7 +146,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         caches = memory.caches(Caches)
         version, pods = caches.miscounted
         memory.next_pod_list = memory.seconds + LIST_INTERVAL if pods else 0
-        # Until the next list, a deleted pod counts as terminating.
+        # The pod that this step deletes counts as terminating until the pods are listed again.
         caches.miscounted = version, tuple(
             pod._replace(is_inactive=True) if pod.name == step.write.name else pod for pod in pods)
 
@@ -171,7 +173,7 @@ def _asks_for_nodes(request: Request) -> bool:
 
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
                            cluster: Cluster) -> DaemonSetObserved:
-    """Return the observation with the revisions of the pods, if the previous one is uncertain."""
+    """Return the observation, with in_use if it is uncertain which revision is the previous one."""
     is_rolling_back = observed.record and observed.record.is_rolling_back
     if len(observed.other_revisions) < 2 or observed.before is None or is_rolling_back:
         return observed
@@ -194,25 +196,25 @@ def _counts_all_as_new(primary: DaemonSet) -> bool:
 
 def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
                      memory: Memory) -> DaemonSetObserved:
-    """Return the observation with the old pods that the status counts as new.
+    """Return the observation with the miscounted pods: old pods that the status counts as new.
 
-    Without permission to list pods or ControllerRevisions, the result has none. The pods are listed
-    after each change of the status. The deletion of such a pod may leave the status unchanged, if
-    the new pod is ready before the controller writes the status. While such pods remain, they are
-    therefore listed again every LIST_INTERVAL seconds. That list is used once it has as many ready
-    pods as the status counts available pods.
+    Without permission to list pods or ControllerRevisions, no pod is found. The pods are listed
+    after each change of the status. However, the deletion of a miscounted pod leaves the status
+    unchanged if its replacement is ready before the controller writes the status. While miscounted
+    pods remain, the pods are therefore also listed every LIST_INTERVAL seconds. The result of such
+    a list is used only if at least as many pods are ready in it as are available in the status.
     """
     if observed.present is None or not _counts_all_as_new(primary):
         return observed
     caches = memory.caches(Caches)
     version, miscounted_pods = caches.miscounted
-    is_same, present = version == primary.resource_version, observed.present.pod_revision
-    if not is_same or (miscounted_pods and memory.seconds >= memory.next_pod_list):
+    is_unchanged, present = version == primary.resource_version, observed.present.pod_revision
+    if not is_unchanged or (miscounted_pods and memory.seconds >= memory.next_pod_list):
         memory.next_pod_list = memory.seconds + LIST_INTERVAL
-        items = cluster.all_pods(primary, "" if is_same else present) or ()
+        items = cluster.all_pods(primary, "" if is_unchanged else present) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
         ready = sum(pod.is_ready and not pod.is_inactive for pod in pods)
-        if not is_same or ready >= primary.available:
+        if not is_unchanged or ready >= primary.available:
             miscounted_pods = miscounted(primary, present, pods)
         caches.miscounted = primary.resource_version, miscounted_pods
     return dataclasses.replace(observed, miscounted=miscounted_pods)
@@ -220,9 +222,10 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
 
 def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
                 memory: Memory) -> DaemonSetObserved:
-    """Return the observation with is_stalled, which is set once for each number of new pods.
+    """Return the observation, with is_stalled set if a surge has stalled.
 
-    The pods are listed only while the DaemonSet does not change. Without permission to list pods, a
+    It is set only once for each number of new pods, since one write wakes the controller. The pods
+    are listed only if the DaemonSet has not changed for a while. Without permission to list pods, a
     stalled surge goes unnoticed.
     """
     caches = memory.caches(Caches)

@@ -4,20 +4,20 @@
 
 """A DaemonSet and its history, and the evidence for the record of an update. No I/O.
 
-A user with annotate permission can write the record (object_meta.Rollout), but cannot change spec,
-status or ControllerRevisions. Each claim of the record therefore needs evidence:
+A user who may only annotate the object can write the record (object_meta.Rollout), but cannot
+change spec, status or ControllerRevisions. Each claim of the record therefore needs evidence:
 
 | claim | evidence |
 |---|---|
-| an update is in progress | the status, not all pods new and available, or settings to restore |
-| a pause | as in the row above; or the record alone, which does not block another update |
-| it is a rollback | the present template was restored, or is the older or the only one |
-| the previous template | pods have it; or it is recorded, and newest except the current |
+| an update is in progress | a pod is old or unavailable, or settings have to be restored |
+| a pause | as in the row above; or the record alone, as it does not block another update |
+| it is a rollback | the present revision is the older or the only one, or was renumbered |
+| the previous template | a pod has it; or the record names it, and it is the newest other one |
 | the previous updateStrategy | the present one is the update's; maxUnavailable rises to 1 at most |
 
-A forged record can still have these effects: the next task sets OnDelete or a maxSurge at its end,
-or a revisionHistoryLimit of 0 instead of 1; and state=rolled_back rolls back a finished update,
-since the record looks like the record of a killed task.
+A forged record can still have two effects. At its end, the next task may set OnDelete, a maxSurge,
+or a revisionHistoryLimit of 0 instead of 1. And state=rolled_back may roll back an update that has
+ended, since the record looks like that of a killed task.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from ..controller_revisions.observed import (
 
 #: Seconds from the end of the grace period until a terminating pod counts as overdue.
 OVERDUE_AFTER = 60.0
-#: Seconds after minReadySeconds within which the DaemonSet controller deletes an old pod.
+#: Seconds in which the DaemonSet controller deletes the old pod of a node. They begin when the new
+#: pod has been ready for minReadySeconds.
 REPLACED_WITHIN = 5.0
 
 
@@ -54,14 +55,14 @@ class DaemonPod(t.NamedTuple):
     uid: str
     resource_version: str
     node: str
-    #: The label with the ControllerRevision of the pod.
+    #: The value of the label controller-revision-hash.
     revision: str
     is_ready: bool
     #: Whether the pod is terminating or has ended, so that the DaemonSet controller replaces it.
     is_inactive: bool
     #: The end of the grace period, in RFC 3339, or "".
     due: str = ""
-    #: The label with the generation of the pod's template.
+    #: The value of the label pod-template-generation, or "".
     generation: str = ""
     #: The time of the last change of the condition Ready, in RFC 3339, or "".
     ready_since: str = ""
@@ -88,13 +89,13 @@ class DaemonSetObserved(RevisionsObserved):
     primary: DaemonSet | None
     #: All pods, sorted by node; None before the pods are listed.
     daemon_pods: tuple[DaemonPod, ...] | None = None
-    #: The nodes on which pods are replaced first; None before the nodes are listed.
+    #: The names of the nodes whose pods are replaced first; None before the nodes are listed.
     nodes: frozenset[str] | None = None
     #: The ControllerRevision labels of the pods; None before the pods are listed.
     in_use: frozenset[str] | None = None
     #: The old pods that the status counts as new.
     miscounted: tuple[DaemonPod, ...] = ()
-    #: Whether a surge has stalled.
+    #: Whether a surge has stalled (see is_stalled()), and the task has to wake the controller.
     is_stalled: bool = False
 
     @property
@@ -108,7 +109,7 @@ class DaemonSetObserved(RevisionsObserved):
 
     @property
     def raises_max_unavailable(self) -> bool:
-        """Whether the settings in the record would increase maxUnavailable to more than 1."""
+        """Whether the settings in the record would raise maxUnavailable, and to more than 1."""
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
@@ -134,8 +135,9 @@ class DaemonSetObserved(RevisionsObserved):
     def before(self) -> Revision | None:
         """The ControllerRevision with the template before the update in progress.
 
-        A recorded revision must be the newest one besides the present one, or the revision of a
-        pod. Otherwise `contested` has the alternatives.
+        The candidates are the recorded revision and the newest other revision, or all other
+        revisions if none is recorded. If they differ, one that a pod has is preferred. If no pod
+        has a candidate, the first candidate is the result, and `contested` has both candidates.
         """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.is_rolling):
@@ -149,10 +151,10 @@ class DaemonSetObserved(RevisionsObserved):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """Return both candidates for `before`: the recorded and the newest other revision.
+        """Both candidates for `before`, the recorded and the newest other revision; or ().
 
-        Returns () if they are the same, or if a pod has one of them. Otherwise another client has
-        written the record, or has changed the template during the update.
+        The result is () if both are the same, or if a pod has one of them. Otherwise another client
+        has written the record, or has changed the template during the update.
         """
         before, other_revisions = self.before, self.other_revisions
         if before is None or before is other_revisions[0] or self.in_use is None:
@@ -161,7 +163,7 @@ class DaemonSetObserved(RevisionsObserved):
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
-    """Return the observation of a DaemonSet. Other objects may own some of the revisions."""
+    """Return the observation of a DaemonSet; ignore the revisions of other controllers."""
     if not isinstance(primary, DaemonSet):
         return DaemonSetObserved(None, None)
     history = own_revisions(primary, revisions)
@@ -177,7 +179,10 @@ def is_overdue(pod: DaemonPod, server_time: float) -> bool:
 
 def miscounted(primary: DaemonSet, revision: str,
                pods: t.Iterable[DaemonPod]) -> tuple[DaemonPod, ...]:
-    """Return the old pods that the DaemonSet controller counts as new (IsPodUpdated)."""
+    """Return the old pods that the DaemonSet controller counts as new (IsPodUpdated).
+
+    revision: the label controller-revision-hash of new pods.
+    """
     generation = object_meta.template_generation(primary.annotations)
     return tuple(pod for pod in pods if generation and pod.generation == generation
                  and pod.revision != revision)
@@ -187,9 +192,10 @@ def is_stalled(primary: DaemonSet, revision: str, pods: t.Iterable[DaemonPod],
                server_time: float) -> bool:
     """Return whether an old pod remains although the new pod of its node is available.
 
-    The DaemonSet controller schedules the sync that deletes the old pod when the new pod becomes
-    ready (updatePod in pkg/controller/daemon/daemon_controller.go), and loses it in a restart. The
-    surge then stalls until the next change of the DaemonSet.
+    When the new pod becomes ready, the DaemonSet controller schedules a later sync, which deletes
+    the old pod (updatePod in pkg/controller/daemon/daemon_controller.go). If the controller is
+    restarted before, it forgets the sync. The surge then stalls until the next change of the
+    DaemonSet. revision: the label controller-revision-hash of new pods.
     """
     live = [pod for pod in pods if not pod.is_inactive]
     old_nodes = {pod.node for pod in live if pod.revision != revision}
@@ -205,7 +211,7 @@ def max_unavailable_pods(numbers: Json, size: int) -> int:
 
 
 def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
-    """Return the observation, with the certainly wrong claims of the record corrected."""
+    """Return the observation; claims of its record that are certainly wrong are corrected."""
     record = observed.record
     if record is None:
         return observed
@@ -220,7 +226,7 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
 
 
 def _node_of(spec: Json) -> str:
-    """Return the node of a pod; before the scheduler sets it, the node of the pod's affinity."""
+    """Return the name of a pod's node. Before nodeName is set, the pod's affinity has the name."""
     required = mapping(spec, "affinity", "nodeAffinity",
                        "requiredDuringSchedulingIgnoredDuringExecution")
     names = [value for term in objects(required, "nodeSelectorTerms")

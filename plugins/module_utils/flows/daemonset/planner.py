@@ -4,9 +4,9 @@
 
 """The settings of a DaemonSet, and the DaemonSet's rows of the state table. No I/O.
 
-The rows are the `# | ... |` comments (see docs/concepts/server-driven.md);
-server_driven/planner.py has the rows of all server-driven kinds, controller_revisions/planner.py
-the rows in common with StatefulSets.
+The rows are the `# | ... |` comments (see docs/concepts/server-driven.md).
+server_driven/planner.py has the rows of all server-driven kinds. controller_revisions/planner.py
+has the rows in common with StatefulSets.
 
 An update with a pause sets updateStrategy.type to OnDelete, so that the DaemonSet controller
 replaces no running pod. Until the pause, the task itself deletes old pods, with preconditions on
@@ -41,10 +41,10 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The surge and the number of pods that may be unavailable. One of them is 0.
+        """Two numbers of pods: the surge, and how many may be unavailable. One of the two is 0.
 
-        A rollback without a surge may make one pod unavailable even if a budget or maxUnavailable
-        allows none.
+        A rollback without a surge may make one pod unavailable, even if a PodDisruptionBudget or
+        maxUnavailable allows none.
         """
         numbers, size = self._numbers, self.primary.replicas
         surge = Size.from_api(numbers["maxSurge"]).resolve(size, round_up=True)
@@ -56,7 +56,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
     @property
     def _numbers(self) -> Json:
-        """maxSurge and maxUnavailable for the update: as requested, or without a surge."""
+        """maxSurge and maxUnavailable for the update: as requested unless a surge is blocked."""
         return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._requested_numbers
 
     @property
@@ -68,7 +68,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
     @property
     def is_surge_blocked(self) -> bool:
-        """Whether a rollback cannot surge, because old and new pods use the same host port."""
+        """Whether a rollback cannot surge, because both templates use the same host port."""
         if not (self.request.undoes and Size.from_api(self._requested_numbers["maxSurge"]).value):
             return False
         present, before = self.primary.template, self.observed.before
@@ -139,7 +139,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
 
 class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
-    """The DaemonSet's rows of the state table: the pods that the task deletes, and their nodes."""
+    """The state table of a DaemonSet. Its own rows are about pods that the task deletes."""
 
     primary: DaemonSet
     settings_type = DaemonSetSettings
@@ -147,8 +147,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        In general, that is the current revision. While an update of another client is in progress,
-        it is the revision before that update, unless the new update returns to that revision.
+        In general, this is the current revision. While an update of another client is in progress,
+        it is the revision before that update, unless the update of this task returns to it.
         """
         before, observed = self.observed.newest_other, self.observed
         has_template = not is_rolling_back and (observed.is_rolling
@@ -179,20 +179,20 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
             may_disrupt = unavailable < self.settings.bounds[1]
             old_pod = self._next_pod(live, present.pod_revision, may_disrupt)
             return self._delete(old_pod, may_disrupt, record) or self._wait(overdue)
-        # After the deletion of a node, the status counts its pod for a while.
+        # After the deletion of a node, the status still counts the pod of that node for a while.
         has_enough_available = primary.available + primary.misscheduled >= min(ready, size)
         is_reached = sum(pod.is_ready for pod in new) >= goal and has_enough_available
         return self.pause(record, len(new), size) if is_reached else self._wait(overdue)
 
     def _is_status_consistent(self, pods: tuple[DaemonPod, ...], new: int, revision: str) -> bool:
-        """Return whether the status counts as many new pods as were observed.
+        """Return whether the status agrees with the observed pods about the number of new pods.
 
-        new: the number of live pods with the new revision. A different number in the status means
-        that it is outdated, or that another client has changed the label of a pod.
+        new: the number of live pods with the new revision. If the numbers disagree, the status is
+        outdated, or another client has changed the label of a pod.
         """
         primary = self.primary
-        # updatedNumberScheduled does not count pods on nodes that are not eligible, and such a pod
-        # may be new.
+        # updatedNumberScheduled leaves out pods on nodes that are not eligible, but such a pod may
+        # be new, too.
         updated = primary.updated - len(miscounted(primary, revision, pods))
         all_new = sum(pod.revision == revision for pod in pods)
         return new <= updated + primary.misscheduled and updated <= all_new
@@ -200,8 +200,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
         """Return the deletion of an old pod that the status counts as new, or None.
 
-        The DaemonSet controller would never replace such a pod. Even with a surge, one pod may
-        become unavailable for this.
+        The DaemonSet controller would never replace such a pod. The deletion may make one pod
+        unavailable, even if the update has a surge.
         """
         # | any | the status counts an old pod as new | **delete** it, if one more may be missing |
         pods, primary = self.observed.miscounted, self.primary
@@ -213,7 +213,10 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         return self._delete(first, may_disrupt, record) or (self.progress() if pods else None)
 
     def _wake_controller(self, record: Rollout) -> Step | None:
-        """Return a change of the record, after which the DaemonSet controller syncs; or None."""
+        """Return a step that wakes the DaemonSet controller in a stalled surge, or None.
+
+        The step changes only the record. The controller syncs after any change of the DaemonSet.
+        """
         # | updating, rolling back | a surge has stalled | **annotate**: the time |
         primary = self.primary
         if not self.observed.is_stalled:
@@ -225,16 +228,18 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                     after=f"the controller continues after {primary.updated} new pods")
 
     def _wait(self, overdue: list[DaemonPod]) -> Wait:
-        """Return a wait for the pods, with the names of the overdue pods."""
+        """Return the wait of progress(), with the names of the overdue pods in its text."""
         suffix = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}"
                          for pod in overdue)
         return Wait(f"{self.progress().until}{suffix}")
 
     def _next_pod(self, live: list[DaemonPod], present: str, may_disrupt: bool) -> DaemonPod | None:
-        """Return the old pod to replace next: first the pods on the nodes that the user requests.
+        """Return the old pod to replace next, or None if no pod is old.
 
-        may_disrupt: whether one more pod may become unavailable. If so, ready pods come first,
-        because their nodes work. If not, only an unready pod can be replaced.
+        Pods on the nodes that the user requests come first. may_disrupt: whether one more pod may
+        become unavailable. If so, ready pods come before unready pods, because their nodes work. If
+        not, unready pods come before ready pods, because only the former can be replaced. present:
+        the label controller-revision-hash of new pods.
         """
         preferred_nodes = self.observed.nodes or ()
         old = (pod for pod in live if pod.revision != present)
@@ -243,9 +248,10 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                                     pod.is_ready is not may_disrupt, pod.node, pod.name))
 
     def _delete(self, pod: DaemonPod | None, may_disrupt: bool, record: Rollout) -> Step | None:
-        """Return the deletion of a pod; None if it is ready and no more may become unavailable.
+        """Return the deletion of the pod; None if that would make too many pods unavailable.
 
-        A patch that removes a recorded pause comes before the deletion.
+        may_disrupt: whether one more pod may become unavailable. If the record has a pause, the
+        result is first a patch that removes the pause from the record.
         """
         primary = self.primary
         if pod is None or (pod.is_ready and not may_disrupt):

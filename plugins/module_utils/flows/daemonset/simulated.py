@@ -5,7 +5,7 @@
 """Simulated DaemonSets, for check mode.
 
 A small model of the DaemonSet controller (manage and rollingUpdate in pkg/controller/daemon). Each
-sync changes one pod, and then the status. Nodes are only names, and every node is eligible.
+sync changes one pod, and then the status. A node is only a name, and every node is eligible.
 """
 
 from __future__ import annotations
@@ -44,12 +44,16 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
                  look_up_pods: LookUpPods = lambda _controller: None,
                  nodes: t.Callable[[str], frozenset[str]] = lambda _selector: frozenset(),
                  ) -> None:
-        """Create a simulated cluster. The functions return objects of the real cluster."""
+        """Create a simulated cluster.
+
+        The functions read the real cluster: the ControllerRevisions of controllers by uid, the pods
+        of a controller (None if not permitted), and the names of the nodes of a label selector.
+        """
         super().__init__(items, look_up_revisions)
         self._look_up_pods, self._look_up_nodes = look_up_pods, nodes
-        #: Nodes by name of the DaemonSet, set on first use.
+        #: The names of the nodes, by the name of their DaemonSet, set on first use.
         self._nodes: dict[str, tuple[str, ...]] = {}
-        #: The number of syncs, for unique names of pods.
+        #: The number of syncs until now, which makes the names of new pods unique.
         self._syncs = 0
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
@@ -94,7 +98,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         return pods
 
     def _as_counted(self, controller: DaemonSet) -> tuple[Pod, ...]:
-        """Return as many pods as the status counts, for a user without permission to list pods."""
+        """Return pods that agree with the counts of the status, if the real ones are unknown."""
         present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
         old = next((revision for revision in revisions if revision is not present), present)
         count = controller.current if controller.current <= MAX_PODS else 0
@@ -125,7 +129,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
 
 
 def label_of(revision: Json) -> str:
-    """Return the value of the ControllerRevision label of pods."""
+    """Return the value of the label controller-revision-hash of pods with this revision."""
     parsed = object_meta.server_revision(revision)
     return parsed.pod_revision if parsed else ""
 
@@ -134,7 +138,8 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
                name: str) -> tuple[Pod, ...]:
     """Return the pods after the creation or deletion of at most one pod.
 
-    A created pod has the ControllerRevision `update` and this name.
+    nodes: the names of the eligible nodes. update, name: the label controller-revision-hash and the
+    name of the pod that may be created.
     """
     generation = object_meta.template_generation(controller.annotations)
     created = Pod(name, f"uid of {name}", update, ready=False, generation=generation)
@@ -177,13 +182,20 @@ def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, upda
 
 
 def _without_second(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Return the pods without the second pod of a node, which only a surge allows."""
+    """Return the pods without the first pod that is the second one of its node.
+
+    Only a surge allows two pods on a node.
+    """
     first = {pod.node: pod for pod in reversed(pods)}
     return without(pods, next((pod for pod in pods if first[pod.node] is not pod), None))
 
 
 def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], update: str,
                  ) -> tuple[list[Pod], list[Pod]]:
+    """Return the old pods and the new pods, as the DaemonSet controller counts them.
+
+    update: the label controller-revision-hash of new pods.
+    """
     old: list[Pod] = []
     new: list[Pod] = []
     for pod in pods:
@@ -198,7 +210,10 @@ def _is_updated(controller: DaemonSet, pod: Pod, update: str) -> bool:
 
 
 def _with_next_template_generation(item: Json, is_changed: bool) -> Json:
-    """Return the object, with the next template generation after a change of the template."""
+    """Return the object, with the next template generation if the template has changed.
+
+    is_changed: whether the template has changed.
+    """
     annotations = item["metadata"].get("annotations") or {}
     number = object_meta.template_generation(annotations)
     if not (number.isdecimal() and is_changed):

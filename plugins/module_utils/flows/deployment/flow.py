@@ -64,7 +64,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 
     def server_steps(self, before: DeploymentObserved,
                      now: DeploymentObserved) -> tuple[Step, ...]:
-        """Return a step for each ReplicaSet that the Deployment controller has scaled."""
+        """Return a step for each ReplicaSet whose size has changed between two observations."""
         sizes = {replica_set.uid: replica_set.replicas
                  for replica_set in before.sets} if before.primary else {}
         return tuple(Step(Action.SCALE, replica_set.name,
@@ -75,15 +75,19 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 
 
 def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Side | None]:
-    """Return the old and the new pods of an update."""
+    """Return the old and the new pods of the update in progress.
+
+    During a rollback, the old pods are those of the current template, which is restored. Without an
+    update, all pods are returned as old.
+    """
     record, present, other_sets = observed.rollout, observed.successor, observed.other_sets
     if record is None:
         return Side.of(primary), None
-    last: Controller = other_sets[-1] if other_sets else primary
-    rest = Side(last.name, last.uid, sum(replica_set.replicas for replica_set in other_sets),
-                sum(replica_set.available for replica_set in other_sets), observed.images_before)
+    newest: Controller = other_sets[-1] if other_sets else primary
+    others = Side(newest.name, newest.uid, sum(replica_set.replicas for replica_set in other_sets),
+                  sum(replica_set.available for replica_set in other_sets), observed.images_before)
     if record.is_rolling_back:
         return dataclasses.replace(Side.of(present or primary), name=primary.name,
-                                   uid=primary.uid), rest
-    return dataclasses.replace(rest, name=primary.name,
+                                   uid=primary.uid), others
+    return dataclasses.replace(others, name=primary.name,
                                uid=primary.uid), Side.of(present) if present else None

@@ -4,20 +4,21 @@
 
 """A Deployment and its ReplicaSets, and the evidence for the record of an update. No I/O.
 
-A user with annotate permission can write the record (object_meta.Rollout), but cannot change the
-spec or the ReplicaSets. The Deployment controller copies annotations to the newest ReplicaSet, but
-never the revision. Each claim of the record therefore needs evidence:
+A user who may only annotate the Deployment can write the record (object_meta.Rollout), but cannot
+change the spec or the ReplicaSets. The Deployment controller copies annotations of the Deployment
+to the newest ReplicaSet, but sets the revision number itself. Each claim of the record therefore
+needs evidence:
 
 | claim | evidence |
 |---|---|
-| an update is in progress | settings of an update, or not all pods new and available |
-| it is a rollback | the ReplicaSet of the present template had another revision, or will get one |
-| the previous template | the Deployment's ReplicaSet with the highest number except the current |
-| the previous settings | the present settings are those of the record, field by field |
-| the previous minReadySeconds | a ReplicaSet has the value, which the server copies to it |
+| an update is in progress | the settings are those of an update, or a pod is old or unavailable |
+| it is a rollback | the present ReplicaSet had another number before, or will get a new one |
+| the previous template | its ReplicaSet has the highest number, apart from the current one |
+| the previous settings | each field has the value that, by the record, the update has set |
+| the previous minReadySeconds | a ReplicaSet has it: the server copies the field to ReplicaSets |
 
 During an update, only the record has the previous strategy and progressDeadlineSeconds. They are
-restored if they are valid in the API (object_meta.rollout) and are not the values of an update.
+restored if they are valid in the API (object_meta.rollout) and are not values that updates set.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from ...model.server_driven import Deployment
 from ...model.template import same_template, without_label
 from ..server_driven.observed import ServerDrivenObserved
 
-#: Maximum minReadySeconds that is restored without evidence in a ReplicaSet.
+#: The greatest minReadySeconds that is restored although no ReplicaSet has it, in seconds.
 MAX_UNPROVEN_READY_SECONDS = 3600
 
 
 @dataclasses.dataclass(frozen=True)
 class DeploymentObserved(ServerDrivenObserved):
-    """The observation of a Deployment; the successor is the ReplicaSet of the current template."""
+    """The observation of a Deployment. `successor` is the ReplicaSet of the current template."""
 
     primary: Deployment | None
     #: The ReplicaSets of the Deployment, oldest first.
@@ -52,12 +53,12 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def old_pods(self) -> int:
-        """The number of pods of the other ReplicaSets."""
+        """The number of existing pods of the ReplicaSets with other templates."""
         return sum(replica_set.current for replica_set in self.other_sets)
 
     @property
     def trusted_record(self) -> Rollout | None:
-        """The record, if the settings of the Deployment are the settings of an update."""
+        """The record, if the Deployment has settings that only an update sets; else None."""
         return self.record if self._has_update_settings else None
 
     @property
@@ -67,9 +68,9 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def is_rolled_out(self) -> bool:
-        """Whether the ReplicaSet of the current template has all replicas.
+        """Whether the ReplicaSet of the current template has all replicas in its spec.
 
-        observedGeneration is not checked: a change of annotations increments the generation, too.
+        observedGeneration is not checked, since each change of an annotation makes it outdated.
         """
         return bool(self.primary and self.successor
                     and self.successor.replicas == self.primary.replicas
@@ -94,11 +95,11 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def before(self) -> Revision | None:
-        """The template of the recorded ReplicaSet, if that is the newest of the other ReplicaSets.
+        """The revision in the ReplicaSet that the record names, unless another old one is newer.
 
-        If another client has changed the template during a pause, the current template has no
-        ReplicaSet, and the newest ReplicaSet is that of the paused update. The recorded ReplicaSet
-        may then be the second newest.
+        There is one exception: if another client has changed the template during a pause, the
+        current template has no ReplicaSet yet, and the newest ReplicaSet belongs to the paused
+        update. The recorded ReplicaSet may then be the second newest.
         """
         if self.record is None:
             return None
@@ -122,13 +123,16 @@ class DeploymentObserved(ServerDrivenObserved):
         return object_meta.former_revisions(successor.annotations) if successor else frozenset()
 
     def revisions_with_number(self, number: int | None) -> list[Revision]:
-        """Return the revision with the number; the current one also by its former numbers."""
+        """Return a list of the revision with this number, or [].
+
+        A former number of the current revision also finds the current revision.
+        """
         return super().revisions_with_number(
             self.present_number if number in self.former_numbers else number)[:1]
 
     @property
     def stamp(self) -> Json:
-        """The time for a record, without the user: the record is copied to ReplicaSets."""
+        """The time for a record. The user is left out, as the record is copied to ReplicaSets."""
         return {"time": self.now}
 
     @property
@@ -167,7 +171,10 @@ def _revision(replica_set: Controller) -> Revision:
 
 
 def _credible_record(record: Rollout | None, sets: t.Sequence[Controller]) -> Rollout | None:
-    """Return the record without impossible settings, or None."""
+    """Return the record; None if its previous settings are values that only an update sets.
+
+    An implausibly high minReadySeconds in the record is replaced by the value of a ReplicaSet.
+    """
     if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
         return None
     recorded_seconds = record.original.get("minReadySeconds") or 0

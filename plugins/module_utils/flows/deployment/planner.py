@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The settings and rows of a Deployment. No I/O.
+"""The settings of a Deployment, and the Deployment's rows of the state table. No I/O.
 
 server_driven/planner.py has the rows of all server-driven kinds.
 
@@ -19,8 +19,8 @@ out.
 With keep_old, maxSurge is the number of new pods at the pause, and maxUnavailable is 0. Since no
 new pod counts as available, the Deployment controller then removes no old pod. Both numbers stay
 until the pause ends. While spec.paused is set, the Deployment controller scales the ReplicaSets to
-desired + maxSurge pods in all (scale in pkg/controller/deployment/sync.go). So many pods exist
-already, so it changes nothing.
+desired + maxSurge pods in all (scale in pkg/controller/deployment/sync.go). Exactly that many pods
+exist at the pause, so the controller changes nothing.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ DEFAULT = "25%"
 
 
 class DeploymentSettings(Settings[DeploymentObserved]):
-    """The strategy of an update, and the settings of a pause."""
+    """The settings of a Deployment: for an update without a pause, and up to a pause."""
 
     primary: Deployment
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The surge, and the number of pods that may be unavailable.
+        """Two numbers of pods: the surge, and how many may be unavailable.
 
-        They are those of the task or of the Deployment, limited by PodDisruptionBudgets. With the
-        strategy Recreate, all pods may be unavailable.
+        They come from the task, or else from the Deployment. PodDisruptionBudgets limit the second
+        number. With the strategy Recreate, all pods may be unavailable.
         """
         desired = self.primary.replicas
         if self._recreates:
@@ -81,7 +81,10 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return {**settings, "progressDeadlineSeconds": UPDATE_DEADLINE}
 
     def _settings_of_pause(self, desired: Json | None) -> Json:
-        """Return the settings for the next new pods up to the pause. Raises RolloutError."""
+        """Return the settings that allow the next new pods, and finally those of the pause.
+
+        Raises RolloutError.
+        """
         request, primary = self.request, self.primary
         surge, max_unavailable = self.bounds
         self._refuse_recreate("pause_at")
@@ -109,7 +112,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
             numbers = {"maxSurge": 0 if is_reached else min(surge, target - unavailable),
                        "maxUnavailable": unavailable}
         # While spec.paused is set, the Deployment controller scales the ReplicaSets in proportion
-        # until they have `allowed` pods, so spec.paused may only stay if so many exist.
+        # until they have `allowed` pods. So spec.paused may stay only if that many pods exist.
         allowed = primary.replicas + _surge_and_unavailable(
             {"strategy": {"rollingUpdate": numbers}}, primary.replicas)[0]
         is_final = is_reached and allowed == current + self._old_size(new)
@@ -120,9 +123,10 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
 
     def _numbers_that_keep_old_pods(self, target: int, old: int) -> Json:
-        """Return maxSurge and maxUnavailable for `target` new pods besides all old pods.
+        """Return maxSurge and maxUnavailable that allow `target` new pods and keep the old pods.
 
-        target, old: numbers of pods. Deleted old pods count as unavailable.
+        target: the number of new pods. old: the number of old pods that still exist. Old pods that
+        were deleted before count as unavailable.
         """
         size, pause = self.primary.replicas, self.request.pause_at
         deleted = max(0, size - old)
@@ -131,7 +135,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                 self.primary.settings, size) == (max(0, target - deleted), deleted):
             return mapping(present_numbers)
         if pause and not deleted and target == self.size_of_pause():
-            # A percentage also applies to the size after the Deployment is scaled.
+            # A percentage is still right after the Deployment is scaled.
             return {"maxSurge": pause.for_api if pause.percent else target, "maxUnavailable": 0}
         return {"maxSurge": max(0, target - deleted), "maxUnavailable": deleted}
 
@@ -141,7 +145,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return settings["minReadySeconds"] == NEVER_AVAILABLE or bool(settings["paused"])
 
     def _old_size(self, new: Controller | None) -> int:
-        """Return the replicas of all ReplicaSets except that of the new pods."""
+        """Return the total of replicas in the spec of all ReplicaSets except `new`."""
         return sum(replica_set.replicas for replica_set in self.observed.sets
                    if replica_set is not new)
 
@@ -165,9 +169,10 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                    primary.replicas) and size <= primary.replicas + surge
 
     def _strategy(self) -> Json:
-        """Return the strategy of the task or of the Deployment, limited by PodDisruptionBudgets.
+        """Return the strategy of the task, or else of the Deployment.
 
-        Raises RolloutError if the budgets allow no progress.
+        PodDisruptionBudgets limit its maxUnavailable. Raises RolloutError if the budgets allow no
+        progress.
         """
         request, strategy, desired = self.request, self.baseline["strategy"], self.primary.replicas
         if request.overrides_strategy:
@@ -217,9 +222,9 @@ class DeploymentSettings(Settings[DeploymentObserved]):
     @property
     def warning_at_end(self) -> str:
         primary, record = self.primary, self.observed.record
-        is_restored = self.baseline["strategy"] != primary.settings["strategy"]
+        restores_strategy = self.baseline["strategy"] != primary.settings["strategy"]
         if (record is None or "strategy" not in record.original or primary.has_update_settings
-                or is_restored):
+                or restores_strategy):
             return ""
         return (f"another client set progressDeadlineSeconds of the Deployment {primary.name} "
                 "during the update, so that only an annotation says what its strategy was; "
@@ -227,7 +232,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
 
 
 class DeploymentPlanner(Planner[DeploymentObserved]):
-    """The rows of a Deployment."""
+    """The state table of a Deployment, with the rows that only a Deployment has."""
 
     primary: Deployment
     settings: DeploymentSettings
@@ -247,18 +252,18 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def has_recorded_template(self, record: Rollout) -> bool:
         """Return whether the template is unchanged since the record was written.
 
-        The revisions show a change, except while the Deployment is paused: the record of a pause
-        therefore has a hash of the template.
+        In general, a changed template gets a higher revision number. That does not happen while
+        the Deployment is paused, so the record of a pause has a hash of the template.
         """
         if record.template:
             return record.template == recorded.digest(self.primary)
-        return self._is_newest(record)
+        return self._has_no_later_template(record)
 
     def has_task_template(self, record: Rollout) -> bool:
-        return self._is_newest(record) and super().has_task_template(record)
+        return self._has_no_later_template(record) and super().has_task_template(record)
 
-    def _is_newest(self, record: Rollout) -> bool:
-        """Return whether no other template was rolled out since the record was written."""
+    def _has_no_later_template(self, record: Rollout) -> bool:
+        """Return whether the recorded update was the last to give a template a new number."""
         return self.observed.newest_number <= record.revision + 1
 
     def refuse(self) -> None:
@@ -282,16 +287,16 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                      replica_set.annotations if replica_set else {})
 
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
-        """Return the name of the current ReplicaSet; "" if to_revision interrupts an update.
+        """Return the name of the current ReplicaSet, or "" if to_revision interrupts an update.
 
-        In that case, the current ReplicaSet has the template of an unfinished update, which a
-        rollback must not restore.
+        In the second case, the current ReplicaSet has the template of the interrupted update. A
+        rollback must not restore that template.
         """
         replaces_update = self.request.revision is not None and self.observed.is_proven
         return "" if replaces_update else _name_of(self.observed.successor)
 
     def digest_at_begin(self, desired: Json) -> str:
-        """Return "": the revisions show whether the template has changed."""
+        """Return "", since revision numbers show later changes of the template."""
         return ""
 
     def proceed(self, record: Rollout) -> Decision | None:
@@ -326,9 +331,10 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return f"{new.name}, {new.available} of {self.primary.replicas} available"
 
     def _is_complete(self) -> bool:
-        """Return whether the update is complete, as in `kubectl rollout status`.
+        """Return whether the update is complete, by the criteria of `kubectl rollout status`.
 
-        The ReplicaSets must agree with the status, because they come from a separate watch.
+        The ReplicaSets must show the same, because they come from a separate watch and may be more
+        recent than the status.
         """
         primary, new = self.primary, self.observed.successor
         return bool(primary.is_observed and self.observed.is_rolled_out and new and new.is_settled
@@ -358,7 +364,10 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
 
 def _surge_and_unavailable(settings: Json, desired: int) -> tuple[int, int]:
-    """Return maxSurge and maxUnavailable in pods."""
+    """Return maxSurge and maxUnavailable of the settings as numbers of pods.
+
+    desired: spec.replicas of the Deployment.
+    """
     if settings["strategy"].get("type") == "Recreate":
         return 0, desired
     numbers = settings["strategy"].get("rollingUpdate") or {}

@@ -6,7 +6,7 @@
 
 A small model of the Deployment controller, on top of the simulated ReplicaSets. Each sync makes one
 change, in the order of rolloutRolling (pkg/controller/deployment/rolling.go). The proportional
-scaling of a paused Deployment is left out, because a task does not scale.
+scaling of a paused Deployment is left out, because no task changes the size of a Deployment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .observed import find
 
 
 class SimulatedDeployments(Model):
-    """The simulated Deployments of a namespace."""
+    """The simulated Deployments of a namespace, and their ReplicaSets."""
 
     def __init__(self, items: t.Iterable[Json], sets: t.Iterable[Json]) -> None:
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
@@ -71,7 +71,7 @@ class SimulatedDeployments(Model):
                             "status": self._status(name)}
 
     def _change(self, name: str) -> Write | None:
-        """Return the next change of a ReplicaSet, or None."""
+        """Return the next write of the Deployment controller to a ReplicaSet, or None."""
         primary = Deployment.from_api(self.items[name])
         observed = find(primary, self.sets.controllers())
         new = observed.successor
@@ -95,7 +95,7 @@ class SimulatedDeployments(Model):
 
     def _resize(self, primary: Deployment, new: Controller, old: t.Sequence[Controller],
                 ) -> Patch | None:
-        """Return the patch that changes the size of a ReplicaSet, or None."""
+        """Return the patch of the first ReplicaSet whose size must change, or None."""
         old_sets = [_OldSet(replica_set.name, replica_set.replicas,
                             self._available(replica_set.name)) for replica_set in old]
         sizes = _sizes(primary, new.replicas, self._available(new.name), old_sets,
@@ -132,7 +132,7 @@ class SimulatedDeployments(Model):
 
 
 class _OldSet(t.NamedTuple):
-    """The numbers of an old ReplicaSet."""
+    """The numbers of pods of an old ReplicaSet, requested (size) and available."""
 
     name: str
     size: int
@@ -140,12 +140,12 @@ class _OldSet(t.NamedTuple):
 
 
 def _generation_fields(item: Json) -> tuple[Json, Json | None]:
-    """Return the fields of a Deployment whose changes increment metadata.generation."""
+    """Return spec and annotations: each change of these increments metadata.generation."""
     return item["spec"], item["metadata"].get("annotations")
 
 
 def _delete_surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete | None:
-    """Return the deletion of the oldest ReplicaSet beyond revisionHistoryLimit, or None.
+    """Return the deletion of the oldest empty ReplicaSet, or None within revisionHistoryLimit.
 
     Source: cleanupDeployment (pkg/controller/deployment/sync.go).
     """
@@ -159,7 +159,11 @@ def _delete_surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete 
 
 def _sizes(primary: Deployment, new_size: int, new_available: int, old: list[_OldSet], *,
            is_old_gone: bool) -> tuple[int, dict[str, int]]:
-    """Return the sizes of the new and the old ReplicaSets after at most one change."""
+    """Return the next size of the new ReplicaSet, and the next sizes of the old ones by name.
+
+    Either the new size or old sizes change. Old ReplicaSets that are not in the dict keep their
+    size. is_old_gone: whether the old ReplicaSets have no pods left.
+    """
     desired, strategy = primary.replicas, primary.settings["strategy"]
     total = new_size + sum(size for _name, size, _available in old)
     if strategy.get("type") == "Recreate":

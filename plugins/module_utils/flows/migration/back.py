@@ -22,7 +22,7 @@ from .observed import MigrationObserved
 
 
 def _without_stored_controller(request: Request, observed: MigrationObserved) -> Decision:
-    """Return the step without a stored controller. Raises RolloutError."""
+    """Return the step if no ControllerRevision stores the controller. Raises RolloutError."""
     config, primary = observed.config, observed.controller
     # | DeploymentConfig | stored | ReplicationController, ReplicaSet | step |
     # | - | - | - | error: no such controller |
@@ -56,9 +56,10 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         raise name_conflict(request, replica_set)
     if handover.is_closed(primary):
         # | any | yes | closed, closed with uncounted pods | wait |
-        # The status of the ReplicationController does not show whether it is up to date: with all
-        # pods back, it is the same as before the handover. The controller manager has one pod cache
-        # for both kinds, so wait until the status of the ReplicaSet counts its pods, and then none.
+        # Once all pods are back, the status of the ReplicationController is the same as before the
+        # handover, so it does not show whether the controller manager has seen the pods return.
+        # The status of the ReplicaSet does, since the controller manager has one cache of pods for
+        # both kinds. Wait until this status counts all pods of the ReplicaSet, and later no pods.
         if (replica_set and observed.pods
                 and sum(pod.owner == replica_set.uid for pod in observed.pods)
                 > replica_set.current):
@@ -89,8 +90,8 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
 def pause(config: DeploymentConfig) -> Step:
     """Return the step that pauses a DeploymentConfig.
 
-    A paused DeploymentConfig starts no rollout and does not scale its ReplicationController. The
-    annotation distinguishes this pause from a pause by another client.
+    A paused DeploymentConfig starts no rollout and does not scale its ReplicationController. An
+    annotation marks the pause as that of the migration, not of another client.
     """
     key = object_meta.PAUSED_FOR_MIGRATION
     annotate = ((put(annotation(key), "true"),) if config.annotations else
@@ -101,6 +102,7 @@ def pause(config: DeploymentConfig) -> Step:
 
 
 def resume(config: DeploymentConfig) -> Step:
+    """Return the step that ends the pause of a DeploymentConfig by its migration."""
     write = patch(config, test("/spec/paused", True),
                   test(annotation(object_meta.PAUSED_FOR_MIGRATION), "true"),
                   {"op": "remove", "path": annotation(object_meta.PAUSED_FOR_MIGRATION)},

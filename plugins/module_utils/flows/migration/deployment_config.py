@@ -25,12 +25,13 @@ from ...model.server_driven import DeploymentConfig
 from ...model.template import image_names, without_label
 from ..flow import Cluster
 
-#: The phases of a rollout that has ended.
+#: The two phases of a rollout that has ended (see object_meta.rollout_phase).
 COMPLETE, FAILED = "Complete", "Failed"
-#: Annotation of the ReplicationController of a rollout: the DeploymentConfig as JSON.
+#: The annotation of a ReplicationController with the DeploymentConfig of its rollout, as JSON.
 _ENCODED_CONFIG = "openshift.io/encoded-deployment-config"
-#: Defaults of the API server, in seconds.
+#: The API server's defaults of fields of a strategy that a Deployment does not have, in seconds.
 _DEFAULTS = {"updatePeriodSeconds": 1, "intervalSeconds": 1, "activeDeadlineSeconds": 21600}
+#: The API server's default of timeoutSeconds, in seconds.
 _DEADLINE = 600
 
 
@@ -58,7 +59,8 @@ def active_rollout(config: DeploymentConfig, rollouts: t.Iterable[Controller]) -
 def rollout_in_progress(config: DeploymentConfig, rollouts: t.Sequence[Controller]) -> str:
     """Return the name of the rollout in progress, or "".
 
-    A paused DeploymentConfig starts no new rollout.
+    If status.latestVersion is ahead of all rollouts, OpenShift is about to start a rollout, unless
+    the DeploymentConfig is paused.
     """
     for rollout in rollouts:
         if object_meta.rollout_phase(rollout.annotations) not in (COMPLETE, FAILED):
@@ -83,7 +85,10 @@ def without_rollout_annotations(template: Json) -> Json:
 
 
 def spec_of(config: DeploymentConfig | None) -> Json:
-    """Return strategy, deadline and history limit of a Deployment, from the DeploymentConfig."""
+    """Return fields for the spec of the Deployment; {} without a DeploymentConfig.
+
+    They are strategy, progressDeadlineSeconds and revisionHistoryLimit.
+    """
     if config is None:
         return {}
     kind, params = _strategy(config)
@@ -171,7 +176,7 @@ def _lost_strategy(config: DeploymentConfig) -> t.Iterator[str]:
 
 
 def _strategy(config: DeploymentConfig) -> tuple[str, Json]:
-    """Return the type and the parameters of the strategy."""
+    """Return the type of the strategy, such as "Rolling", and its parameters."""
     strategy = mapping(config.spec, "strategy")
     kind = text(strategy, "type") or "Rolling"
     return kind, mapping(strategy,

@@ -29,12 +29,12 @@ from .planner import plan
 
 
 class MigrationFlow(Flow[MigrationObserved]):
-    """The flow of a migration from a ReplicationController, maybe of a DeploymentConfig."""
+    """The flow of the migration of a ReplicationController or of a DeploymentConfig."""
 
     makes_pods = False
 
     def __init__(self, kind: Kind) -> None:
-        """Create the flow for a request with this kind."""
+        """Create the flow. kind: the kind of the controller that the user names."""
         self.watches = tuple(dict.fromkeys((kind, Kind.REPLICATION_CONTROLLER)))
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
@@ -126,7 +126,11 @@ class MigrationFlow(Flow[MigrationObserved]):
 
 
 def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
-    """Return the commands that update a failing Deployment and finish the migration, or ()."""
+    """Return the commands that help if the Deployment fails to roll out.
+
+    They update the Deployment, and then finish the migration. Returns () while the Deployment does
+    not exist or is paused.
+    """
     if (observed.primary is not observed.deployment or observed.deployment is None
             or observed.deployment.settings["paused"]):
         return ()
@@ -137,9 +141,9 @@ def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
 
 
 def _check_creation(request: Request, write: Create, cluster: Cluster) -> None:
-    """Raise RolloutError if a dry run shows that admission rejects the object or its template.
+    """Raise RolloutError if admission rejects the object, or changes its template, in a dry run.
 
-    If admission changed the template, the Deployment would replace the pods.
+    With a changed template, the Deployment would replace the pods.
     """
     try:
         stored = cluster.dry_run(write)

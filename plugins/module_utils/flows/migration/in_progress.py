@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The migrations in progress, from the ControllerRevisions of a namespace.
+"""The migrations in progress in a namespace, as its ControllerRevisions show them.
 
-I/O only through Cluster. The ControllerRevision is the only object that exists during the whole
-migration: for a time, the ReplicationController is already deleted, and the Deployment is not
-created yet.
+I/O only through Cluster. A migration is recognized by its ControllerRevision, the only object that
+exists all the time: the Deployment is created some time after the ReplicationController is deleted.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class MigrationInProgress(t.NamedTuple):
 
     @property
     def names(self) -> dict[Kind, str]:
-        """Return the names of the objects of the migration, by kind."""
+        """The name of each object of the migration, by kind."""
         name = self.request.name
         config = ({Kind.DEPLOYMENT_CONFIG: name} if self.request.kind is Kind.DEPLOYMENT_CONFIG
                   else {})
@@ -44,13 +43,14 @@ class MigrationInProgress(t.NamedTuple):
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the labels of the migrated controller."""
+        """The labels of the ReplicationController, or of the DeploymentConfig."""
         return self.stored["manifest"]["metadata"]["labels"]
 
     def commands(self, primary: Controller | None) -> tuple[str, str | None]:
-        """Return the commands that finish and roll back the migration.
+        """Return two commands: one that finishes the migration, and one that rolls it back.
 
-        The command for a rollback is None after the deletion of the ReplicationController.
+        The second is None if the ReplicationController has been deleted, or is being deleted.
+        primary: the ReplicationController, or None.
         """
         can_roll_back = (primary is not None and not primary.is_deleting
                          and primary.uid == self.stored["uid"])
@@ -58,7 +58,10 @@ class MigrationInProgress(t.NamedTuple):
                 self.request.command(State.ROLLED_BACK) if can_roll_back else None)
 
     def status(self, status: RolloutStatus, cluster: Cluster) -> RolloutStatus:
-        """Return the status of the migration, with the ReplicaSet as the new pods."""
+        """Return the status with the facts of a migration in progress added.
+
+        The pods of the ReplicaSet are the new pods.
+        """
         replica_set = self._replica_set(cluster)
         holders = (*status.holders, *((Holder(replica_set, {}),) if replica_set else ()))
         return dataclasses.replace(
@@ -69,7 +72,7 @@ class MigrationInProgress(t.NamedTuple):
             holders=tuple({holder.controller.uid: holder for holder in holders}.values()))
 
     def _replica_set(self, cluster: Cluster) -> Controller | None:
-        """Return the ReplicaSet of the migration; None if missing or without permission."""
+        """Return the ReplicaSet of the migration, or None if it is missing or not readable."""
         with contextlib.suppress(RolloutError):
             if item := cluster.find(Kind.REPLICA_SET, self.names[Kind.REPLICA_SET]):
                 return Controller.from_api(item, Kind.REPLICA_SET)
@@ -84,7 +87,8 @@ def parse_migration(item: Json, request: Request) -> MigrationInProgress | None:
     controller_name = stored["manifest"]["metadata"]["name"]
     names = {Kind.REPLICATION_CONTROLLER: controller_name,
              Kind.DEPLOYMENT_CONFIG: controller_name.rpartition("-")[0]}
-    # The hash leaves out the deployment label, whose key is not stored: try all labels of the pods.
+    # The stored hash is that of the template without the deployment label. The key of this label is
+    # not stored, so try the key of each label.
     keys = (object_meta.DEPLOYMENT_LABEL,
             *stored["manifest"]["spec"]["template"]["metadata"]["labels"])
     for kind, name in names.items():

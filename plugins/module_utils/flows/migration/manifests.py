@@ -23,9 +23,10 @@ from .observed import MigrationObserved, hash_of, stored_revision_name, template
 
 def creations(request: Request, observed: MigrationObserved,
               primary: Controller) -> tuple[Create, Create]:
-    """Return the objects that a migration creates, for a dry run before the first write.
+    """Return the writes that create the ReplicaSet and the Deployment of a migration.
 
-    The dry run shows early whether the API server would reject an object.
+    They are for a dry run before the first write of the migration, which shows early whether the
+    API server would reject an object.
     """
     stored: StoredController = stored_revision(request, primary, observed.config)["data"]
     return Create(replica_set_of(request, stored)), Create(deployment_of(request, observed, stored))
@@ -37,9 +38,10 @@ def _selector(request: Request, selector: Json) -> Json:
 
 
 def stored_revision(request: Request, primary: Controller, config: DeploymentConfig | None) -> Json:
-    """Return the ControllerRevision that stores the controller during the migration.
+    """Return a ControllerRevision that stores the ReplicationController during its migration.
 
-    The stored labels and annotations are those of the DeploymentConfig, if there is one.
+    If there is a DeploymentConfig, its labels and annotations are stored in place of those of the
+    ReplicationController.
     """
     labels, annotations = (config or primary).labels, (config or primary).annotations
     if config:
@@ -89,7 +91,7 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredC
         "apiVersion": "apps/v1", "kind": str(Kind.DEPLOYMENT),
         "metadata": {"name": request.name, "namespace": request.namespace,
                      "annotations": annotations,
-                     # All labels of a DeploymentConfig are the user's.
+                     # All labels of a DeploymentConfig are the user's, so they are all kept.
                      "labels": {key: value for key, value in metadata["labels"].items()
                                 if key != request.label_key or request.kind.server_label}},
         "spec": {"replicas": size, "paused": True,
@@ -121,7 +123,7 @@ def has_stored_template(request: Request, primary: Controller,
                         stored: StoredController) -> bool:
     """Return whether a controller has the stored selector and the stored template.
 
-    A closed template (handover.closed_template) counts as equal to the stored template.
+    It does not matter whether its template is closed (see handover.closed_template).
     """
     spec = stored["manifest"]["spec"]
     return primary.selector == spec["selector"] and _is_same(template_of(request, primary.template),
@@ -130,9 +132,10 @@ def has_stored_template(request: Request, primary: Controller,
 
 def is_result(request: Request, controller: Controller, observed: MigrationObserved,
               stored: StoredController) -> bool:
-    """Return whether this migration has created the controller, a ReplicaSet or a Deployment.
+    """Return whether this migration has created a controller: the ReplicaSet or the Deployment.
 
-    A Deployment that has adopted the ReplicaSet counts even if another client has changed it.
+    If the Deployment owns the ReplicaSet, the result is True even if another client has changed the
+    Deployment.
     """
     replica_set, deployment = observed.replica_set, observed.deployment
     adopter_uid = deployment.uid if deployment and observed.controller is None else ""
@@ -147,7 +150,7 @@ def is_result(request: Request, controller: Controller, observed: MigrationObser
 
 
 def _is_same(template: Json, other_template: Json) -> bool:
-    """Return whether two templates are equal, no matter whether they are open or closed."""
+    """Return whether two templates are equal, no matter whether each of them is closed."""
     return same_template(handover.closed_template(template),
                          handover.closed_template(other_template), "")
 

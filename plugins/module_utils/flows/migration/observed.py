@@ -27,18 +27,20 @@ from .deployment_config import active_rollout, rollouts_of, without_rollout_anno
 class MigrationObserved(Observed):
     """The observation of a migration.
 
-    primary is the ReplicationController; after its deletion, the Deployment or the ReplicaSet.
+    `primary` is the ReplicationController. After its deletion, `primary` is the Deployment, or the
+    ReplicaSet if there is no Deployment yet.
     """
 
     #: The DeploymentConfig, or None.
     config: DeploymentConfig | None = None
     #: The ReplicationControllers of the DeploymentConfig, newest first.
     rollouts: tuple[Controller, ...] = ()
-    #: The ReplicationController with the pods.
+    #: The ReplicationController to migrate: that of the active rollout, or the one that is named.
     controller: Controller | None = None
     replica_set: Controller | None = None
     deployment: Deployment | None = None
-    #: The controller as stored in the ControllerRevision, which is deleted last; or None.
+    #: The ReplicationController as stored in the ControllerRevision, or None. The migration creates
+    #: the ControllerRevision first, and deletes it last.
     stored: StoredController | None = None
 
     @property
@@ -113,7 +115,10 @@ def parse_stored(request: Request, revision: Json) -> StoredController:
 
 
 def _may_have_stored(request: Request, stored: StoredController) -> bool:
-    """Return whether a migration of this controller may have stored the controller."""
+    """Return whether `stored` may come from a migration of the object that the request names.
+
+    Its name must fit, and its hash must be that of its template.
+    """
     name, template = stored["manifest"]["metadata"]["name"], stored["manifest"]["spec"]["template"]
     number = name.removeprefix(f"{request.name}-")
     may_have_name = (number != name and number.isdecimal()

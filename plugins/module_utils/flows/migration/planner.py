@@ -5,18 +5,18 @@
 """The state table of a migration from a ReplicationController to a Deployment. No I/O.
 
 No pod is created or restarted. A Deployment adopts a ReplicaSet whose labels match the selector of
-the Deployment. It uses an adopted ReplicaSet as the current one if the templates are equal except
-for the label pod-template-hash (FindNewReplicaSet, EqualIgnoreHash). The migration therefore
+the Deployment. If the two templates are equal except for the label pod-template-hash, the adopted
+ReplicaSet becomes the current one (FindNewReplicaSet, EqualIgnoreHash). The migration therefore
 creates such a ReplicaSet, labels the pods, and reparents them to the ReplicaSet (handover.py).
 
-The first step stores the ReplicationController in a ControllerRevision, from which a later task can
-resume; the last step deletes the ControllerRevision. The Deployment is paused until the Deployment
-controller has adopted the ReplicaSet and has set the annotation with its revision. An unpaused
-Deployment could create another ReplicaSet, with new pods.
+The first step stores the ReplicationController in a ControllerRevision, so that a later task can
+resume the migration. The last step deletes the ControllerRevision. The Deployment is paused until
+the Deployment controller has adopted the ReplicaSet and has set the annotation with its revision.
+An unpaused Deployment could create another ReplicaSet, with new pods.
 
-Comments of the form `| ... |` are the rows of a table with the columns controller, stored (the
-ControllerRevision), ReplicaSet and Deployment, step. The rows at the end of this module are those
-of the table about a DeploymentConfig in docs/internals/migration.md.
+Comments of the form `| ... |` are the rows of a table with four columns: controller; stored (the
+ControllerRevision); ReplicaSet, Deployment; and step. The rows at the end of this module belong to
+another table, about a DeploymentConfig, which is in docs/internals/migration.md.
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ def _without_replica_set(request: Request, primary: Controller, observed: Migrat
                          stored: StoredController) -> Decision:
     """Return the decision before the creation of the ReplicaSet."""
     # | yes | another state | - | delete the stored controller, and store it again |
-    # If the controller is closed, another client has deleted the ReplicaSet.
+    # A closed controller is not stored again: it was closed after the ReplicaSet was created, which
+    # another client must have deleted since.
     if (not handover.is_closed(primary)
             and stored_revision(request, primary, observed.config)["data"] != stored):
         return delete_stored(request, "the controller has changed", is_last=False)
@@ -186,7 +187,7 @@ def _without_replica_set(request: Request, primary: Controller, observed: Migrat
 
 def _hand_over(primary: Controller, replica_set: Controller, observed: MigrationObserved,
                stored: StoredController) -> Decision:
-    """Return the decision for a closed controller, until all pods are reparented."""
+    """Return the decision for a closed controller: from the handover to its deletion."""
     # | being deleted, no pods | yes | open | wait |
     if primary.is_deleting and not primary.current and not handover.is_closed(replica_set):
         return wait_for_deletion(primary)
@@ -258,7 +259,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
 def _open(observed: MigrationObserved, replica_set: Controller,
           stored: StoredController) -> Decision:
     """Return the step that opens the ReplicaSet, or a wait until the status counts all pods."""
-    # Ignore orphans without the label, which remain after a deletion with --cascade=orphan.
+    # Ignore pods with neither an owner nor the label: a deletion with --cascade=orphan leaves them.
     labels = {object_meta.HASH_LABEL: stored["hash"]}
     pods = (observed.pods
             and tuple(pod for pod in observed.pods
@@ -289,7 +290,7 @@ def _refuse_rollouts(request: Request, observed: MigrationObserved,
 
 def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
                             config: DeploymentConfig) -> None:
-    """Raise RolloutError unless exactly one rollout of the DeploymentConfig has pods."""
+    """Raise RolloutError unless there is a complete rollout, and no other rollout has pods."""
     rollout = active_rollout(config, observed.rollouts)
     # | yes | - | no rollout is complete | error |
     if rollout is None:
@@ -310,9 +311,10 @@ def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
 
 def _pause_config(request: Request, observed: MigrationObserved,
                   config: DeploymentConfig) -> Decision | None:
-    """Return the next decision until the DeploymentConfig is paused without a rollout, then None.
+    """Return the next decision that leads to a paused DeploymentConfig with no rollout under way.
 
-    A paused DeploymentConfig neither starts rollouts nor scales ReplicationControllers.
+    Returns None once the DeploymentConfig is in this state, or while it is being deleted. A paused
+    DeploymentConfig neither starts rollouts nor scales ReplicationControllers.
     """
     if config.is_deleting:
         # | being deleted | - | any | error |
@@ -345,7 +347,10 @@ def _pause_config(request: Request, observed: MigrationObserved,
 
 def _delete_config(request: Request, observed: MigrationObserved,
                    config: DeploymentConfig) -> Decision:
-    """Return the deletion of an empty ReplicationController, or at last of the DeploymentConfig."""
+    """Return the next deletion, or a wait before it.
+
+    First, each empty ReplicationController is deleted, and at last the DeploymentConfig.
+    """
     for rollout in observed.rollouts:
         # | paused | yes | a rollout requests pods | error |
         if rollout.replicas:

@@ -4,8 +4,9 @@
 
 """The simulated objects of a migration, for check mode.
 
-Objects are read from the real cluster on first use. A write also sets the final status of the
-object. An object of the real cluster gets its final status when the model settles.
+Objects are read from the real cluster on first use. A write also sets the status of the object to
+the one that the controllers would report in the end: its final status. An object of the real
+cluster gets its final status when the model settles.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from ..simulated import after_deletion
 class SimulatedMigration(Model):
     """The simulated ReplicationControllers, their pods, and the objects that replace them.
 
-    configs has the DeploymentConfigs of the ReplicationControllers.
+    find, pods: functions that read the real cluster: an object by kind and name, and the live pods
+    of a selector. configs: the DeploymentConfigs of the namespace, or None if the user names a
+    ReplicationController.
     """
 
     def __init__(self, controllers: t.Iterable[Json], find: t.Callable[[str, str], Json | None],
@@ -112,7 +115,11 @@ class SimulatedMigration(Model):
         return item
 
     def _counts(self, controller: Controller) -> Json:
-        """Return the counts of the status: the replicas, or for a closed template the pods."""
+        """Return the counts in the final status of a controller.
+
+        No pod is created from a closed template, so the existing pods are counted. With any other
+        template, all requested pods count as available.
+        """
         count = controller.replicas
         is_replica_set = controller.kind is Kind.REPLICA_SET
         if handover.is_closed(controller) and (self._pods is not None or is_replica_set):
@@ -125,7 +132,7 @@ def _with_changes(labels: Json, changes: t.Mapping[str, str | None]) -> Json:
 
 
 def _adopted(replica_set: Json, deployment: Json) -> Json:
-    """Return the ReplicaSet after its adoption by the Deployment."""
+    """Return the ReplicaSet with the Deployment as its owner, unless it already has an owner."""
     metadata = replica_set["metadata"]
     name, uid = (deployment["metadata"][field] for field in ("name", "uid"))
     if metadata.get("ownerReferences"):

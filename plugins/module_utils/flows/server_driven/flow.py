@@ -35,20 +35,24 @@ class ServerDrivenFlow(Flow[ObservedT]):
     # Defined by each kind
 
     def status_of_pods(self, observed: ObservedT, direction: str | None) -> RolloutStatus:
-        """Return a status with old, new, grows, shrinks, holders and progress."""
+        """Return a status with the fields about pods; status() sets the other fields.
+
+        These are survivor, old, new, grows, shrinks, holders and progress. direction: as in
+        RolloutStatus.
+        """
         raise NotImplementedError
 
     def with_details(self, request: Request, observed: ObservedT, desired: Json | None,
                      cluster: Cluster,
                      memory: Memory) -> ObservedT:
-        """Return the observation with history and pods, if the next decision depends on them.
+        """Return the observation, with the history and the pods if the next decision needs them.
 
-        Raises RolloutError without permission to read them.
+        Raises RolloutError if the decision needs them, but the user may not read them.
         """
         return observed
 
     def own_warnings(self, request: Request, observed: ObservedT) -> list[str]:
-        """Return the warnings of this kind before the first write of an update."""
+        """Return the warnings that only this kind has, before the first write of an update."""
         return []
 
     # Common to all kinds
@@ -112,7 +116,10 @@ class ServerDrivenFlow(Flow[ObservedT]):
 
     def _is_confirmed(self, request: Request, observed: ObservedT, primary: Controller,
                       desired: Json | None, cluster: Cluster, memory: Memory) -> bool:
-        """Return whether a dry run confirms that the current template is the desired one."""
+        """Return whether a dry run turns the desired template into the current template.
+
+        There is a dry run only if the record says so already (Match.RECORDED).
+        """
         if desired is None or self.match(request, observed, desired) is not Match.RECORDED:
             return False
         return provenance.is_confirmed(request, primary, desired, cluster, memory,

@@ -4,8 +4,8 @@
 
 """The observation of a server-driven update: the object, its history and its record. No I/O.
 
-Every user with annotate permission can write the record (object_meta.Rollout). The module
-observed.py of each kind lists the evidence that each field of the record needs.
+Every user who may annotate the object can write the record (object_meta.Rollout). The module
+observed.py of each kind lists the evidence that each claim of the record needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ServerDrivenObserved(Observed):
     """The observation of an object whose pods the controller manager replaces."""
 
     primary: ServerDriven | None
-    #: The record of an unfinished update, without the fields that are certainly wrong.
+    #: The record of an unfinished update, or None. Fields that are certainly wrong are corrected.
     record: Rollout | None = None
 
     # Defined by each kind
@@ -46,37 +46,43 @@ class ServerDrivenObserved(Observed):
 
     @property
     def before(self) -> Revision | None:
-        """The revision before the update in progress, also if another client began the update."""
+        """The revision before the update in progress, whoever began the update; None if unknown."""
         raise NotImplementedError
 
     @property
     def newest_other(self) -> Revision | None:
-        """The newest revision in the history except that of the current template."""
+        """The newest revision in the history that does not have the current template."""
         raise NotImplementedError
 
     @property
     def present_number(self) -> int | None:
-        """The revision number of the current template; None if the history does not have it."""
+        """The revision number of the current template; None if not in the history."""
         raise NotImplementedError
 
     @property
     def former_numbers(self) -> t.Collection[int]:
-        """The earlier revision numbers of the current template."""
+        """The earlier revision numbers of the current template.
+
+        A template gets a new number if a rollback returns to it.
+        """
         raise NotImplementedError
 
     @property
     def trusted_record(self) -> Rollout | None:
-        """The record, if its settings from before the update can be trusted."""
+        """The record, if the previous settings in the record can be trusted; else None."""
         return self.record
 
     @property
     def is_rolled_out(self) -> bool:
-        """Whether all requested pods have the current template; by default, also available."""
+        """Whether all requested pods have the current template.
+
+        By default, they must also be available.
+        """
         return self.is_all_new
 
     @property
     def is_rolling(self) -> bool:
-        """Whether the status alone shows an update in progress."""
+        """Whether the status shows an update in progress, even without a record."""
         return False
 
     @property
@@ -86,19 +92,19 @@ class ServerDrivenObserved(Observed):
 
     @property
     def has_old_pods(self) -> bool:
-        """Whether the status counts pods of another template after a rollback."""
+        """Whether the status shows that a rollback has left pods with another template."""
         return False
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """The two candidates for the template before the update, if neither is certain."""
+        """The two candidates for the template before the update; () if there is no doubt."""
         return ()
 
     # Common to all kinds
 
     @property
     def rollout(self) -> Rollout | None:
-        """The record of the update in progress, or None if nothing confirms it."""
+        """The record of the update in progress, or None if nothing confirms the record."""
         return self.record if self.is_proven else None
 
     @property
@@ -127,7 +133,10 @@ class ServerDrivenObserved(Observed):
 
     @property
     def images_before(self) -> t.Mapping[str, str]:
-        """The images before the update in progress, from the history."""
+        """The images before the update in progress, by container; {} if unknown.
+
+        Without an update in progress, these are the current images.
+        """
         if self.primary and not self.in_progress:
             return self.primary.images
         return images_of(self.before.template) if self.before else {}

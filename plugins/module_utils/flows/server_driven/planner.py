@@ -4,9 +4,10 @@
 
 """The state table of server-driven updates: Deployments, StatefulSets and DaemonSets. No I/O.
 
-An update is one patch of the template and of the settings, which control how the controller manager
-replaces the pods: maxSurge, partition and others. The planner keeps no state between two calls. The
-state is in the annotation with the record of the update (recorded.py), and in the object's status.
+One patch begins an update. It writes the template, the record and the settings. The settings are
+the fields that control how the controller manager replaces the pods, such as maxSurge or partition.
+The planner keeps no state between two calls. The state is in the annotation with the record of the
+update (recorded.py), and in the object's status.
 
 Comments of the form `| ... |` are the rows of the table in docs/concepts/server-driven.md, with the
 columns "record" (the state of the update in progress), "condition" and "step". A row applies only
@@ -42,7 +43,7 @@ class Planner(Rules[ObservedT]):
         return self._roll_back() if self.request.undoes else self._roll_forward()
 
     def _roll_forward(self) -> Decision:
-        """Return the decision of an update to the desired template or to to_revision."""
+        """Return the decision of a task that requests a template, or a revision (to_revision)."""
         desired, record = self.observed.desired or {}, self.observed.record
         has_template = self.match(desired).is_result
         if record is None or not (self.observed.is_proven or has_template):
@@ -79,7 +80,7 @@ class Planner(Rules[ObservedT]):
         raise self._another_update(record)
 
     def _roll_back(self) -> Decision:
-        """Return the decision of a rollback to the template before the update."""
+        """Return the decision of a rollback: the task requests the template before the update."""
         observed, primary, record = self.observed, self.primary, self.observed.record
         # | any | `rolled_back`, and the last change is not observed | wait |
         if self.is_behind:
@@ -98,7 +99,7 @@ class Planner(Rules[ObservedT]):
         if record is None and observed.is_stuck:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, any client has begun an update | **update**: previous template |
-        # This includes an update that the controller manager has finished after a kill of the task.
+        # This includes an update whose task was killed, and which the cluster finished without it.
         if observed.before and (observed.is_rolling or record):
             return self.begin(observed.before.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, and the previous template no longer exists | error |
@@ -114,16 +115,20 @@ class Planner(Rules[ObservedT]):
         raise refusals.nothing_to_roll_back(self.request, observed.newest_other)
 
     def begin(self, desired: Json, outcome: str) -> Decision:
-        """Return the patch of template and settings, with the record of the update."""
+        """Return the step that begins an update or a rollback, or what must come before it.
+
+        The step writes the template, the settings and the record. outcome: Rollout.UPDATING or
+        Rollout.ROLLING_BACK.
+        """
         request, observed, primary = self.request, self.observed, self.primary
         if not self.may_begin:
             return Wait(f"the {primary.kind} controller has observed {primary.name}",
                         is_condition=True)
         settings = self.settings.of_update(desired)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
-        # A rollback has the fingerprint of the update that it rolls back. Without a record, another
-        # client has begun that update: the fingerprint is then that of a plain rollback, also for a
-        # task with to_revision=previous.
+        # The record of a rollback keeps the fingerprint of the update that is rolled back. If there
+        # is no record, another client began that update. The fingerprint is then that of a plain
+        # state=rolled_back, even if the task has to_revision=previous.
         requested = request.rollback_request().fingerprint if is_rollback else request.fingerprint
         fingerprint = observed.record.request if is_rollback and observed.record else requested
         if step := self.preparation(desired, fingerprint):
@@ -138,7 +143,7 @@ class Planner(Rules[ObservedT]):
         return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
 
     def _resume(self, record: Rollout) -> Decision:
-        """Return the decision of an update in progress to the current template."""
+        """Return the decision while an update to the current template is in progress."""
         if self.is_behind:
             return self.progress()
         primary, settings = self.primary, self.settings.of_update()
@@ -157,7 +162,7 @@ class Planner(Rules[ObservedT]):
         return decision
 
     def _end(self, record: Rollout) -> Step:
-        """Return the patch that ends the update: it restores the settings and writes the record."""
+        """Return the step that ends the update: restored settings, and the final record."""
         # | updating, rolling back | all pods are new and available | **annotate**: the end |
         request, observed, primary = self.request, self.observed, self.primary
         is_rollback = record.is_rolling_back or record.to_revision is not None
@@ -174,7 +179,7 @@ class Planner(Rules[ObservedT]):
                     warning=self.settings.warning_at_end)
 
     def _another_update(self, record: Rollout) -> RolloutError:
-        """Return the error for a request other than the update in progress."""
+        """Return the error for a task that requests another update than the one in progress."""
         request, images = self.request, self.primary.images
         state = "is being rolled back" if record.is_rolling_back else "is in progress"
         has_task_template = self.has_task_template(record)
@@ -198,10 +203,11 @@ def plan(planner: type[Planner[ObservedT]], request: Request, observed: Observed
 
 
 def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDriven) -> Request:
-    """Return the request with the template of the revision that to_revision names.
+    """Return the request with `revision` set to the template of the revision `to_revision`.
 
-    Returns the request unchanged if to_revision=previous means to roll back the update in progress.
-    Raises RolloutError if no revision or several revisions have the number.
+    During an update, to_revision=previous can mean to roll back that update. The request is then
+    returned unchanged. Raises RolloutError if no revision has the number, or if revisions with
+    different templates have it.
     """
     if request.is_previous:
         number = previous.requested_number(request, primary, observed.history, observed.record,

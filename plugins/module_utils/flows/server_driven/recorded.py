@@ -2,11 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The record of a server-driven update, and the patches of record and settings. No I/O.
+"""The record of a server-driven update, and the patches that write record and settings. No I/O.
 
-Every patch tests the observed generation and the observed record (object_meta.LAST_ROLLOUT), so it
-fails if another client has changed the spec or begun another update. The template is not tested,
-because the API server can return an equal template in another form.
+Every patch tests whether metadata.generation and the record (the annotation LAST_ROLLOUT) are still
+as observed. A patch therefore fails if another client has changed the spec or begun another update.
+A patch does not test the template, because the API server can return an equal template in another
+form.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from ...model.steps import Patch, annotation, put, test
 from ...model.template import without_label
 from .. import provenance, refusals
 
-#: Bytes by which a record can grow until the end of the update.
+#: The number of bytes by which a record can grow during an update.
 _GROWTH = 512
-#: Bytes of the annotations that the Deployment controller adds to a ReplicaSet: revision,
-#: desired-replicas and max-replicas.
+#: The number of bytes of the annotations that the Deployment controller itself adds to a
+#: ReplicaSet: revision, desired-replicas and max-replicas.
 _REPLICA_SET_BYTES = 150
 
 
@@ -36,7 +37,10 @@ def pauses(request: Request, primary: ServerDriven) -> bool:
 
 
 def unchanged_message(request: Request, primary: ServerDriven, number: int | None) -> str:
-    """Return the message of a task that changes nothing. number: that of the current revision."""
+    """Return the message of a task that changes nothing.
+
+    number: the number of the current revision; None if unknown.
+    """
     if request.revision is None:
         return f"{primary.name} already has the desired template"
     return (f"{primary.name} already has the template of revision {request.to_revision}"
@@ -45,16 +49,16 @@ def unchanged_message(request: Request, primary: ServerDriven, number: int | Non
 
 
 def digest(primary: ServerDriven, template: Json | None = None) -> str:
-    """Return the hash of a template for the record; by default, of the current template."""
+    """Return the hash of a template (by default, the current one) for the record."""
     return identity.digest(without_label(primary.template if template is None else template,
                                          primary.kind.server_label))
 
 
 def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
                     number: int | None) -> Json:
-    """Return the fields of a record from which later tasks recognize the finished rollback.
+    """Return fields for the final record, by which later tasks see that the rollback has ended.
 
-    number: the revision of the current template, or None.
+    number: the revision number of the current template; None if unknown.
     """
     fields: Json = {"template": digest(primary),
                     **({"to_revision": record.to_revision} if record.to_revision else {}),
@@ -67,17 +71,17 @@ def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
 
 def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout,
                         replica_set_annotations: t.Mapping[str, str]) -> None:
-    """Raise RolloutError if the annotations leave no room for the record.
+    """Raise RolloutError if the annotations would be too large with the record.
 
-    The Deployment controller copies the annotations of a Deployment to its ReplicaSet, and can
+    The Deployment controller copies the annotations of a Deployment to its ReplicaSet. It can
     neither create nor scale a ReplicaSet whose annotations exceed the limit.
-    replica_set_annotations: those that the ReplicaSet has already.
+    replica_set_annotations: the annotations that the ReplicaSet already has.
     """
     growth = 0 if record.is_rolling_back else _GROWTH
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
     refusals.refuse_without_room(request, primary, annotations, growth)
-    # The controller copies neither its own annotations nor that of kubectl apply (annotationsToSkip
-    # in pkg/controller/deployment/util).
+    # The Deployment controller copies neither its own annotations nor the one that kubectl apply
+    # writes (annotationsToSkip in pkg/controller/deployment/util).
     own_prefix = object_meta.REVISION.removesuffix("revision")
     last_applied = object_meta.NOT_COPIED[-1]
     copies = {key: text for key, text in annotations.items()
@@ -92,7 +96,7 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
     """Return the settings to restore at the end of the update.
 
     These are the settings before the update, with the changes that other clients have made since.
-    record: the record of the update; None if there is no update, or no record to be trusted.
+    record: the record of the update; None without an update, or if the record is not to be trusted.
     """
     settings = dict(primary.settings)
     originals, overrides = (record.original, record.overrides) if record else ({}, {})
@@ -100,7 +104,8 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
         original = originals.get(field)
         restored = _restored_value(settings[field], override, original)
         if restored != settings[field]:
-            # Another client may have set numbers that are valid only with OnDelete.
+            # The restored parts may not fit together: another client may have set numbers that are
+            # valid only with OnDelete.
             settings[field] = restored if are_settings({field: restored}) else original
     if request.min_ready_seconds is not None:
         settings["minReadySeconds"] = request.min_ready_seconds or None
@@ -108,10 +113,12 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
 
 
 def _restored_value(current: t.Any, override: t.Any, original: t.Any) -> t.Any:
-    """Return the value to restore: the original, unless another client has changed the override.
+    """Return the value that a field gets at the end of the update.
 
-    In a strategy, this is decided separately for the type, for the partition, and for the other
-    numbers together: maxSurge and maxUnavailable depend on each other.
+    This is the original value. If another client has changed the field during the update, it is the
+    current value instead. override: the value that the update has set. In a strategy, the type and
+    the partition are decided each by itself. The other numbers are decided together, since maxSurge
+    and maxUnavailable depend on each other.
     """
     if are_equal(current, override):
         return original
@@ -125,7 +132,7 @@ def _restored_value(current: t.Any, override: t.Any, original: t.Any) -> t.Any:
     return {field: value for field, value in parts.items() if value is not None}
 
 
-#: Keys that are restored independently of each other.
+#: Keys of updateStrategy or strategy whose values are restored independently of other keys.
 _INDEPENDENT = frozenset({"type", "partition"})
 
 
@@ -149,9 +156,9 @@ def history_warnings(primary: ServerDriven) -> list[str]:
 
 
 def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
-    """Return the fields that an update changes, first with baseline values, then with new values.
+    """Return the baseline values and the new values of the fields that an update changes.
 
-    The first result never has `paused`, since the update does not restore a pause.
+    Only the new values may have `paused`, since the end of an update never restores a pause.
     """
     fields = [field for field, value in baseline.items() if value != settings[field]
               and field != "paused"]
@@ -162,7 +169,10 @@ def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
 
 def patch(primary: ServerDriven, record: str, settings: Json,
           template: Json | None = None) -> Patch:
-    """Return the patch that writes the record and the settings, and the template unless None."""
+    """Return the patch that writes the record and the settings, and the template if given.
+
+    record: the text of the annotation.
+    """
     operations = [test("/metadata/uid", primary.uid),
                   test("/metadata/generation", primary.generation)]
     if primary.annotations:

@@ -4,7 +4,8 @@
 
 """The parts of the state table in planner.py that differ between kinds. No I/O.
 
-Settings has the fields of spec that an update changes temporarily, Rules all other differences.
+Settings is about the fields of spec that an update changes temporarily, such as maxSurge. Rules is
+about all other differences between the kinds.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ ObservedT = t.TypeVar("ObservedT", bound=ServerDrivenObserved)
 
 
 class Settings(t.Generic[ObservedT]):
-    """The fields of spec with which the controller manager replaces pods during an update."""
+    """The fields of spec that control how the controller manager replaces pods.
+
+    An update changes some of them, and restores them at its end. The methods take and return the
+    fields as a dict, such as {"minReadySeconds": 10, ...}.
+    """
 
     def __init__(self, request: Request, observed: ObservedT, primary: ServerDriven) -> None:
         self.request, self.observed, self.primary = request, observed, primary
@@ -35,35 +40,36 @@ class Settings(t.Generic[ObservedT]):
 
     @functools.cached_property
     def baseline(self) -> Json:
-        """The settings to restore at the end (see recorded.baseline_settings)."""
+        """The settings to restore at the end of the update (see recorded.baseline_settings)."""
         return recorded.baseline_settings(self.request, self.primary, self.observed.trusted_record)
 
     # Defined by each kind
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The surge, and the number of pods that may be unavailable."""
+        """Two numbers of pods for the update: the surge, and how many may be unavailable."""
         raise NotImplementedError
 
     def of_update(self, desired: Json | None = None) -> Json:
-        """Return the settings during the update. Raises RolloutError if no pod may be replaced.
+        """Return the settings that the update needs from now on.
 
-        desired: the template that the update sets; None if the controller has it already.
+        Raises RolloutError if no pod may be replaced. desired: the template that the update is
+        about to set; None if the controller already has the desired template.
         """
         raise NotImplementedError
 
     def describe(self, settings: Json) -> str:
-        """Return the settings for a progress line."""
+        """Return a short text about the settings for a progress line, such as "paused"."""
         raise NotImplementedError
 
     @property
     def warning_at_end(self) -> str:
-        """The warning about settings that are not restored, or ""."""
+        """The warning that the end of the update does not restore some settings, or ""."""
         return ""
 
 
 class Rules(t.Generic[ObservedT]):
-    """The rules of a kind for one observed controller."""
+    """What the state table must know about one observed controller. Each kind has a subclass."""
 
     settings_type: type[Settings[ObservedT]]
 
@@ -74,35 +80,39 @@ class Rules(t.Generic[ObservedT]):
     # Without a default
 
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
-        """Return the name of the ReplicaSet or ControllerRevision with the previous template."""
+        """Return the name of the ReplicaSet or ControllerRevision with the template to replace.
+
+        desired: the template that the update sets. is_rolling_back: whether the update is itself a
+        rollback.
+        """
         raise NotImplementedError
 
     def proceed(self, record: Rollout) -> Decision | None:
-        """Return the decision while the controller manager replaces pods; None if all are new.
+        """Return the next decision before the end of the update; None if all pods are new.
 
-        record: the record to write if the decision is a patch of the controller.
+        record: the record that the patch must contain, if the decision is to patch the controller.
         """
         raise NotImplementedError
 
     def progress(self) -> Wait:
-        """Return the wait for the next pods, with the numbers of pods."""
+        """Return a wait whose text has numbers of pods, such as "web 2/3 updated, 1 available"."""
         raise NotImplementedError
 
     @property
     def progress_text(self) -> str:
-        """The progress of the update for an error message."""
+        """The progress of the update for an error message, such as "2 of 3 pods have it"."""
         raise NotImplementedError
 
     # With a default
 
     @property
     def is_behind(self) -> bool:
-        """Whether the status does not reflect the last change yet."""
+        """Whether the status is older than the last change of the spec."""
         return False
 
     @property
     def may_begin(self) -> bool:
-        """Whether the controller manager has observed the current template."""
+        """Whether an update may begin: the controller manager has observed the current template."""
         return self.primary.is_observed
 
     @property
@@ -113,7 +123,7 @@ class Rules(t.Generic[ObservedT]):
 
     @property
     def is_replacing(self) -> bool:
-        """Whether the controller manager replaces all old pods without another write."""
+        """Whether the controller manager replaces all old pods by itself, so no write is needed."""
         return True
 
     def match(self, desired: Json) -> Match:
@@ -137,19 +147,22 @@ class Rules(t.Generic[ObservedT]):
                 and self.has_recorded_template(record))
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        """Return whether the template has the hash in the record.
+        """Return whether the hash of the current template is the hash in the record.
 
-        By default, True for every request except a restart.
+        By default, this is compared only for a restart, and True is returned for other requests.
         """
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))
 
     def has_task_template(self, record: Rollout) -> bool:
-        """Return whether the template is still that of the task that began the update."""
+        """Return whether the template is still the one that the task of the update has set.
+
+        By default, only the images are compared.
+        """
         return self.primary.images == record.after
 
     def refuse(self) -> None:
-        """Raise RolloutError for a terminating controller, or a controller with an owner."""
+        """Raise RolloutError if the controller is being deleted, or if it has an owner."""
         refusals.refuse_owned(self.request, self.primary, self.observed.desired)
         refusals.refuse_deleting(self.request, self.primary)
 
@@ -157,10 +170,13 @@ class Rules(t.Generic[ObservedT]):
         """Raise RolloutError if another client has paused the controller."""
 
     def refuse_without_room(self, record: Rollout, desired: Json) -> None:
-        """Raise RolloutError if the annotations leave no room for the record."""
+        """Raise RolloutError if the annotations would be too large with the record."""
 
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
-        """Return a step that must precede the first patch of an update, or None."""
+        """Return a step that must come before the first patch of an update, or None.
+
+        fingerprint: the hash of the request, for the record.
+        """
         return None
 
     def digest_at_begin(self, desired: Json) -> str:
@@ -168,6 +184,6 @@ class Rules(t.Generic[ObservedT]):
         return recorded.digest(self.primary, desired)
 
     def template_lost(self) -> RolloutError:
-        """Return the error for a rollback whose template no longer exists."""
+        """Return the error for a rollback to a template that no longer exists."""
         is_paused = bool(self.observed.rollout and self.observed.rollout.paused is not None)
         return refusals.template_lost(self.request, is_paused, self.observed.newest_other)

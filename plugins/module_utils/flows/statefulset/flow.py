@@ -45,7 +45,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
 
     def with_pods(self, request: Request, observed: StatefulSetObserved, cluster: Cluster,
                   memory: Memory) -> StatefulSetObserved:
-        """Return the observation with the unready pods, if a rollback may delete them."""
+        """Return the observation; during a rollback, with the pods that the task may delete."""
         primary = observed.primary
         if primary is None or not primary.is_observed:
             return observed
@@ -107,7 +107,7 @@ def _by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
 
 
 def _contains(stored: t.Any, requested: t.Any) -> bool:
-    """Return whether the stored value has all requested fields; it may have more, by defaults."""
+    """Return whether the stored value has all requested fields. It may have more, as defaults."""
     if isinstance(stored, dict) and isinstance(requested, dict):
         return all(_contains(stored.get(key), value) for key, value in requested.items())
     return bool(stored == requested)

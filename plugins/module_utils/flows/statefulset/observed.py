@@ -4,20 +4,20 @@
 
 """A StatefulSet and its history, and the evidence for the record of an update. No I/O.
 
-A user with annotate permission can write the record (object_meta.Rollout), but cannot change spec,
-status or ControllerRevisions. Each claim of the record therefore needs evidence:
+A user who may only annotate the object can write the record (object_meta.Rollout), but cannot
+change spec, status or ControllerRevisions. Each claim of the record therefore needs evidence:
 
 | claim | evidence |
 |---|---|
-| an update is in progress | the status, not all pods new and available, or settings to restore |
-| a pause | as in the row above; or the record alone, which does not block another update |
-| it is a rollback | the status; or the present template was restored, or is the older one |
-| the previous template | the status names it; or it is recorded, and newest except the current |
+| an update is in progress | a pod is old or unavailable, or settings have to be restored |
+| a pause | as in the row above; or the record alone, as it does not block another update |
+| it is a rollback | the status names one revision; or the present one is older, or renumbered |
+| the previous template | the status names it; or the record does, and it is the newest other one |
 | the previous updateStrategy | the present one is the update's; maxUnavailable never increases |
 
-A forged record can still have these effects: the next task sets another partition, OnDelete, or a
-revisionHistoryLimit of 0 instead of 1; and state=rolled_back rolls back a finished update, since
-the record looks like the record of a killed task.
+A forged record can still have two effects. At its end, the next task may set another partition,
+OnDelete, or a revisionHistoryLimit of 0 instead of 1. And state=rolled_back may roll back an update
+that has ended, since the record looks like that of a killed task.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StatefulSetPod(t.NamedTuple):
     name: str
     uid: str
     resource_version: str
-    #: The ControllerRevision of the pod.
+    #: The name of the ControllerRevision from which the pod was created.
     revision: str
     is_ready: bool
     #: Whether the pod is terminating.
@@ -112,10 +112,11 @@ class StatefulSetObserved(RevisionsObserved):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """Return the recorded and the newest other revision, if either may be the previous one.
+        """Two candidates for the previous revision, or () if there is no doubt.
 
-        Another client has changed the template during the update, and no pod has the previous
-        template, so that the status does not name its revision.
+        They are the recorded revision and the newest other revision. The doubt arises if another
+        client has changed the template during the update, and no pod has the previous template:
+        then the status does not name the previous revision.
         """
         recorded = self.recorded_revision
         is_contested = recorded and self.is_proven and not self.before
@@ -139,14 +140,14 @@ class StatefulSetObserved(RevisionsObserved):
     def is_stuck(self) -> bool:
         """Whether unready old pods block the controller manager, and no update is in progress.
 
-        With OnDelete, old pods are normal.
+        With OnDelete, the result is False, since old pods are normal.
         """
         return bool(not self.is_rolling and self.stuck_pods and self.primary
                     and self.primary.is_replaced_by_server)
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
-    """Return the observation of a StatefulSet. Other objects may own some of the revisions."""
+    """Return the observation of a StatefulSet; ignore the revisions of other controllers."""
     if not isinstance(primary, StatefulSet):
         return StatefulSetObserved(None, None)
     observed = StatefulSetObserved(primary, None, history=own_revisions(primary, revisions))
@@ -159,7 +160,7 @@ def max_unavailable_pods(numbers: Json, replicas: int) -> int:
 
 
 def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | None:
-    """Return the record without the claims that are certainly wrong."""
+    """Return the record of an update, or None; claims that are certainly wrong are corrected."""
     record = primary.rollout
     if record is None:
         return None

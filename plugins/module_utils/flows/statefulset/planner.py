@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The settings and rows of a StatefulSet. No I/O.
+"""The settings of a StatefulSet, and the StatefulSet's rows of the state table. No I/O.
 
-server_driven/planner.py has the rows of all server-driven kinds, controller_revisions/planner.py
-the rows in common with DaemonSets.
+server_driven/planner.py has the rows of all server-driven kinds. controller_revisions/planner.py
+has the rows in common with DaemonSets.
 
 A pause uses updateStrategy.rollingUpdate.partition. A pod with an ordinal less than the partition
 keeps the previous template, even if the pod is recreated. The controller manager replaces the other
@@ -38,10 +38,10 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The surge, which is 0, and the number of pods that may be unavailable.
+        """Two numbers of pods: the surge, which is 0, and how many pods may be unavailable.
 
-        Without the feature gate MaxUnavailableStatefulSet, that is 1. During a rollback, one pod
-        may be unavailable even if a budget allows none.
+        Without the feature gate MaxUnavailableStatefulSet, one pod may be unavailable. During a
+        rollback, one pod may be unavailable even if a PodDisruptionBudget allows none.
         """
         request, size = self.request, self.primary.replicas
         strategy = self.baseline["updateStrategy"] or {}
@@ -66,11 +66,11 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
     def _partition(self, has_template: bool) -> int:
-        """Return the partition for the pause, or 0. The pause never makes a new pod old again."""
+        """Return the partition of the pause; 0 without a pause. New pods never become old again."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
-        # status.updatedReplicas counts the highest ordinals only once the template is the new one.
+        # Until the template is the new one, status.updatedReplicas counts other pods.
         updated = min(primary.updated, primary.replicas - primary.partition) if has_template else 0
         new_at_pause = pause.resolve(primary.replicas, round_up=True)
         return max(0, primary.replicas - max(new_at_pause, updated))
@@ -86,7 +86,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
 
 
 class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
-    """The rows of a StatefulSet: for a pause, and for unready pods that are not replaced."""
+    """The state table of a StatefulSet. Its own rows are about a pause and about stuck pods."""
 
     primary: StatefulSet
     settings_type = StatefulSetSettings
@@ -94,9 +94,10 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        In general, that is status.updateRevision. While an update of another client is in progress,
-        it is status.currentRevision, unless that revision has the desired template. If stuck pods
-        are the reason for the update, it is the revision of the first of them.
+        In general, this is status.updateRevision. While an update of another client is in progress,
+        it is status.currentRevision, unless that revision has the desired template. If the current
+        template is the desired one, so that the update is only for stuck pods, it is the revision
+        of the first stuck pod.
         """
         observed, primary = self.observed, self.primary
         if observed.stuck_pods and self.match(desired) is Match.EXACT:
@@ -112,8 +113,9 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
         """Return the step that lets the controller manager update currentRevision before a pause.
 
-        With OnDelete, the controller manager does not update currentRevision. During a pause, it
-        would recreate old pods from that outdated revision. Raises RolloutError.
+        With OnDelete, the controller manager does not update status.currentRevision, so this can be
+        outdated. During a pause, the controller manager would recreate old pods from the outdated
+        revision. Raises RolloutError.
         """
         # | none | `pause_at`, OnDelete, and an outdated revision in the status | **pace** |
         primary, request = self.primary, self.request
@@ -146,17 +148,18 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
             return step
         if not self.settings.pauses:
             return None if self.observed.is_all_new else self.progress()
-        new = primary.replicas - min(primary.replicas, primary.partition)
-        is_reached = primary.is_settled and primary.updated >= new
+        goal = primary.replicas - min(primary.replicas, primary.partition)
+        is_reached = primary.is_settled and primary.updated >= goal
         return self.pause(record, primary.updated,
                           primary.replicas) if is_reached else self.progress()
 
     def _replace_stuck(self) -> Decision | None:
-        """Return the deletion of the first stuck pod, a wait for pods before it, or None.
+        """Return the deletion of the first stuck pod; None if the first unready pod is not stuck.
 
-        The preconditions on uid and resourceVersion fail if the pod has become ready. The pod with
-        the lowest ordinal is the first, because the controller manager creates no pod while a pod
-        with a lower ordinal is unready.
+        Returns a wait while pods with lower ordinals are missing or terminating. The stuck pod with
+        the lowest ordinal comes first, because the controller manager creates no pod while a pod
+        with a lower ordinal is unready. If the pod becomes ready, the preconditions on its uid and
+        resourceVersion fail.
         """
         observed, primary = self.observed, self.primary
         first = next((pod for pod in observed.troubled_pods if not pod.is_ready), None)

@@ -37,7 +37,11 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
     def __init__(self, items: t.Iterable[Json],
                  look_up_revisions: LookUpRevisions = lambda _uids: [],
                  troubled: t.Callable[[Controller], list[Json]] = lambda _controller: []) -> None:
-        """Create a simulated cluster. troubled returns the unready pods of a controller."""
+        """Create a simulated cluster.
+
+        look_up_revisions, troubled: functions that read the real cluster; `troubled` returns the
+        unready pods of a controller.
+        """
         super().__init__(items, look_up_revisions)
         self._troubled = troubled
 
@@ -85,7 +89,8 @@ def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current: str, upda
                is_parallel: bool) -> tuple[Pod, ...]:
     """Return the pods after the creation or deletion of at most one pod.
 
-    pods: the pods by ordinal. current, update: the names of the revisions in the status.
+    pods: the pods by ordinal. current, update: the revision names status.currentRevision and
+    status.updateRevision.
     """
 
     def result(*, without: int | None = None) -> tuple[Pod, ...]:

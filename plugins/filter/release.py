@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Filters of the roles and playbooks: wrappers of module_utils/release.
+"""Filters of the roles and playbooks. They wrap functions of module_utils/release and plugin_utils.
 
 Each filter is documented in the YAML file of the same name.
 """
@@ -75,9 +75,9 @@ def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any,
 
 def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str],
                max_failed: t.Any = 0) -> str:
-    """Wrap batches.gate; max_failed is a percentage, as a number or as text.
+    """Wrap batches.gate; max_failed is a percentage, as a number or as text (such as "10%").
 
-    names and outcomes have an element for each of hosts: the name of its batch, and its outcome.
+    names and outcomes have one element for each of hosts: the name of its batch, and its outcome.
     """
     try:
         percentage = float(str(max_failed).strip().removesuffix("%") or 0)
@@ -91,17 +91,20 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
 
 
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
-    """Wrap pages.host_page; other is the value of the path's variable on another host.
+    """Wrap pages.host_page; other is the path in the variables of another host, or None.
 
-    If the values differ, the path already contains the name of the host. is_alone: whether the play
-    has no other host.
+    If the two paths differ, the path already contains the name of the host. is_alone: whether the
+    play has no other host.
     """
     return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
 
 
 def report_overview(hosts: list[str], data: list[Json], path: str, own: str,
                     regions: t.Any = None) -> dict[str, Json]:
-    """Wrap pages.overview; path is the page for all clusters, own is the page for this host."""
+    """Wrap pages.overview.
+
+    path: the path of the page for all clusters. own: the path of the page for this host.
+    """
     return pages.overview(hosts, data, report_path(path), report_path(own), regions or {})
 
 

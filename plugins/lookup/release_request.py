@@ -45,7 +45,7 @@ ROLES = pathlib.Path(__file__).parents[2] / "roles"
 HOOKS = ("before", "verify", "after", "failure")
 #: The variables of the playbooks that select the cluster.
 CLUSTER_VARIABLES = ("kubeconfig", "context")
-#: The variables of the role for options of the module traffic_split with another name.
+#: The options of traffic_split that have another name as variables of the role (without ROLE_).
 TRAFFIC_VARIABLES = {"match": "traffic_match", "weight": "stages"}
 
 
@@ -80,7 +80,7 @@ class Variables:
                       else "playbook")
 
     def value(self, *names: str, default: t.Any = "") -> t.Any:
-        """Return the first value that is not empty; record the error of an invalid template."""
+        """Return the first value that is not empty; record an invalid template as an error."""
         for name in names:
             if name in self.variables:
                 try:
@@ -93,7 +93,10 @@ class Variables:
         return default
 
     def role_variable(self, option: str, default: t.Any = "") -> t.Any:
-        """Return the value of the variable ROLE_OPTION; short names are not read."""
+        """Return the value of the variable ROLE_OPTION, such as image_bump_image.
+
+        The short name (image) is not read.
+        """
         return self.value(f"{self.role}_{option}", default=default)
 
     def request(self, load: t.Callable[[str], t.Any]) -> Json:
@@ -131,11 +134,11 @@ class Variables:
                 "errors": list(map(self._with_user_names, dict.fromkeys(self.errors)))}
 
     def _repeatable_options(self, values: Json) -> Json:
-        """Return the options that a suggested command of the playbook repeats, and the cluster.
+        """Return what a suggested command of the playbook repeats: user_options and cluster.
 
-        user_options is empty if such a command would not repeat the run, because the user's command
-        has other variables or an inventory, or would reveal the credentials of an analysis. A
-        kubeconfig that is not a path becomes None.
+        user_options is {} if such a command would not repeat the run, because the user's command
+        has other variables or an inventory. It is also {} if the command would reveal the
+        credentials of an analysis. In cluster, a kubeconfig that is not a path becomes None.
         """
         extra, options = set(self.extra), documented_options(self.role)
         names = {short for name in options for short in short_names(_option_of(name, self.role))}
@@ -204,7 +207,7 @@ class Variables:
             return {}
 
     def _names(self, name: str) -> list[str]:
-        """Return the names of a variable, by precedence.
+        """Return the full name and the short names of a variable, by precedence.
 
         The full name comes first if it is an extra variable (-e), else the short name.
         """
@@ -243,7 +246,7 @@ class Variables:
             yield f"{self.role}_{TRAFFIC_VARIABLES.get(option, option)}: {error}"
 
     def _yaml(self, option: str) -> t.Any:
-        """Return a value, which may be YAML text; record the error of an invalid text."""
+        """Return a value, parsed if it is YAML text; record an invalid text as an error."""
         value = self.role_variable(option)
         try:
             return yaml.safe_load(value) if isinstance(value, str) and value else value or []
@@ -296,5 +299,8 @@ def _option_of(name: str, role: str) -> str:
 
 
 def is_empty(value: t.Any) -> bool:
-    """Return whether a value is missing, or an empty answer in a survey; 0 and false are not."""
+    """Return whether a value is missing, or is an empty answer in a survey.
+
+    0 and false are not empty.
+    """
     return value is None or value in ("", [], {})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Convert values of variables: texts from a survey to lists, Ansible's containers to Python's."""
+"""Convert variables: texts from a survey to lists, and Ansible's dicts and lists to plain ones."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str
 
 
 def plain(value: t.Any) -> t.Any:
-    """Return a copy with plain dicts and lists.
+    """Return a copy of a value, with plain dicts and lists.
 
-    A read of an element in a container of Ansible evaluates templates.
+    Ansible's own dicts and lists evaluate templates whenever an element is read.
     """
     if isinstance(value, t.Mapping):
         return {str(key): plain(element) for key, element in value.items()}

@@ -33,7 +33,9 @@ with contextlib.suppress(Exception):  # a missing or broken package is an error 
 
 
 def parameters(function: str, args: t.Any, folder: str) -> Json | None:
-    """Return the validated parameters of a module; None if the module must report an error.
+    """Return the validated parameters of a module.
+
+    Return None if the validation fails. The module must then run, and reports the error itself.
 
     function: the name of the function of task.py that the module runs. args: the arguments of the
     task. folder: the folder of the playbook, where relative paths begin.
@@ -57,12 +59,14 @@ def _validator(function: str) -> ArgumentSpecValidator:
 
 def read(function: str, params: Json, folder: str, environment: dict[str, str],
          **flags: bool) -> Json | None:
-    """Return the result of a function of task.py that writes nothing; None to run the module.
+    """Run a function of task.py that writes nothing, and return its result.
+
+    Return None if the module must run instead, for example to report an error.
 
     flags: keyword arguments of the function, such as check_mode.
     """
     try:
-        # the working directory and the environment of a module
+        # The function runs in the working directory and the environment of a module.
         with _in_folder(folder), _with_environment(environment):
             return _result(function, params, flags)
     except Exception as error:  # the module then reports the error
@@ -73,8 +77,9 @@ def read(function: str, params: Json, folder: str, environment: dict[str, str],
 class Process:
     """A forked process that runs a function of task.py which may change the cluster.
 
-    Create it before the first request, which starts threads: a lock that another thread holds
-    during a fork, for example in OpenSSL, stays locked forever in the child.
+    Create the process before the first request, because a request starts threads. If another thread
+    holds a lock during the fork (for example in OpenSSL), the lock stays locked forever in the
+    child.
     """
 
     def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
@@ -118,7 +123,10 @@ class Process:
 
 
 def _result(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
-    """Return the result of a function of task.py; None if only a writing task has a result."""
+    """Return the result of a function of task.py.
+
+    With the flag is_read_only, return None if the function would have to write or to wait.
+    """
     warnings: list[str] = []
     with _silence():
         result = task.result_or_error(lambda arguments: _call(function, arguments, flags), params,
@@ -160,7 +168,7 @@ def _result_or_error(function: str, params: Json, flags: dict[str, bool]) -> Jso
 def _silence() -> t.Iterator[None]:
     """Discard the output and the logs of libraries, which may contain secrets.
 
-    Without this function, the log handler of Ansible would write them to Ansible's log file.
+    Without this function, the log handler of Ansible would write these logs to Ansible's log file.
     """
     handlers = logging.getLogger().handlers
     before = handlers[:]

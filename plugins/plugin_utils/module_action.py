@@ -4,7 +4,7 @@
 
 """Define the base class of the action plugins, which prepares the arguments of a task.
 
-If the connection allows it, arguments are passed without a file, since they may contain secrets.
+Arguments may contain secrets. If the connection allows it, they are passed without a file.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class ModuleAction(ActionBase):
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
         """Complete and check the arguments of the task. Each action calls this method first."""
         super().run(tmp, task_vars)
-        # The roles pass all options as one template, in the argument _arguments. With a template in
-        # place of the arguments, Ansible would warn that facts can inject options. Here, the
-        # options are only those of the argument_specs.yml of the role.
+        # The roles pass all options as one template, in the argument _arguments. If the template
+        # took the place of all arguments, Ansible would warn that facts can inject options. Here,
+        # facts cannot: the template returns only options in the argument_specs.yml of the role.
         if isinstance(self._task.args.get("_arguments"), dict):
             self._task.args |= self._task.args.pop("_arguments")
         try:
@@ -67,8 +67,8 @@ class ModuleAction(ActionBase):
         """Return the validated options, or None if the module must run.
 
         The code can run in this process (in_process.py) only if the module would run as the same
-        user, on the same machine, and with the same Python and environment. connection.become is
-        set by the variable ansible_become, too.
+        user, on the same machine, and with the same Python and environment. The variable
+        ansible_become also sets connection.become.
         """
         host_vars = task_vars or {}
         if delegate := self._task.delegate_to:
@@ -86,7 +86,7 @@ class ModuleAction(ActionBase):
         return params and in_process.read(function, params, folder, self.environment, **flags)
 
     def run_module(self, task_vars: dict[str, t.Any] | None) -> dict[str, t.Any]:
-        """Run the module with the variables of the environment."""
+        """Run the module, with self.environment added to its environment."""
         if self.environment:
             self._task.environment.append(self.environment)
         try:
@@ -111,7 +111,7 @@ class ModuleAction(ActionBase):
                 "definition: \"{{ lookup('ansible.builtin.template', 'foo.yml.j2') }}\"")
 
     def _manifest(self, src: str) -> Json:
-        """Return the argument for a manifest: the path, or the content of an encrypted file.
+        """Return {"src": path}, or {"definition": content} for an encrypted manifest.
 
         The folders files/ of the role and of the playbook are searched, too. A missing file, or a
         URL, is returned unchanged: the module reads the URL, or reports the missing file.

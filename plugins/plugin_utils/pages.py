@@ -13,8 +13,9 @@ import pathlib
 def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bool = True) -> str:
     """Return the path of the page for one cluster, next to the page for all clusters.
 
-    A path that contains the name of the host is returned unchanged, and so is the path for
-    localhost, if it is the only host. Two hosts never share a page.
+    path: the path of the page for all clusters, or "". It is returned unchanged if it contains the
+    name of the host (is_named_by_host), or if localhost is the only host of the play (is_alone).
+    Two hosts never share a page.
 
     >>> host_page("out/europe.html", "eu"), host_page("", "eu")
     ('out/europe-eu.html', '')
@@ -32,10 +33,10 @@ def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bo
 
 def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
              regions: dict) -> dict[str, dict]:
-    """Return the path of the page for all clusters with its data, or {} if there is no such page.
+    """Return {path: data of the page for all clusters}, or {} if there is no such page.
 
-    data are the data of each host, {} for a host whose run has not ended. host_path is the path of
-    the page of this host, and regions are the hosts of each region.
+    data: the data of each host, in the order of hosts; {} for a host whose run has not ended.
+    host_path: the path of the page for this host. regions: the hosts of each region, by region.
     """
     if len(hosts) < 2 or not path or host_path == path:
         return {}
@@ -43,5 +44,8 @@ def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
 
 
 def report_path(path: str) -> str:
-    """Return the absolute path of a report, or ""; a path is relative to the working directory."""
+    """Return the absolute path of a report, or "".
+
+    A relative path begins in the working directory.
+    """
     return os.path.join(os.path.realpath("."), os.path.expanduser(path)) if path else ""

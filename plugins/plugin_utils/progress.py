@@ -4,7 +4,7 @@
 
 """Print the progress lines of a running module, on this machine or over a connection.
 
-The module writes the lines to a file; the last line is the name of the file, as the end marker. The
+The module writes the lines to a file. The last line, the end marker, is the name of the file. The
 list of processes shows the name of the file, and all users may be able to write to its folder, so
 another user may create a file of that name. A file is therefore read only if it is a regular file
 without further hard links, and if its owner is this user or become_user.
@@ -36,7 +36,7 @@ from ansible.utils.display import Display
 MAX_LINE_LENGTH = 500
 #: Maximum number of bytes of a read.
 MAX_READ_BYTES = 2**20
-#: Seconds between two checks whether Ansible is still running.
+#: Seconds between two checks of whether Ansible is still running.
 CHECK_PERIOD = 0.5
 #: Maximum seconds to wait for the last lines after the end of the module.
 LAST_LINES_TIMEOUT = 10.0
@@ -45,7 +45,7 @@ LAST_LINES_TIMEOUT = 10.0
 class LocalFile:
     """A progress file on this machine.
 
-    Each read updates the mtime of the file. The module sees from the mtime that Ansible is running.
+    Each read updates the mtime of the file, which shows the module that Ansible is still running.
     """
 
     #: Seconds between two reads.
@@ -58,7 +58,10 @@ class LocalFile:
             self._owners |= {pwd.getpwnam(become_user).pw_uid} if become_user else set()
 
     def read(self, offset: int, is_last: bool) -> bytes:
-        """Return the content from an offset on; delete the file after its end marker."""
+        """Return the content from an offset on.
+
+        The file is deleted after the read of its end marker, or if is_last is True.
+        """
         try:
             descriptor = os.open(self._path,
                                  os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -82,7 +85,8 @@ class LocalFile:
 class RemoteFile:
     """A progress file on another machine, read by commands over the connection.
 
-    To save commands, a command waits on the remote machine for new lines.
+    Each command waits on the other machine until there are new lines, so that fewer commands are
+    needed.
     """
 
     #: Seconds between two reads.
@@ -92,7 +96,7 @@ class RemoteFile:
     max_polls, max_first_polls, first_reads = 10, 2, 20
 
     def __init__(self, action: ActionBase, path: str, become_user: str = "") -> None:
-        # A copy without become: the module uses the original connection at the same time.
+        # Use a copy, without become, because the module uses the original connection meanwhile.
         self._action = copy.copy(action)
         self._action._connection = copy.copy(action._connection)
         self._action._connection.set_become_plugin(None)
@@ -100,9 +104,10 @@ class RemoteFile:
         self._reads = 0
 
     def read(self, offset: int, is_last: bool) -> bytes:
-        """Return the content from an offset on; delete the file after its end marker.
+        """Return the content from an offset on.
 
-        Return b"" if there is no new line in time. Raises AnsibleError if the connection fails.
+        The file is deleted after the read of its end marker, or if is_last is True. Return b"" if
+        there is no new line in time. Raises AnsibleError if the connection fails.
         """
         self._reads += 1
         is_first = not offset and self._reads <= self.first_reads
@@ -142,7 +147,7 @@ class Printer:
     def stop(self, has_lines: bool) -> None:
         """Print the remaining lines after the end of the module.
 
-        has_lines: the module must have written lines, even if none was read so far.
+        has_lines: whether the module has certainly written lines, even if none was read so far.
         """
         self._module_ended.set()
         if has_lines or self._has_lines:
@@ -227,8 +232,8 @@ def _print_to_stderr(line: str) -> None:
 
     With Display, the main process of Ansible writes the line. If standard error is a pipe whose
     reader has ended (`2>&1 | head`), the error would end the thread that collects results, and
-    Ansible would hang. A pipe is therefore written from here. Raises OSError if its reader has
-    ended.
+    Ansible would hang. This process therefore writes to a pipe itself. Raises OSError if the reader
+    of the pipe has ended.
     """
     stderr = f"/proc/{os.getppid()}/fd/2"
     if not os.path.exists(stderr) or not stat.S_ISFIFO(os.stat(stderr).st_mode):

@@ -23,13 +23,14 @@ from ..module_utils.model.options import refuse_removed
 from . import in_process, progress
 from .module_action import ModuleAction
 
-#: A folder that all users can write to, for a module that runs as another user or over ssh.
+#: The folder of the progress file if the module runs as another user or over ssh. All users can
+#: write to the folder.
 SHARED_FOLDER = "/tmp"
-#: Stdout callbacks with output for programs.
+#: Stdout callbacks whose output is for programs, and not for a person.
 MACHINE_READABLE_CALLBACKS = ("json", "jsonl")
 
 
-#: Modules that change controllers, by their function of task.py.
+#: The modules that change controllers, by the name of their function in task.py.
 MODULES = {"update": Module.ROLLING_UPDATE, "migrate": Module.MIGRATION}
 
 
@@ -45,7 +46,8 @@ class ProgressAction(ModuleAction):
             refuse_removed(MODULES[function], self._task.args)
         except RolloutError as error:
             return error.as_result() | {"failed": True}
-        # The roles request the numbers of pods over time, for their report. No public option does.
+        # The roles request the numbers of pods over time, for their report. There is no public
+        # option for this request.
         if self._task.args.pop("_return_sizes", False):
             self.environment["BATON_SIZES"] = "1"
         return self.change(task_vars, function)
@@ -78,12 +80,16 @@ class ProgressAction(ModuleAction):
         return bool(result.get("changed") or result.get("failed"))
 
     def _folder(self) -> str:
-        is_own = self._connection.transport == "local" and not self._connection.become
-        return str(C.DEFAULT_LOCAL_TMP) if is_own else SHARED_FOLDER
+        """Return the folder of the progress file."""
+        runs_as_this_user = self._connection.transport == "local" and not self._connection.become
+        return str(C.DEFAULT_LOCAL_TMP) if runs_as_this_user else SHARED_FOLDER
 
     @contextlib.contextmanager
     def _printer(self, path: str, task_vars: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
-        """Print the lines of a file while the task runs; yield a dictionary for its result."""
+        """Print the lines of a file while the task runs.
+
+        Yield a dictionary, to which the caller adds the result of the task. path: the file, or "".
+        """
         result: dict[str, t.Any] = {}
         if not path:
             yield result

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validate the options of a split of the requests before the first write."""
+"""Validate the options of the module traffic_split before the first write."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALID: Json = {"name": "any", "namespace": "any", "default_namespace": "any", "r
 def validate(traffic: Json, weights: t.Sequence[str]) -> t.Iterator[tuple[str, str]]:
     """Yield each invalid option of the module traffic_split, with its error.
 
-    traffic: the options. weights: the shares of the stages.
+    traffic: the options, without weight. weights: the shares of the stages, such as 10%.
     """
     options = [*traffic.items(), *(("weight", weight) for weight in weights)]
     without_route = {"route": None, "service": "any", "weight": "0%"}
@@ -37,7 +37,7 @@ def validate(traffic: Json, weights: t.Sequence[str]) -> t.Iterator[tuple[str, s
 
 
 def _error(options: Json) -> str:
-    """Return the error of invalid options, or ""."""
+    """Return a message about invalid options, or ""."""
     from ansible_collections.baton.kubernetes.plugins.module_utils import task
     from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
         parse_traffic,

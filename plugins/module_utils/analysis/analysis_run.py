@@ -25,8 +25,8 @@ from .outcome import (
 from .report import Subject
 from .spec import Analysis, ErrorLines, Metric
 
-#: Maximum number of new (and of old) pods in a query, and of pods whose logs are read. A longer
-#: list is sampled evenly.
+#: Maximum number of pods in a query, and of pods whose logs are read. Each limit applies to the new
+#: pods and to the old pods separately. If there are more, an evenly spaced sample is measured.
 MAX_PODS, MAX_PODS_FOR_LOGS = 500, 20
 #: Maximum number of warnings of a task.
 MAX_WARNINGS = 10
@@ -35,8 +35,7 @@ POLL_INTERVAL = 0.2
 
 
 class Sources(t.NamedTuple):
-    """The sources of measurements. Each raises RolloutError for an error that a retry cannot fix.
-    """
+    """The functions that measure. They raise RolloutError for an error that a retry cannot fix."""
 
     #: Returns the result of a query.
     query: t.Callable[[str], Reading]
@@ -49,8 +48,8 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         clock: Clock, print_line: t.Callable[[str], None], stop: t.Callable[[], str]) -> Json:
     """Measure until the outcome is decided, and return the task's result.
 
-    stop returns a reason to end the task, or "". Raises RolloutError, which for a failed or
-    inconclusive analysis contains the measurements.
+    stop returns a reason to end the task, or "". Raises RolloutError. If the analysis has failed or
+    is inconclusive, the attribute `progress` of the error contains the measurements.
     """
     measurements: list[Measurement] = []
     subject = observe()
@@ -100,7 +99,8 @@ def _measure(metric: Metric, values: dict[str, dict[str, str]], subject: Subject
              stop: t.Callable[[], str]) -> Readings:
     """Return the readings of a metric for the new and the old pods.
 
-    values has the values of the placeholders for a query about the "new" and about the "old" pods.
+    values: the values of the placeholders by name, for a query about the "new" pods and for one
+    about the "old" pods.
     Raises RolloutError if stop() returns a reason, or for an error that a retry cannot fix.
     """
     if metric.needs_old_pods and not subject.old:
@@ -123,13 +123,16 @@ def _measure(metric: Metric, values: dict[str, dict[str, str]], subject: Subject
         and metric.is_relative else None)
 
 
-def _measure_logs(metric: ErrorLines, subject: Subject, sources: Sources,
+def _measure_logs(error_lines: ErrorLines, subject: Subject, sources: Sources,
                   stop: t.Callable[[], str]) -> Readings:
-    """Return the readings of a metric on logs. Raises RolloutError as _measure does."""
+    """Return the readings of a metric on logs. Raises RolloutError as _measure does.
+
+    error_lines: the lines that the metric counts.
+    """
     readings = []
     for names in (subject.new, subject.old):
         _raise_if_stopped(stop, subject)
-        readings.append(sources.read_logs(metric, _sample(names, MAX_PODS_FOR_LOGS)) if names
+        readings.append(sources.read_logs(error_lines, _sample(names, MAX_PODS_FOR_LOGS)) if names
                         else (None, None))
         _raise_if_stopped(stop, subject)  # a stop also ends the retries of the source
     (new, lines), (old, old_lines) = readings
@@ -138,7 +141,7 @@ def _measure_logs(metric: ErrorLines, subject: Subject, sources: Sources,
 
 def _placeholder_values(namespace: str, analysis: Analysis,
                         subject: Subject) -> dict[str, dict[str, str]]:
-    """Return the values of the placeholders, for queries about new and about old pods."""
+    """Return the values of the placeholders by name, for queries about "new" and "old" pods."""
     new, old = (queries.pod_name_pattern(_sample(names, MAX_PODS))
                 for names in (subject.new, subject.old))
     common = {"new_pods": new, "old_pods": old, "namespace": namespace, "window": analysis.window}
@@ -152,6 +155,7 @@ def _sample(names: t.Sequence[str], limit: int) -> list[str]:
 
 
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
+    """Return a warning for each list of pods of which only a sample is measured."""
     limits = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
               else (MAX_PODS, "", "measured") for metric in analysis.metrics}
     return [f"{logs_of}only {limit} of the {len(names)} {group} pods are {action}, an evenly "

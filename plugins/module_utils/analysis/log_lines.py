@@ -18,9 +18,10 @@ from ..model.fields import Json, display_text, mapping, number, objects, seconds
 from .outcome import Reading
 from .spec import ErrorLines, Per
 
-#: Maximum number of characters of a line; the pattern is applied to the beginning of a longer one.
+#: Maximum number of characters of a line. The pattern is applied to the beginning of a longer line.
 MAX_LINE_LENGTH = 4096
-#: Minimum duration of a truncated log, in seconds: a burst of lines must not count as a high rate.
+#: A log counts as if it covered at least this number of seconds. Otherwise, a short burst of lines
+#: in a truncated log would be a high rate.
 MIN_SECONDS = 1.0
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d) ")
 #: ANSI escape sequences for colors, which are removed. Their last character is a letter, so that a
@@ -33,9 +34,9 @@ class Log(t.NamedTuple):
 
     pod: str
     container: str
-    #: Whether the log is that of the instance of the container before the last restart.
+    #: Whether the log was written before the last restart of the container.
     is_previous: bool
-    #: Duration of the part of the window that the log covers.
+    #: The number of seconds of the window that the log covers.
     seconds: float
 
 
@@ -44,17 +45,20 @@ class LogLines:
     """The lines of a log, without empty lines."""
 
     log: Log
+    #: The lines, without their timestamps.
     texts: tuple[str, ...]
+    #: The number of seconds that the lines cover: less than log.seconds for a truncated log.
     seconds: float
     #: Whether the log was longer than the limit.
     is_truncated: bool
 
 
 def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: float) -> list[Log]:
-    """Return the logs of the containers of a pod that ran within the window, which ends now.
+    """Return the logs of those containers of a pod that ran within the window.
 
-    containers are names; an empty list selects all containers except init containers. Raises
-    ValueError for the name of a container that the pod does not have.
+    containers: names; an empty list selects all containers except init containers. window: the
+    seconds of the window, which ends at `now`, in seconds since 1970. Raises ValueError for the
+    name of a container that the pod does not have.
     """
     name = text(mapping(pod, "metadata"), "name")
     spec, status = mapping(pod, "spec"), mapping(pod, "status")
@@ -72,7 +76,10 @@ def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: fl
 
 def _container_logs(pod: str, container: str, status: t.Any, window: float,
                     now: float) -> list[Log]:
-    """Return the log of a container, and the log before its last restart if within the window."""
+    """Return the log of a container, and perhaps the log from before its last restart.
+
+    The earlier log is returned if it ends within the window.
+    """
     window_start = now - window
     latest = mapping(status, "state", "running") or mapping(status, "state", "terminated")
     previous = mapping(status, "lastState", "terminated")
@@ -101,18 +108,19 @@ def parse_lines(log: Log, data: bytes, limit: int) -> LogLines:
     20.0
     """
     is_truncated = len(data) >= limit
-    raw = [line for line in data.split(b"\n") if line]
-    raw = raw[:-1] if is_truncated and len(raw) > 1 else raw
-    first_and_last = (raw[0], raw[-1]) if is_truncated and raw else ()
+    lines = [line for line in data.split(b"\n") if line]
+    lines = lines[:-1] if is_truncated and len(lines) > 1 else lines
+    first_and_last = (lines[0], lines[-1]) if is_truncated and lines else ()
     stamps = [match for match in map(_STAMP.match, first_and_last) if match]
     covered_seconds = (_timestamp(stamps[-1]) - _timestamp(stamps[0])) if stamps else log.seconds
-    return LogLines(log, tuple(filter(str.strip, map(_text, raw))),
+    return LogLines(log, tuple(filter(str.strip, map(_text, lines))),
                     max(MIN_SECONDS, covered_seconds) if is_truncated else log.seconds,
                     is_truncated)
 
 
 def _text(line: bytes) -> str:
-    """Return a line without its timestamp and escape sequences, truncated."""
+    """Return at most MAX_LINE_LENGTH characters of a line, without timestamp and escape sequences.
+    """
     stamp = _STAMP.match(line)
     # In UTF-8, a character has at most four bytes.
     content = line[stamp.end() if stamp else 0:][:4 * MAX_LINE_LENGTH].decode(errors="replace")
@@ -124,11 +132,11 @@ def _timestamp(stamp: re.Match[bytes]) -> float:
     return seconds(f"{whole}.{fraction:0<6}{zone}") or 0.0
 
 
-def log_readings(metric: ErrorLines,
+def log_readings(error_lines: ErrorLines,
                  counts: t.Sequence[tuple[LogLines, int]]) -> tuple[Reading, Reading]:
     """Return the number of matching lines in the requested unit, and the number of all lines.
 
-    counts are logs with the number of their matching lines. A log may cover only a part of the
+    counts: pairs of a log and the number of its matching lines. A log may cover only a part of the
     window. The rate per minute is therefore computed for each container name: its matching lines in
     all pods, divided by the time that these logs cover. The rates of the containers are added.
     """
@@ -138,7 +146,7 @@ def log_readings(metric: ErrorLines,
     if not total:
         return Reading(None, "no lines in the logs"), samples
     errors_by_pod: collections.Counter[str] = collections.Counter()
-    #: The number of matching lines, and the seconds that the logs cover.
+    #: By container name: [the number of matching lines, the seconds that the logs cover].
     sums_by_container: dict[str, list[float]] = {}
     for log_lines, count in counts:
         errors_by_pod[log_lines.log.pod] += count
@@ -155,5 +163,5 @@ def log_readings(metric: ErrorLines,
                 ) if truncated_log else ()
     per_minute = sum(60 * count / max(MIN_SECONDS, time)
                      for count, time in sums_by_container.values())
-    return Reading(errors / total if metric.per is Per.LINE else per_minute, warnings=warnings,
-                   note=note), samples
+    return Reading(errors / total if error_lines.per is Per.LINE else per_minute,
+                   warnings=warnings, note=note), samples

@@ -29,7 +29,7 @@ class Reading(t.NamedTuple):
     """A number from Prometheus or from logs, or the reason for a missing number."""
 
     value: float | None
-    #: "no data", "NaN", or the error of the source.
+    #: The reason for a missing number: "no data", "NaN", or the error of the source.
     why: str = ""
     #: Whether the source responded: on_empty applies only to a response.
     is_answer: bool = True
@@ -43,7 +43,8 @@ class Reading(t.NamedTuple):
 class Readings:
     """The readings of one measurement of a metric.
 
-    A reading is None if the metric does not need the value, or if there are no old pods.
+    new and old are values of the metric, new_samples and old_samples are numbers of samples. A
+    reading is None if the metric does not need the number, or if there are no old pods.
     """
 
     new: Reading | None
@@ -80,7 +81,7 @@ class Measurement:
 
 def evaluate(metric: Metric, readings: Readings,
              passes_without_old_pods: bool) -> tuple[Outcome, str]:
-    """Return the outcome of a measurement, and its reason.
+    """Return the outcome of a measurement, and its reason ("" after a success).
 
     >>> metric = Metric("errors", "$pods", "", {"max": 0.05}, 0, OnEmpty.INCONCLUSIVE)
     >>> evaluate(metric, Readings(Reading(0.06)), False)
@@ -139,9 +140,10 @@ def _compare_with_old_pods(metric: Metric, value: float, readings: Readings,
 
 def _value(metric: Metric, reading: Reading, samples: Reading | None, group: str,
            outcome_if_empty: Outcome) -> tuple[float | None, Outcome, str]:
-    """Return the number to compare, or None with the outcome and its reason.
+    """Return the number to compare, an outcome, and the reason for this outcome.
 
-    group is "new" or "old"; outcome_if_empty applies to a response without a number.
+    Without a number to compare, the first element is None, and the outcome is that of the
+    measurement. group: "new" or "old". outcome_if_empty: the outcome if a response has no number.
     """
     if not reading.is_answer:
         return None, Outcome.INCONCLUSIVE, reading.why
@@ -158,7 +160,10 @@ def _outcome_without_old_pods(passes: bool) -> tuple[Outcome, str]:
 
 
 def _sample_shortage(samples: Reading | None, minimum: float, group: str) -> str:
-    """Return a sentence about too few samples, or ""; a counter without a series counts 0."""
+    """Return a sentence about too few samples, or "".
+
+    A missing number of samples counts as 0: a counter may have no series yet.
+    """
     if not minimum or samples is None:
         return ""
     if not samples.is_answer:
@@ -171,8 +176,8 @@ def _sample_shortage(samples: Reading | None, minimum: float, group: str) -> str
 def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
     """Return the outcome of a metric after some of its measurements.
 
-    A metric without a passed measurement is inconclusive. After the last measurement, such a metric
-    fails if at least one measurement has failed.
+    As long as no measurement has passed, the metric is inconclusive. If none has passed by the last
+    measurement, the metric fails if at least one measurement has failed.
     """
     failed, inconclusive = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.INCONCLUSIVE)
     has_passed = Outcome.PASSED in outcomes
@@ -185,7 +190,7 @@ def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome
 
 
 def is_decided(outcomes: t.Sequence[Outcome], analysis: Analysis) -> bool:
-    """Return whether the analysis can no longer pass, because of the outcomes of a metric."""
+    """Return whether the outcomes of one metric mean that the analysis can no longer pass."""
     is_inconclusive = outcomes.count(Outcome.INCONCLUSIVE) > analysis.inconclusive_limit
     return (metric_outcome(outcomes, analysis) is Outcome.FAILED
             or (is_inconclusive and not analysis.passes_inconclusive))
@@ -199,7 +204,7 @@ def overall_outcome(outcomes: t.Iterable[Outcome]) -> Outcome:
 
 
 def number(value: float) -> str:
-    """Return a number with six digits, or NaN and infinity in Prometheus' notation.
+    """Return a number as a text with six digits, with NaN and infinity in Prometheus' notation.
 
     >>> number(0.951234567), number(5.0), number(float("inf"))
     ('0.951235', '5', '+Inf')
@@ -209,7 +214,7 @@ def number(value: float) -> str:
 
 
 def _json(reading: Reading | None) -> float | str | None:
-    """Return a value for JSON, which has no infinite numbers."""
+    """Return the value of a reading for JSON: infinity as a text, since JSON has no such number."""
     if reading is None or reading.value is None:
         return None
     return reading.value if math.isfinite(reading.value) else number(reading.value)

@@ -65,14 +65,17 @@ class Logs:
         self._http, self._window, self._now, self._stop = http, max(1, math.ceil(window)), now, stop
         self._path, self._where = f"/api/v1/namespaces/{namespace}/pods", f"namespace {namespace}"
 
-    def read(self, metric: ErrorLines, pods: t.Sequence[str]) -> tuple[Reading, Reading]:
+    def read(self, error_lines: ErrorLines, pods: t.Sequence[str]) -> tuple[Reading, Reading]:
         """Return the value of a metric for these pods, and the number of lines in their logs.
+
+        error_lines: the lines that the metric counts.
 
         Raises RolloutError for an error that a retry cannot fix.
         """
         try:
             with concurrent.futures.ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
-                logs = _map_concurrently(pool, lambda pod: self._logs(pod, metric.containers), pods)
+                logs = _map_concurrently(
+                    pool, lambda pod: self._logs(pod, error_lines.containers), pods)
                 selected_logs = [log for logs_of_pod in logs for log in logs_of_pod][:MAX_LOGS]
                 limit = min(MAX_LOG_BYTES, MAX_TOTAL_BYTES // max(1, len(selected_logs)))
                 lines = _map_concurrently(pool, lambda log: self._lines(log, limit), selected_logs)
@@ -80,14 +83,15 @@ class Logs:
             unknown = Reading(None, str(error), is_answer=False)
             return unknown, unknown
         existing = [log_lines for log_lines in lines if log_lines]
-        return log_readings(metric, self._count_matches(metric.pattern, existing))
+        return log_readings(error_lines, self._count_matches(error_lines.pattern, existing))
 
     def _logs(self, pod: str, containers: t.Sequence[str]) -> list[Log]:
         """Return the readable logs of a pod; an empty list if the pod was deleted.
 
         Raises _TransientError and RolloutError.
         """
-        # With a field selector, the permission to list pods suffices, which the task needs anyway.
+        # A list with a field selector requires only the permission to list pods, which the task
+        # needs anyway.
         query = {"fieldSelector": f"metadata.name={pod}"}
         try:
             items: list[Json] = self._http.page(self._path, query).get("items") or []
@@ -147,7 +151,8 @@ class Logs:
         """Return each log with the number of matching lines. Raises RolloutError."""
         texts = [text for log in lines for text in log.texts]
         content = "\n".join([json.dumps(pattern), *texts]).encode()
-        # The alarm comes later than the timeout below, and only ends the process of a killed task.
+        # The alarm comes later than the timeout below. It ends the process only if the task was
+        # killed, so that no timeout ends it.
         program = [sys.executable, "-I", "-S", "-c", _MATCH_PROGRAM, str(2 * MATCH_TIMEOUT)]
         try:
             # In a new session, Ctrl-C reaches only the task, which prints its own message.
@@ -175,7 +180,10 @@ Result = t.TypeVar("Result")
 
 def _map_concurrently(pool: concurrent.futures.Executor, function: t.Callable[[Item], Result],
                       items: t.Iterable[Item]) -> list[Result]:
-    """Return the results of concurrent calls, in order; after an error, start no further calls."""
+    """Return the results of concurrent calls, in the order of the items.
+
+    After an error, no further calls are started.
+    """
     futures = [pool.submit(function, item) for item in items]
     try:
         return [future.result() for future in futures]

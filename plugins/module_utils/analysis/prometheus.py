@@ -42,7 +42,7 @@ ARGUMENT_SPEC: Json = dict(
 
 #: Maximum size of a response in bytes.
 MAX_RESPONSE_BYTES = 2**20
-#: Maximum number of warnings of a response.
+#: Maximum number of warnings that are taken from a response.
 MAX_WARNINGS = 3
 #: Seconds between two attempts.
 BACKOFF = (0.2, 1.0)
@@ -74,7 +74,8 @@ class Prometheus:
                                         "format, not its content")
         if not options["validate_certs"]:
             urllib3.disable_warnings()
-        # Any, because urllib3 annotates the keyword arguments of request_encode_url as str.
+        # The type is Any because urllib3 annotates the keyword arguments of request_encode_url as
+        # str.
         self._pool: t.Any = urllib3.PoolManager(
             cert_reqs="CERT_REQUIRED" if options["validate_certs"] else "CERT_NONE",
             ca_certs=options.get("ca_cert"),
@@ -199,7 +200,7 @@ def check_address(params: t.Mapping[str, t.Any]) -> None:
 
 
 def _provided_options(params: t.Mapping[str, t.Any]) -> Json:
-    """Return the options with a value, by their names without the prefix prometheus_."""
+    """Return the options that have a value, by their names without the prefix prometheus_."""
     provided = {option[len(_PREFIX):]: params.get(option) for option in ARGUMENT_SPEC}
     return {option: value
             for option, value in provided.items() if value is not None and value != ""}

@@ -27,6 +27,7 @@ class Subject(t.NamedTuple):
     old: tuple[str, ...]
     #: The command that rolls back; None without an update in progress.
     rollback_command: str | None
+    #: Whether an update is in progress.
     in_progress: bool
     kind: str = ""
 
@@ -110,6 +111,7 @@ def error(analysis: Analysis, measurements: t.Sequence[Measurement],
 
 
 def _further_checks(analysis: Analysis) -> str:
+    """Return the rest of the advice "check that the new pods get requests"."""
     checks = {False: ", that Prometheus scrapes them", True: ", that they write logs"}
     uses_logs = {bool(metric.lines) for metric in analysis.metrics}
     return "".join(checks[is_log_metric] for is_log_metric in sorted(uses_logs))

@@ -49,7 +49,10 @@ class Per(StrEnum):
 
 
 class OnEmpty(StrEnum):
-    """The outcome of a measurement without a number, such as a query without data."""
+    """The effect of a missing number on a measurement, for example if a query finds no data.
+
+    ZERO: the number counts as 0. Any other value is the outcome of the measurement.
+    """
 
     INCONCLUSIVE = "inconclusive"
     PASS = "pass"
@@ -97,7 +100,7 @@ ARGUMENT_SPEC: Json = dict(
 
 @dataclasses.dataclass(frozen=True)
 class ErrorLines:
-    """The definition of the log lines to count."""
+    """The definition of the log lines that a metric counts."""
 
     pattern: str
     per: Per
@@ -119,7 +122,7 @@ class Metric:
     query: str
     #: The query for the number of samples; "" without min_samples.
     samples_query: str
-    #: Thresholds by their options, which are listed in ABSOLUTE and RELATIVE.
+    #: Thresholds by the names of their options (ABSOLUTE and RELATIVE).
     thresholds: t.Mapping[str, float]
     min_samples: float
     on_empty: OnEmpty
@@ -146,13 +149,20 @@ class Analysis:
     """The metrics of an analysis, the times of their measurements, and the limits for outcomes."""
 
     metrics: tuple[Metric, ...]
+    #: The time that a measurement looks back, as a Prometheus duration such as 5m.
     window: str
+    #: Seconds before the first measurement.
     initial_delay: float
+    #: The number of measurements of each metric.
     count: int
+    #: Seconds between the starts of two measurements.
     interval: float
+    #: Maximum numbers of failed and of inconclusive measurements of a metric that passes.
     failure_limit: int
     inconclusive_limit: int
+    #: Whether an inconclusive analysis passes.
     passes_inconclusive: bool
+    #: Whether a comparison passes if there are no old pods.
     passes_without_old_pods: bool
 
 
@@ -273,7 +283,7 @@ def _built_in_queries(name: str, kind: MetricType, options: Json) -> tuple[str, 
                         or isinstance(value, (dict, list))), None):
         raise RolloutError(f"metric {name}: labels {invalid!r} has no value")
     labels = {str(label): str(value) for label, value in provided.items()}
-    # Without a namespace label, any valid name stands for the label.
+    # If namespace_label is empty, the check below gets the valid name "a" instead.
     label_options = {"status_label": options["status_label"], "pod_label": options["pod_label"],
                      "namespace_label": options["namespace_label"] or "a"}
     for option, label in (*label_options.items(), *(("labels", label) for label in labels)):

@@ -20,7 +20,7 @@ from ..model.fields import Json
 
 
 class Certificates(t.NamedTuple):
-    """Inline certificates in PEM; b"" for a certificate that is missing, or in a file."""
+    """Inline certificates in PEM; b"" for a certificate that is missing or is in a file."""
 
     authority: bytes = b""
     certificate: bytes = b""
@@ -28,7 +28,11 @@ class Certificates(t.NamedTuple):
 
 
 def use(certificates: Certificates, options: Json) -> None:
-    """Replace the certificate files among the options of a connection pool by an SSL context."""
+    """Add an SSL context with the certificates to the options of a connection pool.
+
+    The options ca_certs, cert_file and key_file are removed. The context loads the files that they
+    name, except where an inline certificate takes precedence.
+    """
     from urllib3.util import ssl_
 
     context = ssl_.create_urllib3_context(cert_reqs=options["cert_reqs"])

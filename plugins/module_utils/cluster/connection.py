@@ -55,18 +55,18 @@ ARGUMENT_SPEC: Json = dict(
 USER_AGENT = "baton.kubernetes/0.1.0"
 #: Maximum number of open connections. Only a task for several controllers needs more than two.
 MAX_CONNECTIONS = 32
-#: Seconds for which headers are reused: for each new token, the kubernetes package reads the whole
-#: configuration again.
+#: Seconds for which the headers of a request are reused. Without this reuse, the kubernetes package
+#: would read the whole configuration again for the token of each request.
 HEADER_LIFETIME = 1.0
-#: Options that have another name in the kubernetes package: kubernetes.core reads the variable
-#: K8S_AUTH_VALIDATE_CERTS, for example, and then K8S_AUTH_VERIFY_SSL.
+#: Options that have another name in the kubernetes package. Like kubernetes.core, this file reads
+#: the environment variables of both names: K8S_AUTH_VALIDATE_CERTS, and then K8S_AUTH_VERIFY_SSL.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
                   "client_cert": "cert_file", "client_key": "key_file"}
 #: The values of an environment variable that mean false.
 _FALSE = ("0", "false", "no", "off", "n", "f")
 #: The namespace of the ServiceAccount in a pod.
 _POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-#: Maximum number of characters of a reason in an error.
+#: Maximum number of characters of the reason (`why`) in an error.
 _MAX_REASON_LENGTH = 500
 
 
@@ -94,8 +94,8 @@ class Connection:
     def renew(self, generation: int) -> None:
         """Read the configuration again, for a new token from a file or an exec plugin.
 
-        generation: the generation whose token the API server has rejected. If another thread has
-        renewed the connection since, do nothing.
+        generation: the value of self.generation when the rejected token was read. If another thread
+        has renewed the connection since, do nothing.
         """
         with self._lock:
             if generation == self.generation:
@@ -104,6 +104,7 @@ class Connection:
                 self.generation += 1
 
     def _read(self) -> None:
+        """Read the configuration, and create a new connection pool. Raises RolloutError."""
         with self._errors("the connection to Kubernetes cannot be set up", HINT):
             from kubernetes.client import rest
 
@@ -111,7 +112,8 @@ class Connection:
             #: URL of the API server. `configuration.host` is not reliable: a renewal of the token
             #: resets it to the host of the kubeconfig, even if the option host is given.
             self.server: str = masking.without_password(self._configuration.host.rstrip("/"))
-            # Any, because urllib3 annotates the keyword arguments of request_encode_url as str.
+            # The type is Any because urllib3 annotates the keyword arguments of
+            # request_encode_url as str.
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True  # wait for a free connection
             self._set_pool_size()
@@ -123,8 +125,8 @@ class Connection:
     def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Turn each error into a RolloutError, without the secrets of options and files."""
         try:
-            # This order matters if both packages are missing: the error then names kubernetes, and
-            # an installation of kubernetes also installs PyYAML.
+            # Import kubernetes first: if both packages are missing, the error then names
+            # kubernetes, and an installation of kubernetes also installs PyYAML.
             import kubernetes.config  # noqa: F401
             import yaml
 
@@ -148,7 +150,8 @@ class Connection:
                            next_command=error.next_command.splitlines()) from None
 
     def reserve(self, groups: int) -> None:
-        """Enlarge the pool for several groups of controllers, whose watches stay open."""
+        """Enlarge the pool for several groups of controllers: the watches of each group stay open.
+        """
         with self._lock:
             self._groups = groups
             self._set_pool_size()
@@ -190,9 +193,9 @@ class Connection:
         return headers
 
     def _token(self) -> str:
-        """Return the token, renewed shortly before it expires; "" without a token.
+        """Return the token; "" without a token. A token that expires soon is renewed first.
 
-        The kubernetes package has a function for that, whose signature differs between versions.
+        The kubernetes package has such a function, too, but its signature differs between versions.
         """
         if self._kubeconfig and "api_key" not in self._options:
             self._kubeconfig.refresh(self._configuration)
@@ -308,7 +311,7 @@ def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
 
 
 def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | None]:
-    """Return a Configuration of the kubernetes package, and its kubeconfig, or None.
+    """Return a Configuration of the kubernetes package, and the loaded kubeconfig, or None.
 
     Options take precedence over the kubeconfig, as in kubernetes.core.
     """
@@ -366,7 +369,10 @@ def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certif
 
 
 def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
-    """Return the headers for a proxy, with the credentials in its URL, which urllib3 ignores."""
+    """Return the headers for a proxy.
+
+    They contain the credentials from the URL of the proxy, because urllib3 ignores them there.
+    """
     from urllib3.util import make_headers
 
     address = urlsplit(proxy or "")

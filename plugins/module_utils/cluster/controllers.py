@@ -27,7 +27,10 @@ class _Stored(t.NamedTuple):
 
 
 class _ControllersByName(IndexedControllers):
-    """The controllers at one time. A copy of all of them would cost time in each turn."""
+    """A view of the stored controllers, by name.
+
+    The view replaces a copy of all controllers, which would cost time in each turn of the loop.
+    """
 
     def __init__(self, stored: t.Mapping[str, _Stored],
                  by_index: t.Callable[[str], list[_Stored]]) -> None:
@@ -57,7 +60,7 @@ class Controllers:
                                   index=lambda stored: stored.controller.partner)
 
     def fill(self) -> None:
-        """List the controllers at the first call. Raises RolloutError."""
+        """List the controllers at the first call; later calls do nothing. Raises RolloutError."""
         with self._errors():
             self._informer.fill()
 
@@ -89,7 +92,7 @@ class Controllers:
             raise refused.as_error(self.where(name)) from refused
         if item:
             self._informer.store.put(item)
-        elif before:  # another thread may have stored a controller created after the request
+        elif before:  # keep a new controller of this name, which another thread may have stored
             self._informer.store.delete(name, before.controller.uid)
         stored = self._informer.store.objects().get(name)
         return stored.item if stored else None
@@ -105,14 +108,14 @@ class Controllers:
     def update(self, seconds: float) -> list[Json] | None:
         """Wait up to `seconds` for a change, and return the changed controllers.
 
-        Returns None if any controller may have changed. Raises RolloutError.
+        Returns None if it is unknown which controllers have changed. Raises RolloutError.
         """
         with self._errors():
             return self._informer.update(seconds)
 
     @contextlib.contextmanager
     def _errors(self) -> t.Iterator[None]:
-        """Turn the refusal of a list into a RolloutError."""
+        """Turn the refusal to list the controllers into a RolloutError."""
         try:
             yield
         except Refused as refused:

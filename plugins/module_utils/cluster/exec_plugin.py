@@ -25,7 +25,7 @@ TIMEOUT = 60.0
 #: Fields of a cluster that the protocol passes to a plugin.
 _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify",
                    "certificate-authority-data", "proxy-url", "disable-compression")
-#: Name of a cluster's extension with the configuration of the plugin.
+#: Name of the extension of a cluster that contains the configuration of the plugin.
 _EXTENSION = "client.authentication.k8s.io/exec"
 
 
@@ -33,10 +33,10 @@ class Credential(t.NamedTuple):
     """The status of an ExecCredential."""
 
     token: str
-    #: PEM; "" for a token without a client certificate.
+    #: The client certificate and its key in PEM; "" if the plugin returned only a token.
     certificate: str
     key: str
-    #: RFC 3339, or "".
+    #: The time in RFC 3339 at which the credential expires, or "".
     expires: str
 
 

@@ -27,14 +27,14 @@ from .http import (
 )
 from .refused import RETRIED, Refused
 
-#: Maximum number of connections of a handover, and the number of pods per connection from which
-#: another connection saves more time than its TLS handshake costs.
+#: Maximum number of connections of a handover, and the number of pods for each connection. With
+#: fewer pods, a connection would save less time than its TLS handshake costs.
 MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
-#: Maximum number of connections on a slow network, where a connection pays off for a single pod.
+#: Maximum number of connections on a slow network. There, a connection for a single pod saves time.
 MAX_CONNECTIONS_ON_HIGH_LATENCY = 20
-#: Seconds between two checks whether a handover may continue.
+#: Seconds between two checks of whether a handover may continue.
 CHECK_PERIOD = 0.2
-#: uid of an owner that does not exist.
+#: A uid that no object has: the uid of the new owner in a dry run.
 NO_UID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -67,9 +67,10 @@ class Handovers(Namespaced):
         return sum(successes)
 
     def _reparent(self, patch: Patch) -> bool:
-        """Patch a pod; return False if a precondition failed, or if the response was lost.
+        """Change the owner of a pod by a patch; return whether the patch has certainly succeeded.
 
-        The next list of the pods shows the owner in either case.
+        The result is False if a precondition failed, or if the response was lost. In both cases,
+        the next list of the pods shows the owner.
         """
         try:
             self._patch_pod(patch, is_write=True)
@@ -82,11 +83,12 @@ class Handovers(Namespaced):
         return True
 
     def refuse_hand_over(self, controller: Controller) -> None:
-        """Patch the first pod of the controller in a dry run, which checks RBAC and admission.
+        """Raise RolloutError if a dry run shows that the pods cannot be reparented.
 
-        The successor may not exist yet, so the new owner in the patch is an object that does not
-        exist. Only a denial is an error. Other failures are ignored, for example of a webhook that
-        does not support dry runs.
+        The dry run patches the first pod of the controller, so the API server checks RBAC and
+        admission. The successor may not exist yet, so the patch names an owner that does not exist.
+        Only a denial raises an error. Other failures are ignored, for example if a webhook does not
+        support dry runs.
         """
         query = urlencode({"labelSelector": label_selector(controller.selector), "limit": 1})
         with contextlib.suppress(Refused):
@@ -109,6 +111,7 @@ class Handovers(Namespaced):
                        accept=OBJECT_METADATA)
 
     def _denial(self, refused: Refused, patch: Patch, consequence: str = "") -> RolloutError:
+        """Return the error for a refused patch. consequence: the end of its first sentence."""
         if refused.status == 401 or refused.status in RETRIED:
             return refused.as_error(self._where)
         return RolloutError(

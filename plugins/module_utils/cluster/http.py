@@ -4,8 +4,10 @@
 
 """Send requests to the API server, and retry them if a retry is safe.
 
-The exceptions of this file stay inside the package: a write with a failed precondition returns
-False, so that the driver observes and plans again, and any other refusal becomes a RolloutError.
+The gateway handles the exceptions of this file and of refused.py. If a precondition of a write has
+failed, the gateway returns False, so that the driver observes and plans again. Any other refusal
+becomes a RolloutError.
+
 Retry-After and status 410 are handled as the Kubernetes API conventions require.
 """
 
@@ -29,7 +31,8 @@ from .refused import RETRIED, Refused
 
 #: Timeouts in seconds: for a connection, and between two reads of a response.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
-#: Seconds between two attempts, reduced by up to a half at random; in sum about 25 s.
+#: Seconds between two attempts. Each pause is reduced by up to a half at random; the unreduced
+#: pauses last about 25 s in sum.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
 #: Backoff while the server has never responded: few attempts, since the address is probably wrong.
 FIRST_BACKOFF = BACKOFF[:3]
@@ -55,7 +58,7 @@ PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
-#: Media types for the metadata of a list, and of one object.
+#: Media types for metadata without spec and status: of the objects in a list, and of one object.
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 OBJECT_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 #: Media type for the columns of kubectl get.
@@ -65,7 +68,7 @@ Result = t.TypeVar("Result")
 
 
 class OutcomeUnknown(Exception):
-    """The response to a write was lost, so the object may have changed or not."""
+    """The response to a write was lost, so it is unknown whether the object has changed."""
 
 
 class ResponseTooLarge(RolloutError):
@@ -73,7 +76,7 @@ class ResponseTooLarge(RolloutError):
 
 
 class Unreachable(Exception):
-    """An attempt failed without a response."""
+    """An attempt to send a request failed without a response."""
 
     def __init__(self, reason: str, was_sent: bool) -> None:
         super().__init__(reason)
@@ -92,6 +95,7 @@ class Http:
         self.clock_difference = 0.0
         self._lock = threading.Lock()
         self._has_responded = False
+        #: The time of the last outage, by time.monotonic().
         self._unreachable_at = -WARM_UP_SECONDS
         #: Latency of the fastest response so far, in seconds.
         self._min_latency = float("inf")
@@ -144,7 +148,7 @@ class Http:
                         return response
                     if is_write:
                         raise OutcomeUnknown
-                    status = 500  # a truncated response is retried like an error of the server
+                    status = 500  # retry after a truncated response as after a server error
                 if status == 401 and not has_renewed_token:
                     has_renewed_token = True
                     self.connection.renew(generation)
@@ -231,7 +235,7 @@ class Http:
         return response.status, response.headers, data
 
     def page(self, path: str, query: Json, accept: str = JSON, continue_token: str = "") -> Json:
-        """Return the first page of a list, or the page of a continue token.
+        """Return the first page of a list, or the page to which a continue token points.
 
         Raises as send() does.
         """
@@ -257,7 +261,7 @@ class Http:
                     raise
                 items, continue_token, is_repeated = [], "", True  # the token has expired
                 continue
-            # null in an empty PartialObjectMetadataList
+            # The items of an empty PartialObjectMetadataList are null.
             items += map(_without_field_sets, page.get("items") or [])
             continue_token = page["metadata"].get("continue")
             if not continue_token:
@@ -276,9 +280,9 @@ class Namespaced:
 
 
 def _without_field_sets(item: Json) -> Json:
-    """Return the object of a list without the field sets of its managers, which nothing reads.
+    """Remove the field sets in managedFields from an object of a list, and return the object.
 
-    They take half of the memory of thousands of objects.
+    Nothing reads the field sets, but they would take half of the memory of thousands of objects.
     """
     for entry in objects(mapping(item, "metadata"), "managedFields"):
         entry.pop("fieldsV1", None)
@@ -343,7 +347,7 @@ def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | No
 
 
 def backoff(failures: int) -> float:
-    """Return the seconds to wait after a number of consecutive failures."""
+    """Return the seconds to wait after this number of consecutive failures."""
     return BACKOFF[min(failures, len(BACKOFF)) - 1] * random.uniform(0.5, 1.0)
 
 
@@ -370,11 +374,12 @@ _GO_ESCAPES = tuple((character.encode(), f"\\u{ord(character):04x}".encode())
 
 
 def label_selector(labels: Json) -> str:
-    """Return a label selector for all of the labels."""
+    """Return a label selector that requires all of the labels."""
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _retry_after(headers: t.Any) -> float:
+    """Return the seconds in the header Retry-After, at most MAX_RETRY_AFTER; 0 without them."""
     value = headers.get("Retry-After", "")
     return min(float(value), MAX_RETRY_AFTER) if value.isdigit() else 0.0
 

@@ -22,7 +22,8 @@ from .watch import Watch
 #: Seconds without an event after which the objects are listed again: a connection through a proxy
 #: can be dead without an error.
 MAX_SILENCE = 10
-#: Maximum share of the time for these lists: a slow list of thousands of pods is due less often.
+#: Maximum share of the time that these repeated lists take. A slow list (of thousands of pods) is
+#: therefore repeated less often.
 MAX_RELIST_SHARE = 0.05
 #: Seconds between two lists if the objects are not watched.
 LIST_PERIOD = 5
@@ -31,6 +32,8 @@ Stored = t.TypeVar("Stored")
 
 
 class _Version(t.NamedTuple):
+    """The identity and the version of an object; "" for a missing field."""
+
     uid: str
     resource_version: str
 
@@ -46,7 +49,7 @@ class Store(t.Generic[Stored]):
                  has_history: bool, index: t.Callable[[Stored], str | None]) -> None:
         """Initialize an empty store; see Informer for convert, has_history and index.
 
-        is_bounded: store at most one page of objects.
+        is_bounded: if True, at most one page of objects is stored.
         """
         self._convert, self._is_bounded, self._has_history = convert, is_bounded, has_history
         self._index = index
@@ -61,6 +64,7 @@ class Store(t.Generic[Stored]):
         #: The last states of recently deleted objects, by uid. A late response or event must not
         #: add such an object again.
         self._deleted: dict[str, Stored | None] = {}
+        #: The states that the watch has reported since the last call of changes().
         self._history: list[Stored] = []
         #: resourceVersion of the last list; "" if only the first page was read.
         self._list_version = ""
@@ -111,9 +115,9 @@ class Store(t.Generic[Stored]):
                 self._pop(name)
 
     def apply(self, item: Json) -> bool:
-        """Store the object of an event; return whether the store changed.
+        """Store the object of an event; return whether the stored objects changed.
 
-        An outdated state changes only the history.
+        If a newer state of the object is stored, only the history changes.
         """
         name, version = item["metadata"]["name"], _Version.from_api(item)
         with self._lock:
@@ -130,9 +134,9 @@ class Store(t.Generic[Stored]):
     def replace(self, items: list[Json], list_version: str, is_partial: bool) -> bool:
         """Replace the stored objects by a list; return whether the list shows a change.
 
-        An object that is missing from the list is deleted only if its stored version is older than
-        the list: another thread may have created the object during the request. is_partial: the
-        list has further pages.
+        An object that is missing from the list is removed, unless its stored version is newer than
+        the list: then another thread has created the object during the request. is_partial: the
+        list has further pages, so a missing object may still exist.
         """
         names = {item["metadata"]["name"] for item in items}
         with self._lock:
@@ -167,12 +171,16 @@ class Store(t.Generic[Stored]):
         return True
 
     def _remove(self, name: str, is_deleted: bool) -> None:
-        """Remove an object that was deleted without an event."""
+        """Remove an object without an event of its deletion.
+
+        is_deleted: False if the object may still exist.
+        """
         uid, stored = self._versions.pop(name).uid, self._pop(name)
         if is_deleted:
             self._record_deletion(uid, stored)
 
     def _pop(self, name: str) -> Stored | None:
+        """Remove the value that is stored for an object, also from the index, and return it."""
         stored, self._snapshot = self._objects.pop(name, None), None
         if stored is not None and (value := self._index(stored)):
             del self._indexed[value][name]
@@ -186,11 +194,11 @@ class Store(t.Generic[Stored]):
 
 
 class Informer(t.Generic[Stored]):
-    """A thread-safe informer for one resource in one namespace.
+    """A store of one resource in one namespace, which lists and a watch keep up to date.
 
-    Only the thread that holds `_update_lock` lists objects or reads events. The lock of the store
-    is never held during a request: while one thread lists, another thread can store the response to
-    its write.
+    All methods are thread-safe. Only the thread that holds `_update_lock` lists objects or reads
+    events. The lock of the store is never held during a request: while one thread lists, another
+    thread can store the response to its write.
     """
 
     def __init__(self, http: Http, path: str, query: Json,
@@ -215,12 +223,16 @@ class Informer(t.Generic[Stored]):
         self.refused: Refused | None = None
         #: Whether a list was read; whether the last list had further pages.
         self._is_filled, self._is_partial = False, False
+        #: The times of the last list and of the last event, by time.monotonic().
         self._listed_at = self._event_at = float("-inf")
-        #: The duration of the last list.
+        #: The duration of the last list, in seconds.
         self._list_seconds = 0.0
 
     def fill(self) -> None:
-        """List the objects at the first call. Raises Refused, RolloutError."""
+        """List the objects at the first call; do nothing at later calls.
+
+        Raises Refused, RolloutError.
+        """
         if not self._is_filled:
             with self._update_lock:
                 if not self._is_filled:
@@ -252,7 +264,10 @@ class Informer(t.Generic[Stored]):
             self._list()
 
     def _receive(self, seconds: float) -> list[Json] | None:
-        """Apply the queued events to the store; return as update() does."""
+        """Apply the events of the watch to the store, and wait up to `seconds` for the first one.
+
+        Returns the changed objects; None after a new list.
+        """
         changed: list[Json] = []
         was_relisted = False
         for event in self._watch.events(seconds) if self._watch else ():

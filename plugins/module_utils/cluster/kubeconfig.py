@@ -30,14 +30,14 @@ _MAX_CONTEXTS = 10
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
 #: Fields of a user that the kubernetes package loads; with an exec plugin, only the first two.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
-#: Fields of a user with the path of a file, each with the field for inline content, which takes
-#: precedence.
+#: Fields of a user, in pairs: the field with the path of a file, and the field with the content
+#: inline. Inline content takes precedence.
 _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificate-data"),
                ("client-key", "client-key-data"))
 
 
 class Kubeconfig:
-    """The context of a kubeconfig that a task uses."""
+    """The context that a task uses in a kubeconfig, with its cluster and its user."""
 
     def __init__(self, content: t.Any, context: str | None, timeout: float,
                  persist_token: bool) -> None:
@@ -92,7 +92,7 @@ class Kubeconfig:
             self._run_plugin(configuration)
 
     def save(self) -> None:
-        """Write a refreshed token to the file, with persist_token."""
+        """Write a refreshed token to the file, if persist_token is set."""
         if self._merger:
             self._merger.save_changes()
 
@@ -116,9 +116,10 @@ class Kubeconfig:
             configuration.cert_file = configuration.key_file = None
 
     def _resolved_cluster(self) -> Json:
-        """Return the cluster without its inline certificate, and with an absolute path.
+        """Return the cluster without its inline certificate.
 
-        The package resolves relative paths only for content from a file.
+        The path of a certificate file becomes absolute, because the package resolves relative paths
+        only for content from a file.
         """
         cluster = {field: value for field, value in self._cluster.items()
                    if field not in ("certificate-authority", "certificate-authority-data")}
@@ -127,9 +128,10 @@ class Kubeconfig:
             (("certificate-authority", "certificate-authority-data"),))
 
     def _resolved_user(self) -> Json:
-        """Return the user without exec plugin and inline certificates, and with absolute paths.
+        """Return the user without exec plugin and inline certificates.
 
-        The auth provider is not copied, because the package refreshes its token in place.
+        The paths of files become absolute. The auth provider is not copied, because the package
+        refreshes its token in place.
         """
         fields = _USER_FIELDS[:2] if "exec" in self._user else _USER_FIELDS
         user = {field: self._user[field] for field in fields if field in self._user}
@@ -142,9 +144,10 @@ def _folder(node: t.Any) -> str:
 
 
 def _absolute_paths(fields: Json, folder: str, names: t.Iterable[tuple[str, str]]) -> Json:
-    """Return the fields with a path that no inline content replaces, as absolute paths.
+    """Return the fields that contain a path, with absolute paths.
 
-    names: the name of each field with a path, and of its field with inline content.
+    A field is left out if inline content replaces the file. names: pairs of the field with the
+    path, and the field with the inline content.
     """
     return {path: os.path.normpath(os.path.join(folder, fields[path])) for path, inline in names
             if path in fields and inline not in fields}
@@ -196,7 +199,7 @@ def not_yaml(what: str, error: Exception) -> RolloutError:
 
 
 def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
-    """Yield the content of a kubeconfig, or of each readable file of a kubeconfig."""
+    """Yield the parsed content of a kubeconfig; for paths, that of each readable file."""
     with contextlib.suppress(RolloutError, ImportError):
         import yaml
         from kubernetes.config import kube_config

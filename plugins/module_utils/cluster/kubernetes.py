@@ -28,8 +28,8 @@ from .related import RelatedObjects
 
 #: Strict validation, as in kubectl: an unknown field is an error.
 _DRY_RUN = "?dryRun=All&fieldValidation=Strict"
-#: Seconds for which further changes are collected on a slow connection. One step for several pods
-#: that become available one after the other saves requests, each of which takes longer.
+#: Seconds for which further changes are collected after a first one, on a slow network. If several
+#: pods become available one after the other, one step for all of them saves slow requests.
 BATCH_SECONDS = 0.05
 Result = t.TypeVar("Result")
 
@@ -52,6 +52,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         super().__init__(Http(connection), namespace, watches_pods)
         #: The kind of the task.
         self.kind = kinds[0]
+        #: The request in the background for the last Event; None on a fast network.
         self._event_in_progress: concurrent.futures.Future[bool] | None = None
         self._watched: dict[str, Controllers] = {
             kind: Controllers(self.http, kind, namespace) for kind in kinds}
@@ -84,7 +85,10 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return list(controllers.items().values()) if controllers else []
 
     def _listed(self, kind: Kind | None) -> Controllers | None:
-        """List all watched kinds at the first call; return the controllers of a watched kind."""
+        """Return the controllers of a kind; None for a kind that is not watched.
+
+        kind: None means the task's kind. The first call lists the controllers of all watched kinds.
+        """
         for controllers in self._watched.values():
             controllers.fill()
         return self._watched.get(kind or self.kind)
@@ -107,7 +111,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         """Wait for a change; return the names of the changed controllers and of their partners.
 
         A changed object of another kind counts as a change of the controller that owns it. Return
-        None if any controller may have changed. Raises RolloutError.
+        None if it is unknown which controllers have changed. Raises RolloutError.
         """
         names = self._changed_names(seconds)
         if names and self.http.is_slow:
@@ -126,7 +130,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return names
 
     def _owners(self, items: list[Json]) -> set[str]:
-        """Return the names of the objects' owners that are of the task's kind."""
+        """Return the names of the controllers of the task's kind that own these objects."""
         references = (ref for item in items for ref in item["metadata"].get("ownerReferences") or ()
                       if ref.get("controller"))
         return {ref["name"] for ref in references if ref["kind"] == self.kind}
@@ -203,6 +207,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
             self._event_in_progress, self.start_in_background(lambda: self._record(event)))
         if self._event_in_progress is None:
             return self._record(event)
+        # The response for this Event is known only at a later call.
         return before is None or not before.done() or before.result()
 
     def _record(self, event: Json) -> bool:
@@ -243,9 +248,9 @@ def _is_patched(item: Json, patch: Patch) -> bool:
 
 
 def _holds(item: t.Any, operation: Json) -> bool:
-    """Return whether an operation of a patch is in effect.
+    """Return whether an object has the value that an operation of a patch sets.
 
-    An object may have more fields than the patch, because the server sets defaults.
+    A dictionary in the object may have more fields, because the server sets defaults.
     """
     for key in keys(operation["path"]):
         item = (item or {}).get(key)

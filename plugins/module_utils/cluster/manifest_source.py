@@ -34,7 +34,7 @@ def with_manifest(params: Json) -> Json:
 
 
 def secrets(params: Json) -> set[str]:
-    """Return the password of a URL in src."""
+    """Return the password in the URL of src, in several encodings."""
     return masking.option_secrets({"host": str(params.get("src") or "")}, {})
 
 

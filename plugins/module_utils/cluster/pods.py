@@ -23,7 +23,7 @@ from .refused import Refused
 
 #: Seconds between two tables of starting pods, and the maximum number of pages of a table.
 TABLE_PERIOD, MAX_TABLE_PAGES = 3.0, 20
-#: The column STATUS of kubectl get pods for pods that start or terminate as expected.
+#: The column STATUS of `kubectl get pods` for a pod that is ready, or starts or ends normally.
 EXPECTED_STATUS = re.compile(
     r"Pending|Init:\d+/\d+|PodInitializing|ContainerCreating|Running|Terminating")
 #: Maximum number of lines and bytes of the log of a container.
@@ -56,17 +56,17 @@ class Pods(Namespaced):
     # Pods and their controllers
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the pods that FilterActivePods of the controller manager selects.
+        """Return the pods that have neither ended nor begun to terminate. Raises RolloutError.
 
-        Raises RolloutError.
+        The controller manager of Kubernetes selects the same pods (FilterActivePods).
         """
         return tuple(Pod.from_api(metadata) for metadata in self._active_pods(selector)
                      if "deletionTimestamp" not in metadata)
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the pods that FilterTerminatingPods of the controller manager selects.
+        """Return the terminating pods that have not ended. Raises RolloutError.
 
-        Raises RolloutError.
+        The controller manager of Kubernetes selects the same pods (FilterTerminatingPods).
         """
         return tuple(TerminatingPod.from_api(metadata) for metadata in self._active_pods(selector)
                      if "deletionTimestamp" in metadata)
@@ -92,7 +92,10 @@ class Pods(Namespaced):
             raise refused.as_error(self._where) from refused
 
     def pods(self, controller: Controller) -> list[Json]:
-        """Return the pods of a controller, from one page; an empty list without permission."""
+        """Return the pods of a controller that are in the first page of the list.
+
+        Return an empty list if the API server refuses the list.
+        """
         try:
             query = {"labelSelector": label_selector(controller.selector)}
             page = self.http.page(self._pods_path, query)
@@ -103,10 +106,10 @@ class Pods(Namespaced):
     # Pods and Events that explain a wait
 
     def are_starting(self, controller: Controller) -> bool:
-        """Return whether each pod of a controller is ready, starting or terminating as expected.
+        """Return whether each pod of a controller is ready, or is starting or terminating normally.
 
         A table of the pods is read at most every TABLE_PERIOD seconds. Returns False once
-        troubled_pods() has an informer for the pods, which shows more.
+        troubled_pods() has an informer for the pods, because the informer shows more than a table.
         """
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
@@ -117,7 +120,10 @@ class Pods(Namespaced):
         return self._starting_results[selector][1]
 
     def _are_starting(self, selector: str) -> bool:
-        """Return the result of are_starting() from a table, a tenth as large as the objects."""
+        """Return the result of are_starting() from a new table.
+
+        The table is about a tenth as large as the objects.
+        """
         query, continue_token = {"labelSelector": selector, "includeObject": "None"}, ""
         for _page in range(MAX_TABLE_PAGES):
             try:
@@ -187,10 +193,11 @@ class Pods(Namespaced):
     def _informer(self, key: tuple[str, ...], path: str, query: Json,
                   is_relevant: t.Callable[[Json], bool], *, has_all_pages: bool = False,
                   has_history: bool = False) -> Informer[Json]:
-        """Return the informer of a key with its store up to date; create it at the first call.
+        """Return the informer of a key, after an update of its store.
 
-        The texts of the objects are made safe for display, since the objects are never written. If
-        the API server refuses a list, the store keeps its objects. Raises RolloutError.
+        The first call for a key creates the informer. The texts of the objects are made safe for
+        display, since the objects are never written. If the API server refuses a list, the store
+        keeps its objects. Raises RolloutError.
         """
         with self._informers_lock:
             informer = self._informers.get(key)

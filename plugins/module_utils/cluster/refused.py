@@ -17,8 +17,8 @@ from ..model.steps import Create, Delete, Patch, Write
 
 #: HTTP statuses of temporary problems.
 RETRIED = {408, 429, 500, 502, 503, 504}
-#: The message of an admission webhook with failurePolicy Fail that does not respond. The status is
-#: 500, so that the write is retried.
+#: The message of the API server if an admission webhook (with failurePolicy Fail) does not respond.
+#: The status is then 500, so the write is retried.
 _UNREACHABLE_WEBHOOK = re.compile(r'failed calling webhook "([^"]{1,253})"')
 
 
@@ -29,6 +29,7 @@ class Refused(Exception):
         try:
             content = json.loads(body)
             is_status = isinstance(content, dict) and content.get("kind") == "Status"
+            #: The Status object; {} if the response contains none.
             self.details = content if is_status else {}
         except ValueError:
             self.details = {}
@@ -55,7 +56,8 @@ class Refused(Exception):
                  write: Write | None = None) -> RolloutError:
         """Return the error for the user.
 
-        what or write describe the failure; by default, the error shows method and path.
+        `what` or `write` describes the request that was refused; without them, the error shows the
+        method and the path.
         """
         if self.status == 401:
             return RolloutError("the API server does not accept the credentials (401)",

@@ -40,7 +40,7 @@ class RelatedObjects(Namespaced):
     _server_version: tuple[int, int] | None = None
 
     def collection(self, resource: str) -> str:
-        """Return the path of a resource in the namespace, or of the nodes of the cluster."""
+        """Return the path of a resource in the namespace; of nodes, the path in the cluster."""
         namespace = "" if resource == "nodes" else f"/namespaces/{self._namespace}"
         return f"{GROUPS[resource]}{namespace}/{resource}"
 
@@ -70,7 +70,10 @@ class RelatedObjects(Namespaced):
             return None
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Without uids, return the ControllerRevisions of all controllers. Raises RolloutError."""
+        """Return the ControllerRevisions of the controllers with these uids. Raises RolloutError.
+
+        Without uids, return those of all controllers.
+        """
         items = self._revisions(self.kind.revisions_selector(uids))
         if items is None or not uids:
             return items
@@ -133,7 +136,7 @@ class RelatedObjects(Namespaced):
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
     def other_kinds(self, name: str) -> list[str]:
-        """Return the kinds, except the task's, of which the user may read an object `name`."""
+        """Return the kinds, except the task's kind, of which the user can read an object `name`."""
         paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
         return [kind for kind, path in paths.items()
                 if self._status(f"{path}/{quoted(name)}") == 200]

@@ -43,7 +43,7 @@ MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> set[str]:
     """Return the secrets of the connection options.
 
-    A path is not a secret. visible_params() hides the content of a kubeconfig as a whole.
+    A path is not a secret. The content of a kubeconfig is hidden as a whole by visible_params().
     """
     secrets = {str(options[option]) for option in ("api_key", "password") if options.get(option)}
     if options.get("password"):
@@ -105,6 +105,7 @@ def plugin_secrets(kubeconfig: t.Any) -> set[str]:
 
 
 def mask(message: str, secrets: t.Iterable[str]) -> str:
+    """Return a message in which MASK replaces each secret."""
     for secret in sorted(secrets, key=len, reverse=True):
         message = message.replace(secret, MASK)
     return message

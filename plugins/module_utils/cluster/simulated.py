@@ -24,14 +24,16 @@ from .gateway import Gateway
 
 
 class SimulatedGateway:
-    """The gateway of check mode: no client interferes, RBAC allows everything, pods become ready.
+    """The gateway of check mode, with a model instead of the controllers and pods of the cluster.
+
+    In the model, no other client interferes, RBAC allows everything, and all pods become ready.
     """
 
     def __init__(self, real: Gateway, advance_clock: t.Callable[[float], None],
                  model: Model) -> None:
         """Initialize the gateway; advance_clock advances the simulated time by some seconds."""
         self._real, self._advance_clock, self._model = real, advance_clock, model
-        #: Changed autoscalers by uid.
+        #: The autoscalers that writes have changed, by uid.
         self._autoscalers: dict[str, Json] = {}
         #: Manifests of created controllers, which do not exist in the real cluster.
         self._created: dict[tuple[str, str], Json] = {}

@@ -21,21 +21,21 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from .http import CONNECT_TIMEOUT, Http, backoff
 
-#: timeoutSeconds of a watch. A connection without data for longer is dead.
+#: timeoutSeconds of a watch. A connection that delivers no data for longer counts as dead.
 WATCH_SECONDS = 60
 #: Maximum size of an event: more than twice the largest object.
 MAX_EVENT_BYTES = 8 * 2**20
 
 
 class Watch:
-    """A watch of one resource, with a thread for the events, so that a wait can have a timeout."""
+    """A watch of one resource. A thread reads the events, so that events() can have a timeout."""
 
     def __init__(self, http: Http, path: str, query: Json, resource_version: str) -> None:
         self._http, self._path, self._query = http, path, query
         self._version = resource_version
         self._queue: queue.SimpleQueue[Json] = queue.SimpleQueue()
         self._stopped = threading.Event()
-        #: Set by restart() and stop(), which end a wait for a new list.
+        #: Set by restart() and stop(), to end the wait in _request_list().
         self._resume = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -119,7 +119,7 @@ class Watch:
     def _request_list(self, status: Json) -> None:
         """Queue an ERROR event, and wait until the caller of events() has called restart().
 
-        The caller lists the objects first, so that its thread reports the errors.
+        Before that call, the caller lists the objects, so errors are reported by its thread.
         """
         self._resume.clear()
         self._queue.put({"type": "ERROR", "object": status})

@@ -13,11 +13,12 @@ from .rollback_scope import IN_PROGRESS
 
 
 def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
-    """Return the names of the controllers with an update in progress to other images.
+    """Return the names of the controllers whose update in progress leads to other images.
 
-    An update in progress to the requested images is an interrupted rollback, and resumes. For
-    controllers selected by labels, an image applies to the containers that run an image of the same
-    repository, as in the module.
+    If the update already leads to the requested images, it is an interrupted rollback, which the
+    role resumes instead of aborting it. If labels select the controllers, the requested image is
+    meant only for containers that run an image of the same repository (as in the module).
+    Controllers without such a container are left out.
     """
     image, images, container = (request.options.get(option)
                                 for option in ("image", "images", "container"))
@@ -30,14 +31,18 @@ def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
         return (not (is_selected_by_labels and image)
                 or repository(image) in map(repository, current_images.values()))
 
-    def has_requested_images(name: str, successor: Json) -> bool:
-        """Return whether the images of the successor are those that the request restores."""
+    def has_requested_images(name: str, successor_images: Json) -> bool:
+        """Return whether the successor has the images that the request restores.
+
+        name: the name of the controller. successor_images: the images by container.
+        """
         expected = request.previous_images.get(name) if request.previous_images else images
         if request.previous_images and not expected:
             return False
         if image and not request.previous_images:
-            return successor.get(container) == image if container else image in successor.values()
-        return all(successor.get(key) == value for key, value in (expected or {}).items())
+            return (successor_images.get(container) == image if container
+                    else image in successor_images.values())
+        return all(successor_images.get(key) == value for key, value in (expected or {}).items())
 
     in_progress = [rollout for rollout in rollouts
                    if text(rollout, "phase") in IN_PROGRESS and is_selected(rollout)]

@@ -23,18 +23,22 @@ class Approval:
 
     #: The result of the task that paused the update.
     result: Json
-    #: The name of the only controller, or "" for several.
+    #: The name of the controller; "" if the request selects several controllers.
     name: str
     #: The current rollouts (rolling_update_info); None if the API server did not answer.
     rollouts: list[Json] | None
-    #: The end of the approval, in seconds since 1970.
+    #: The time at which the wait for an approval ends, in seconds since 1970.
     deadline: float
     #: The current time, in seconds since 1970.
     now: float
 
     @property
     def outcome(self) -> str:
-        """Return waiting, approved, denied, or late after the deadline."""
+        """Return "waiting", "approved" or "denied"; "late" instead of "waiting" after the deadline.
+
+        With several controllers, the outcome is "denied" if one update is denied, and "approved"
+        once no update waits.
+        """
         if self.rollouts is None:
             outcomes = {"waiting"}
         else:
@@ -47,9 +51,10 @@ class Approval:
 
     @property
     def _current_rollouts(self) -> dict[str, Json]:
-        """Return the current rollouts by name of the controller.
+        """Return the current rollouts by the name of the controller.
 
-        The rollout of a single controller can have the name of its successor.
+        If the request names a single controller, its rollout may have the name of the successor.
+        The key is then the name in the request.
         """
         rollouts = self.rollouts or []
         if self.name and len(rollouts) != 1:
@@ -58,17 +63,17 @@ class Approval:
 
     @property
     def current_result(self) -> Json:
-        """Return the task's result with the current rollouts."""
+        """Return the result of the task that paused the update, with the current rollouts."""
         rollouts = self._current_rollouts
 
         def with_current_rollout(result: Json) -> Json:
-            paused, now = mapping(result, "rollout"), rollouts.get(text(result, "name"), {})
+            paused, current = mapping(result, "rollout"), rollouts.get(text(result, "name"), {})
             if self.rollouts is None or text(paused, "phase") not in IN_PROGRESS:
                 return result
             # If another client has deleted the controller, or has updated it to other images, the
             # role must not roll it back.
-            return (result | {"rollout": paused | now}
-                    | ({} if now and is_same_update(paused, now) else {"skipped": True}))
+            return (result | {"rollout": paused | current}
+                    | ({} if current and is_same_update(paused, current) else {"skipped": True}))
 
         results = [with_current_rollout(result) for result in objects(self.result, "results")]
         single = results[0] if self.name and results else {}
@@ -76,11 +81,11 @@ class Approval:
 
 
 def deadline(result: Json, seconds_to_approve: float, wait_start: float) -> float:
-    """Return the end of an approval, in seconds since 1970.
+    """Return the time at which the wait for an approval ends, in seconds since 1970.
 
-    The time to approve begins with the update, according to the record in the cluster, so that a
-    run that is killed and repeated does not extend the deadline. Another client may have written
-    the record, so the time begins at wait_start at the latest.
+    seconds_to_approve count from the start of the update, which the record in the cluster shows. A
+    run that is killed and repeated therefore does not extend the deadline. Since another client may
+    have written the record, a start later than wait_start is replaced by wait_start.
     """
     since = [seconds(rollout.get("since"))
              for rollout in Summary.of(result).rollouts.values()]
@@ -88,12 +93,15 @@ def deadline(result: Json, seconds_to_approve: float, wait_start: float) -> floa
     return max(0.0, start + seconds_to_approve)
 
 
-def _outcome(paused: Json, now: Json) -> str:
-    """Return whether the update of one controller is waiting, approved or denied."""
-    if not now or not is_same_update(paused, now):
+def _outcome(paused: Json, current: Json) -> str:
+    """Return "waiting", "approved" or "denied" for the update of one controller.
+
+    paused: its rollout at the pause. current: its rollout now; {} if the controller was deleted.
+    """
+    if not current or not is_same_update(paused, current):
         return "denied"
-    phase, direction = text(now, "phase"), text(now, "direction")
+    phase, direction = text(current, "phase"), text(current, "direction")
     if phase == "complete":
         # Compare the images, since another client may have written the record.
-        return "approved" if desired_images(now) == desired_images(paused) else "denied"
+        return "approved" if desired_images(current) == desired_images(paused) else "denied"
     return "waiting" if phase == "paused" or direction != "forward" else "approved"

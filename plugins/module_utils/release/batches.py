@@ -4,9 +4,10 @@
 
 """Decide the batches of a play over many clusters, and whether the next batch may begin. Pure.
 
-Ansible's serial and max_fail_percentage do not fit. serial takes numbers of hosts: which hosts a
-batch then has depends on --limit and on overlapping groups. max_fail_percentage does not count
-hosts that fail in a block with rescue or always, which the role uses for every host.
+Ansible's keywords serial and max_fail_percentage do not suffice. serial takes only numbers of
+hosts. Which hosts share a batch would then depend on --limit and on overlapping groups.
+max_fail_percentage does not count hosts that fail in a block with rescue or always, and the role
+runs such a block on every host.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
                    hosts: t.Iterable[str]) -> dict[str, list[str]]:
     """Return the hosts of each region, in the order of the regions.
 
-    groups maps the groups of the inventory to their hosts; hosts has the hosts within --limit. A
+    groups: the hosts of each group of the inventory, by group. hosts: the hosts within --limit. A
     host in several regions belongs to the first of these regions. Regions without hosts are left
     out. Raises ValueError for a region that is not a group of the inventory.
     """
@@ -43,11 +44,11 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
 
 def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
          outcomes: t.Sequence[str], max_failed: float = 0) -> str:
-    """Return why a batch may not begin, or "".
+    """Return the reason why a batch may not begin; "" if it may begin.
 
-    hosts has all hosts of the play, in order. names has the name of the batch of each host, and
-    outcomes the outcome of the role on each host, or "" if unknown. max_failed is the percentage of
-    the clusters of a batch that may fail.
+    hosts: all hosts of the play, in order. names and outcomes have one element for each of hosts:
+    the name of its batch, and the outcome of the role on it. Either is "" if unknown. max_failed:
+    the percentage of the clusters in a batch that may fail.
 
     | hosts of an earlier batch | the next batch |
     |---|---|
@@ -76,5 +77,6 @@ def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
 
 
 def _join(texts: t.Sequence[str]) -> str:
+    """Join the first texts by commas, and state the number of further texts."""
     remaining = len(texts) - MAX_LISTED
     return ", ".join(texts[:MAX_LISTED]) + (f" and {remaining} more" if remaining > 0 else "")

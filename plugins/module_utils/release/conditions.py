@@ -20,7 +20,10 @@ from .stage import Stage
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """A request with its history, and the conditions of the rows."""
+    """A run of a role, with its request and its history so far.
+
+    The properties are the conditions of the rows in table.py.
+    """
 
     request: Request
     history: History
@@ -29,7 +32,7 @@ class Release:
 
     @functools.cached_property
     def ending(self) -> Ending:
-        """Return the outcome and the message if the run ended now."""
+        """Return the outcome and the messages that the run would have if it ended now."""
         return Ending(self.request, self.history)
 
     @property
@@ -38,7 +41,10 @@ class Release:
 
     def next_file(self, purpose: str, files: t.Sequence[File],
                   events: t.Sequence[Event]) -> File | None:
-        """Return the first of the files that none of the events has run, or None."""
+        """Return the first file that no event has run; None if there is no such file.
+
+        purpose: the purpose of the turns that run these files.
+        """
         count = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in events)
         return files[count] if count < len(files) else None
 
@@ -52,7 +58,7 @@ class Release:
 
     @property
     def next_failure_file(self) -> File | None:
-        """Return the next file of the failure hook; None after a failed file."""
+        """Return the next file of the failure hook; None after the last, or after a failed file."""
         has_failed = any(event.has_failed for event in self.history.with_purpose("failure"))
         return (None if has_failed
                 else self.next_file("failure", self.request.failure, self.history.events))
@@ -63,12 +69,14 @@ class Release:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the update is complete, or has stopped before its stage."""
+        """Return whether the last update is complete, or has stopped before it reached its stage.
+        """
         return bool(self.history.updates) and not self.history.summary.is_paused
 
     @property
     def is_paused_for_checks(self) -> bool:
-        """Return whether the update is paused at a stage, whose checks follow."""
+        """Return whether the update is paused at a stage, so that the checks of the stage follow.
+        """
         return self.is_paused and "pause_at" in self.history.updates[-1].turn.options
 
     @property
@@ -85,13 +93,17 @@ class Release:
 
     @property
     def next_stage(self) -> Stage | None:
+        """Return the stage of the next update; None after the last stage, or if has_ended."""
         count = len(self.history.updates)
         return (self.request.pauses[count] if count < len(self.request.pauses)
                 and not self.has_ended else None)
 
     @property
     def is_finishing(self) -> bool:
-        """Return whether all stages have passed, and the update to the end follows."""
+        """Return whether the update to the end is next: all stages have passed.
+
+        False if an approval is required before that update.
+        """
         return self.request.finishes and not self.has_ended and self.next_stage is None
 
     @property
@@ -101,7 +113,7 @@ class Release:
 
     @property
     def approval(self) -> Event | None:
-        """Return the wait for approval, or None before the wait."""
+        """Return the wait for approval; None if it has not ended yet."""
         return self.history.last("approval")
 
     @property
@@ -116,6 +128,7 @@ class Release:
 
     @property
     def names_to_roll_back(self) -> list[str]:
+        """Return the names of the controllers that a failed run must roll back now, or []."""
         event = self.history.failed
         if (not event or event.turn.purpose not in UPDATING or not self.request.rolls_back
                 or self.history.with_purpose("rollback")):
@@ -124,10 +137,10 @@ class Release:
 
     @property
     def was_late_rollback_refused(self) -> bool:
-        """Return whether the rollback after a missed deadline has failed for an unknown reason.
+        """Return whether the rollback after a missed deadline has failed, and it is unknown why.
 
-        Another client may have approved the update just before the rollback: the turn look shows
-        whether it has.
+        Another client may have approved the update just before the rollback, which was then
+        refused. The turn `look` shows whether this is so; after that turn, the property is False.
         """
         event, back = self.history.failed, self.history.last("rollback")
         return bool(event and event.turn.purpose == "approval" and back and back.has_failed
@@ -135,9 +148,10 @@ class Release:
 
     @property
     def has_report(self) -> bool:
-        """Return whether the report is written or not needed.
+        """Return whether no report remains to be written.
 
-        A run without a change keeps the report of an earlier run.
+        This is so if the run has tried to write the report, or needs none. A run without a failure
+        or a change keeps the report of an earlier run.
         """
         has_news = self.has_failed or self.history.has_changed
         return (not self.request.report or self.request.check_mode
@@ -157,16 +171,24 @@ class Release:
 
     @property
     def names_to_abort(self) -> list[str]:
+        """Return the names of the controllers whose update a rollback must abort first.
+
+        The list is empty before the turn `look`, which lists the updates in progress.
+        """
         look = self.history.last("look")
         return names_to_abort(objects(look.result, "rollouts"), self.request) if look else []
 
     def turn_names(self, names: list[str]) -> list[str]:
-        """Return the names for a turn; [] if the request selects a single controller by name."""
+        """Return the value of Turn.names for some of the controllers of the request.
+
+        If the request names a single controller, the value is [], which stands for all controllers
+        of the request.
+        """
         return [] if self.request.name else names
 
     @property
     def next_group(self) -> list[tuple[list[str], Json]]:
-        """Return the next group of controllers for a rollback, as a list of at most one group."""
+        """Return a list with the next group of Request.groups to update; [] if none remains."""
         return self.request.groups[len(self.history.updates):][:1]
 
 
@@ -189,8 +211,8 @@ class SplitConditions:
         """Return whether the share of the current stage must be set.
 
         A repeated run may find more new pods than the stage has. Then the share stays as it is: a
-        smaller one would overload the remaining old pods. With keep_old, a stage has passed once
-        old pods are deleted.
+        smaller share would overload the remaining old pods. With keep_old, no stage deletes old
+        pods. If some are missing, the update is beyond the stage, and the share stays, too.
         """
         if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
             return False
@@ -201,8 +223,8 @@ class SplitConditions:
     def needs_hold(self) -> bool:
         """Return whether the requests must be held before the update to the next stage.
 
-        They must if the next stage has a share, and the requests follow the pods now. A repeated
-        run that finds more new pods than the stage has leaves the requests as they are.
+        They must be held if the next stage has a share, and the requests follow the pods now. If a
+        repeated run finds more new pods than the stage has, the requests stay as they are.
         """
         stage = self.release.next_stage
         if not (stage and stage.traffic) or self._history.traffic:
@@ -213,7 +235,10 @@ class SplitConditions:
 
     @property
     def needs_restoration_after_failure(self) -> bool:
-        """Return whether a failure may have left the requests held, before any pod was updated."""
+        """Return whether a failure may have left the requests held before any pod was updated.
+
+        No update is in progress then, so no rollback would restore the route.
+        """
         event = self._history.failed
         may_hold = event and (event.turn.purpose == "update" or (
             event.turn.purpose == "traffic" and event.result.get("changed")))
@@ -226,8 +251,8 @@ class SplitConditions:
     def _is_within_stage(self) -> bool:
         """Return whether the numbers of pods show that the update is not beyond the current stage.
 
-        Beyond the stage, there are more new pods than the stage has; with keep_old, which may
-        create all new pods early, old pods are missing.
+        An update is beyond the stage if there are more new pods than the stage has. With keep_old,
+        which may create all new pods early, it is beyond the stage if old pods are missing.
         """
         sizes = self._history.summary.sizes
         goal = Stage(self._history.stage).size.resolve(sizes["desired"], round_up=True)
@@ -239,8 +264,9 @@ class SplitConditions:
     def needs_restoration(self) -> bool:
         """Return whether the route must be restored before the next pods are updated.
 
-        It must if the requests are split, and the next stage has no share or the update ends. With
-        keep_old, the module restores the route itself during the update to the end.
+        The route must be restored if the requests are split, and either the next stage has no share
+        or the update to the end is next. With keep_old, the module itself restores the route during
+        the update to the end.
         """
         stage = self.release.next_stage
         is_last = self.release.is_finishing and not self.release.request.keeps_old

@@ -69,7 +69,7 @@ class Ending:
     def message(self) -> str:
         """Return the message for the report and the artifacts.
 
-        After a failure, it has the full message of the failed task.
+        After a failure, this text contains the full message of the failed task.
         """
         event = self.history.failed
         if self.is_refused:
@@ -84,7 +84,7 @@ class Ending:
     def error(self) -> str:
         """Return the message of the last task of the role, or "" after a success.
 
-        Ansible has already shown the message of the failed task, so only its gist is repeated.
+        Ansible has already shown the message of the failed task, so this text has only its gist.
         """
         if self.is_refused:
             return "\n".join(f"{error.rstrip('.')}. {UNCHANGED}" for error in self.request.errors)
@@ -97,9 +97,9 @@ class Ending:
         subject = "reason is" if self.request.layer == "awx" else "reason and the next command are"
         above = ([f"The {subject} shown above, at the failed task {task!r}."]
                  if text(event.failure, "gist") else [])
-        rollback = gist(self.rollback) or text(self.rollback, "msg")
+        rollback_message = gist(self.rollback) or text(self.rollback, "msg")
         return "\n".join([
-            self._failure(event, first_line), *self._consequence(event, rollback), *above,
+            self._failure(event, first_line), *self._consequence(event, rollback_message), *above,
             *self._failed_hooks, *next_steps.for_this_cluster(self.request)])
 
     @property
@@ -109,7 +109,7 @@ class Ending:
 
     @functools.cached_property
     def rollback(self) -> Json:
-        """Return the result of the role's own rollback after a failure, or {}."""
+        """Return the result of the rollback by which image_bump reacted to a failure, or {}."""
         if self.request.role == "rollback":
             return {}
         event = self.history.last("rollback")
@@ -155,7 +155,7 @@ class Ending:
 
     @property
     def _is_approved(self) -> bool:
-        """Return whether a client has approved the update just before the role rolled back."""
+        """Return whether a client approved the update just before the role tried to roll back."""
         look = self.history.last("look")
         return bool(self.rollback.get("failed") and look
                     and look.result.get("answer") == "approved")
@@ -170,14 +170,14 @@ class Ending:
         if self.request.role == "rollback" or event.turn.purpose not in UPDATING:
             return False
         if self.rollback:
-            return not self.rollback.get("failed") and not self._not_rolled_back(event)
+            return not self.rollback.get("failed") and not self._remaining_lines(event)
         if not self.request.name:
             return self.request.rolls_back and self.rollback_scope.are_rolled_back
         rollout = mapping(self.result, "rollout")
         return bool(self.result.get("changed") and text(rollout, "phase") == "complete"
                     and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
-    def _not_rolled_back(self, event: Event) -> list[str]:
+    def _remaining_lines(self, event: Event) -> list[str]:
         """Return message lines about the controllers of a fleet that are not rolled back."""
         if self.request.name or not self.request.rolls_back or event.turn.purpose not in UPDATING:
             return []
@@ -187,22 +187,25 @@ class Ending:
     def _failure(self, event: Event, reason: str) -> str:
         return failure_of(self.request, event, reason, self._success_message)
 
-    def _consequence(self, event: Event, rollback: str) -> list[str]:
-        """Return message lines about the state of the update, with the next command."""
-        not_rolled_back, again = self._not_rolled_back(event), next_steps.run_again(self.request)
+    def _consequence(self, event: Event, message: str) -> list[str]:
+        """Return lines about the state of the update after a failure, with the next command.
+
+        message: the message of the rollback, or "".
+        """
+        remaining_lines, again = self._remaining_lines(event), next_steps.run_again(self.request)
         if self._is_approved:
             return ["Another client has resumed the update at the last moment: it is not rolled "
                     "back.",
                     f"Next: {again} when that update has ended."]
         results = [] if self.request.name else objects(self.rollback, "results")
         if self.rollback.get("failed") and not results:
-            return [f"It could not be rolled back: {rollback}", *not_rolled_back]
+            return [f"It could not be rolled back: {message}", *remaining_lines]
         if self.rollback.get("failed"):
             names = [text(result, "name") for result in results
                      if not result.get("failed") and not result.get("skipped")]
-            return [f"Rolled back: {', '.join(names) or 'none'}.", *not_rolled_back]
+            return [f"Rolled back: {', '.join(names) or 'none'}.", *remaining_lines]
         if self.rollback:
-            return [f"{'' if self.request.name else 'Rolled back: '}{rollback}.", *not_rolled_back]
+            return [f"{'' if self.request.name else 'Rolled back: '}{message}.", *remaining_lines]
         is_awx = self.request.layer == "awx"
         remaining = (self.history.summary.in_progress_or_failed
                      if self.request.role != "rollback" else [])
@@ -211,11 +214,12 @@ class Ending:
             back = next_steps.roll_back(self.request)
             return ["The update is left at that stage.",
                     f"Next: {again} to resume, or {back} to roll back."]
-        return not_rolled_back or ([f"Next: {again}."] if is_awx else [])
+        return remaining_lines or ([f"Next: {again}."] if is_awx else [])
 
     @property
     def _failed_hooks(self) -> list[str]:
-        """Return a message line for each failed file of the failure hook, and of the restoration.
+        """Return a message line for each failed file of the failure hook, and for a failed
+        restoration of the route.
         """
         return [f"Then {event.turn.file} has failed too: {text(event.failure, 'reason')}"
                 for event in self.history.with_purpose("restore", "failure")
@@ -225,7 +229,7 @@ class Ending:
 def failure_of(request: Request, event: Event, reason: str, success: str) -> str:
     """Return the sentence about a failed turn, with its stage and the reason.
 
-    success: the message of the last successful update, for a hook that fails after it.
+    success: the message of the successful update, which precedes the failure of an after hook.
     """
     turn, task = event.turn, text(event.failure, "task")
     if turn.purpose == "update" and request.role == "image_bump":
@@ -258,7 +262,10 @@ def next_commands(ending: Ending) -> list[str]:
 
 def report_data(request: Request, history: History, ending: Ending, caller: Json, began: str,
                 ended: str) -> Json:
-    """Return the data of the report. caller: {"user": ..., "host": ...} of the run."""
+    """Return the data of the report, as a Run of plugin_utils/report/data.py.
+
+    caller: {"user": ..., "host": ...} of the run. began, ended: times of the run in RFC 3339.
+    """
     return {"name": request.title, "namespace": _namespace(request, history.results),
             "kind": ending.kind,
             "image": text(request.options, "image"), "images": request.options.get("images") or {},
@@ -271,7 +278,7 @@ def report_data(request: Request, history: History, ending: Ending, caller: Json
 
 
 def _namespace(request: Request, results: t.Sequence[Json]) -> str:
-    """Return the namespace of the request, or else the default namespace, from the results."""
+    """Return the namespace in the request, or else the namespace that the results show, or ""."""
     namespaces = (text(result, "namespace") for result in results)
     return text(request.options, "namespace") or next(filter(None, namespaces), "")
 
@@ -279,8 +286,8 @@ def _namespace(request: Request, results: t.Sequence[Json]) -> str:
 def failed_task(result: Json, name: str) -> Json:
     """Return the failure of a task: the keys are task, reason, gist and measured.
 
-    reason: the full message of the task. gist: one sentence, if the task is a module of this
-    collection, else "". measured: the measurements, if the task is an analysis.
+    reason: the message of the task. gist: the failure in one sentence; "" if the task is no module
+    of this collection. measured: the measurements of an analysis; {} for any other task.
     """
     if result.get("_ansible_no_log"):
         return {"task": name, "reason": "its output is hidden by no_log", "gist": "",
@@ -300,7 +307,7 @@ def message_of(result: Json) -> str:
 
 
 def gist(result: Json) -> str:
-    """Return the failure in a result of the module as one sentence, or "".
+    """Return the failure in a result of a module of this collection as one sentence, or "".
 
     For example: "Deployment shop/foo: the new pods do not become available."
     """
@@ -312,8 +319,8 @@ def gist(result: Json) -> str:
 def previous_images_by_name(results: t.Sequence[Json]) -> dict[str, dict[str, str]]:
     """Return the images that a run has replaced, by controller and container.
 
-    Only controllers whose update is complete count. The images come from the results of the run,
-    since another client may have written the record in the cluster.
+    Only controllers whose update is complete are included. The images come from the results of the
+    run, and not from the record in the cluster, which another client may have written.
     """
     latest = {text(result, "name"): result for result in results if not result.get("skipped")}
     updated = [name

@@ -14,11 +14,12 @@ from ..model.fields import Json, mapping, objects, text
 from .stage import Stage
 from .summary import Summary
 
-#: The purposes of the turns after whose failure the controllers are rolled back (on_failure).
+#: Purposes of turns. If such a turn fails, the controllers may be rolled back (option on_failure).
 UPDATING = ("update", "traffic", "check", "approval")
-#: The beginning of the title of a turn that keeps all requests at the old pods before a stage.
+#: The title of a turn begins with this text if the turn sends all requests to the old pods before
+#: the update to a stage.
 HOLD = "Hold the requests for"
-#: The option of traffic_split with which a task changes nothing if an update is in progress.
+#: An option of traffic_split: if an update is in progress, the task changes nothing.
 BEFORE_UPDATE = "before_update"
 #: Keys of an analysis result that the report shows.
 MEASURED = ("name", "kind", "metrics", "measurements")
@@ -33,8 +34,8 @@ class Turn:
     do: str
     #: The name of the Ansible task.
     title: str
-    #: before, update, traffic, check, ask, approval, after, failure, rollback, restore, look, plan,
-    #: report, warning, artifacts or end.
+    #: The aim of the turn: before, update, traffic, check, ask, approval, after, failure, rollback,
+    #: restore, look, plan, report, warning, artifacts or end.
     purpose: str
     #: The stage, such as 10%; "" before the first stage.
     stage: str = ""
@@ -47,13 +48,15 @@ class Turn:
     names: list[str] = dataclasses.field(default_factory=list)
     #: The options of the module that this turn adds to those of the request.
     options: Json = dataclasses.field(default_factory=dict)
-    #: The analyses of the turn: name of the controller, and index in Request.analyses.
+    #: The analyses of the turn. Each has the keys name (of the controller) and analysis (the index
+    #: in Request.analyses).
     analyses: list[Json] = dataclasses.field(default_factory=list)
     #: Lines that the turn prints.
     lines: list[str] = dataclasses.field(default_factory=list)
-    #: The end of an approval, in seconds since 1970.
+    #: The time at which the wait for an approval ends, in seconds since 1970.
     deadline: float = 0.0
-    #: The share of the requests at the stage, such as 1%; "" if the requests follow the pods.
+    #: The share of the requests that the new pods get at the stage, such as 1%. "" if the requests
+    #: are not split: they go to old and new pods alike.
     traffic: str = ""
 
 
@@ -66,9 +69,9 @@ class Event:
     began: str
     #: The end of the turn, in RFC 3339.
     ended: str
-    #: The result of the module, or of the approval.
+    #: The result of the module, or of the wait for approval; {} for any other turn.
     result: Json = dataclasses.field(default_factory=dict)
-    #: The failed task: see ending.failed_task; {} after a success.
+    #: The failure, with the keys of ending.failed_task(); {} after a success.
     failure: Json = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -105,7 +108,7 @@ class History:
 
     @functools.cached_property
     def failed(self) -> Event | None:
-        """Return the first failed turn that makes the run fail, or None."""
+        """Return the first turn whose failure makes the run fail, or None."""
         purposes = (*UPDATING, "before", "after", "rollback", "look")
         return next((event for event in self.with_purpose(*purposes) if event.has_failed), None)
 
@@ -116,20 +119,24 @@ class History:
 
     @property
     def result(self) -> Json:
-        """Return the result of the last update or approval; without both, of the last rollback."""
+        """Return the result of the last update or wait for approval.
+
+        If there is neither, return the result of the last rollback, or {}.
+        """
         event = self.last("update", "approval") or self.last("rollback")
         return event.result if event else {}
 
     @property
     def message(self) -> str:
-        """Return the message of `result`, and the message of the traffic split at the pause."""
+        """Return the message of `result`. If the requests are split, add the message of the split.
+        """
         split = self.last("traffic")
         share = text(split.result, "msg") if split and self.traffic else ""
         return "; ".join(filter(None, (text(self.result, "msg"), share)))
 
     @property
     def summary(self) -> Summary:
-        """Return the status of the controllers after the last task of the module."""
+        """Return the status of the controllers according to `result`."""
         return Summary.of(self.result)
 
     @property
@@ -145,11 +152,12 @@ class History:
 
     @property
     def traffic(self) -> str:
-        """Return the share of the requests that this run has set for the new pods, or ""."""
+        """Return the share of the requests for the new pods, if this run has set it, or ""."""
         event = self.last("traffic")
         if event is None or event.has_failed or not self.summary.in_progress:
             return ""
-        # With before_update, a task sets no share if an update is in progress.
+        # The weight in the result is None if the task has set no share: with before_update, a task
+        # changes nothing if an update is in progress.
         is_set = event.result.get("weight", event.turn.traffic) is not None
         return event.turn.traffic if is_set else ""
 
@@ -175,16 +183,17 @@ class History:
 
     @property
     def compared_names(self) -> set[str]:
-        """Return the names of the controllers of which an analysis has compared new and old pods.
-        """
+        """Return the names of the controllers whose new and old pods an analysis has compared."""
         return {text(measured, "name") for event in self.with_purpose("check")
                 for measured in objects(event.result, "results")
                 if measured.get("old_pods")}
 
     def stages(self, pauses: t.Sequence[Stage]) -> list[Json]:
-        """Return the stages for the report: stage, traffic, started, ended, outcome and checks.
+        """Return the stages for the report.
 
-        The update from the last stage to the end is an entry too, unless the last stage is 100%.
+        Each has the keys stage, traffic, started, ended, outcome and checks. The wait for approval
+        is an entry too, and so is the update from the last stage to the end, unless the last stage
+        is 100%. pauses: the stages at which the update pauses.
         """
         stages: list[Json] = []
         for event in self.with_purpose(*UPDATING):
@@ -214,7 +223,10 @@ def is_hold(turn: Turn) -> bool:
 
 
 def _checks(event: Event) -> list[Json]:
-    """Return the entries of a check for the report: one, or one per controller of an analysis."""
+    """Return the checks of an event for the report.
+
+    An analysis has one entry for each controller. Any other check has one entry.
+    """
     message = text(event.result, "msg") if event.turn.purpose == "traffic" else ""
     check = {"file": event.turn.file, "outcome": "passed", "message": message, "at": event.ended,
              "measured": {}}

@@ -21,21 +21,23 @@ from .request import Request
 from .summary import Summary
 from .table import next_turn
 
-#: The task files of the last turns; turn.yml for any other turn.
+#: The task files for the last turn of a run, by Turn.do. turn.yml runs any other turn.
 FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
 #: Seconds between two checks for an approval.
 APPROVAL_POLL_INTERVAL = 5
-#: Purposes of turns after the outcome is known.
+#: Purposes of the turns that follow once the outcome is known.
 FINAL_PURPOSES = ("after", "failure", "report", "warning", "artifacts", "end")
 
 
 def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
            caller: Json) -> Json:
-    """Return the next state, and the facts of the role for the task files of the user.
+    """Record the turn that has just ended, and decide the next turn.
 
-    state has the history and the current turn, which has ended; {} before the first turn. done is
-    the registered result of the task file. failure describes the failed task; {} after a success.
-    now is RFC 3339. caller has the keys user and host.
+    Return {"state": the next state, "facts": variables for the task files of the user}.
+
+    state: the history, and the turn that has just ended; {} before the first turn. done: the
+    registered result of that turn. failure: the return value of ending.failed_task(); {} after a
+    success. now: RFC 3339. caller: {"user": ..., "host": ...}.
     """
     history = History.read(state)
     if state:
@@ -53,7 +55,10 @@ def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
 
 
 def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
-    """Return whether the approval has ended, and the number of checks until the deadline."""
+    """Return whether the wait for approval is over, and the number of checks until the deadline.
+
+    The keys are is_answered and looks. rollouts: the current rollouts, or None if unknown.
+    """
     history = History.read(state)
     deadline = Turn(**mapping(state, "turn")).deadline
     time = seconds(now) or 0.0
@@ -65,6 +70,7 @@ def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str)
 
 def _event(request: Request, history: History, turn: Turn, began: str, now: str, done: Json,
            failure: Json) -> Event:
+    """Return the event of a turn that has ended; the parameters are those of decide()."""
     result: Json = {}
     if turn.do in ("update", "split"):
         result = done
@@ -79,14 +85,14 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
         if turn.purpose == "approval" and not failure:
             failure = _denial(request, approval.outcome, deadline)
         elif turn.purpose == "look":
-            failure = {}  # The run reports the failure of its rollback instead.
+            failure = {}  # the run already reports the failure of its rollback
     elif turn.do == "look":
         result = {"rollouts": objects(done, "rollouts")}
     return Event(turn, began, now, result, failure)
 
 
 def _denial(request: Request, outcome: str, deadline: float) -> Json:
-    """Return the failure of an update that nobody has approved; {} for an approved one."""
+    """Return the failure of a wait for approval with this outcome; {} if it is "approved"."""
     if outcome == "approved":
         return {}
     reason = ("The update was rolled back, or replaced by another update"
@@ -97,11 +103,11 @@ def _denial(request: Request, outcome: str, deadline: float) -> Json:
 
 
 def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
-    """Return the facts for the task files of the user: variables of the role without the prefix."""
+    """Return the facts for the task files of the user, by name without the prefix of the role."""
     request, history = release.request, release.history
     last = history.last("update", "rollback", "approval")
     summary = Summary.of(last.result if last else {})
-    is_end, ending = turn.purpose in FINAL_PURPOSES, release.ending
+    has_outcome, ending = turn.purpose in FINAL_PURPOSES, release.ending
     looks = [event for event in history.events_at_stage if event.turn.do == "look"]
     rollouts = objects(looks[-1].result, "rollouts") if looks else []
     pods = [pod for rollout in rollouts if text(rollout, "name") in summary.rollouts
@@ -110,8 +116,8 @@ def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
             "result": last.result if last else {}, "rollouts": summary.rollouts,
             "sizes": summary.sizes, "pods": pods,
             "history": {"stages": history.stages(request.pauses), "results": history.results},
-            "outcome": ending.outcome if is_end else "",
-            "message": ending.message if is_end else "",
-            "commands": next_commands(ending) if is_end else [],
+            "outcome": ending.outcome if has_outcome else "",
+            "message": ending.message if has_outcome else "",
+            "commands": next_commands(ending) if has_outcome else [],
             "report_data": report_data(request, history, ending, caller, began, release.now)
-            if is_end else {}}
+            if has_outcome else {}}

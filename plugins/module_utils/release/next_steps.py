@@ -26,12 +26,16 @@ COMMA_SEPARATED = ("names", "stages")
 
 
 def for_this_cluster(request: Request) -> list[str]:
-    """Return a message line with the advice to repeat a play for this cluster alone, or []."""
+    """Return a list with one message line: the advice to repeat the play for this cluster only.
+
+    Return [] if the user does not run a playbook on the hosts of an inventory.
+    """
     advice = _repeat_for_host(request)
     return [f"Next, for this cluster only: {advice}."] if advice else []
 
 
 def _repeat_for_host(request: Request) -> str:
+    """Return the advice to repeat the play with --limit, or ""."""
     if not request.host or request.layer != "playbook":
         return ""
     return f"{_SAME_COMMAND} with --limit {shlex.quote(request.host)}"
@@ -43,7 +47,7 @@ def run_again(request: Request) -> str:
 
 
 def roll_back(request: Request) -> str:
-    """Return the instruction to roll back, for a sentence."""
+    """Return the instruction to roll back, as a part of a sentence."""
     command = _rollback_command(request)
     is_command = request.layer == "playbook" and shell.is_command(command)
     return f"run `{command}`" if is_command else command
@@ -56,7 +60,11 @@ def commands(request: Request, *, is_resumable: bool, is_paused: bool) -> list[s
 
 
 def _repeat(request: Request, is_paused: bool) -> str:
-    """Return the command that repeats the run; a paused update continues to its end."""
+    """Return the command that repeats the run.
+
+    If the update is paused, the command changes the stages to 100%, so that the update continues to
+    its end.
+    """
     changes = {request.variable("stages"): "100%"} if is_paused else {}
     if request.layer == "awx":
         return describe_rerun(changes, relaunch(request.job_template, changes))

@@ -19,8 +19,8 @@ from .stage import COMPLETE, Stage, errors_of_shares, parse_stage
 SELECTIONS = ("name", "names", "label_selectors")
 #: Options that select images.
 IMAGES = ("image", "images", "container")
-#: Variables of the playbooks for options that have the name of an Ansible keyword. Ansible warns
-#: about variables with such a name.
+#: Options that have another name as variables of the playbooks. Each option has the name of an
+#: Ansible keyword, and Ansible warns about variables with such a name.
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
                   "timeout": "time_limit"}
 
@@ -57,6 +57,7 @@ class Request:
     stages: list[Stage]
     #: The options of the module rollout_analysis for each analysis.
     analyses: list[Json]
+    #: The files of the hooks, and (verify) of the checks.
     before: list[File]
     verify: list[File]
     after: list[File]
@@ -72,14 +73,14 @@ class Request:
     #: Whether the next job of a workflow needs artifacts (set_stats).
     has_artifacts: bool
     check_mode: bool
-    #: The host of the inventory; "" if the play runs on localhost alone.
+    #: The inventory host, which stands for a cluster; "" if the play runs only on localhost.
     host: str
     #: An error message for each invalid value.
     errors: list[str]
     #: The name of the job template that AWX has launched, or "".
     job_template: str = ""
-    #: The options whose values differ from their defaults; {} if a command with these options
-    #: alone would not repeat the run, because the user's command has other variables.
+    #: The options whose values differ from their defaults, for a command that repeats the run. {}
+    #: if these options would not suffice, for example because the user has set other variables.
     user_options: Json = dataclasses.field(default_factory=dict)
     #: The variables of a playbook that select the cluster.
     cluster: Json = dataclasses.field(default_factory=dict)
@@ -90,7 +91,7 @@ class Request:
     def of(cls, variables: Json) -> Request:
         """Build a request from the output of the lookup release_request.
 
-        Invalid values raise nothing: the attribute errors has a message for each.
+        Invalid values raise no exception. The attribute `errors` has a message for each of them.
         """
         role, layer = text(variables, "role"), text(variables, "layer")
         errors = [str(error) for error in values(variables, "errors")]
@@ -140,7 +141,7 @@ class Request:
 
     @property
     def title(self) -> str:
-        """Return the selection for the titles of turns and for messages."""
+        """Return the selected name, names or labels as a text, for titles and messages."""
         (selected, *_more) = self.selection.values() if self.selection else ("",)
         return (", ".join(map(str, selected)) if isinstance(selected, list | tuple)
                 else str(selected))
@@ -149,8 +150,9 @@ class Request:
     def pauses(self) -> list[Stage]:
         """Return the stages at which the update pauses, in order.
 
-        At 100%, an update pauses only for checks and with keep_old. In check mode there are no pods
-        to check.
+        At 100%, the update pauses only if there are checks, or with keep_old. With keep_old_for,
+        the last stage occurs a second time: there, the update keeps the old pods for this time. In
+        check mode, there are no pods to check, and the update does not pause.
         """
         if self.check_mode:
             return []
@@ -162,7 +164,10 @@ class Request:
 
     @property
     def finishes(self) -> bool:
-        """Return whether the last stage completes the update, without an approval."""
+        """Return whether the run completes the update without an approval.
+
+        Otherwise, the last stage is below 100%: the update stays paused there, unless approved.
+        """
         return self.check_mode or self.stages[-1].is_complete
 
     @property
@@ -187,9 +192,11 @@ class Request:
 
     @property
     def groups(self) -> list[tuple[list[str], Json]]:
-        """Return the groups of controllers that a rollback updates together, with their images.
+        """Return the groups of controllers that a rollback updates together: (names, images).
 
-        A group without names has all controllers of the selection.
+        The controllers of a group have the same previous images (by container). Without previous
+        images, the only group is ([], {}): all controllers of the selection, with the image options
+        of the request. If the request has no image, there is no group.
         """
         groups: list[tuple[list[str], Json]] = []
         for name, images in self.previous_images.items():
@@ -227,7 +234,7 @@ def _stages(variables: Json, option: str, errors: list[str]) -> list[Stage]:
 
 
 def _keeps_old(options: Json) -> bool:
-    """Return the value of keep_old, which a survey or -e gives as a text.
+    """Return the option keep_old as a bool. A survey and -e pass the option as a text.
 
     >>> _keeps_old({"keep_old": "no"}), _keeps_old({"keep_old": "Yes"}), _keeps_old({})
     (False, True, False)
@@ -250,7 +257,7 @@ def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
 
 
 def _error(read: t.Callable[[str, t.Any], t.Any], option: str, value: t.Any) -> list[str]:
-    """Return the error that `read` raises for the value of an option, or []."""
+    """Return a list with the message of the error that read(option, value) raises, or []."""
     try:
         read(option, value)
     except RolloutError as error:

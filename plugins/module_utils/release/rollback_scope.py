@@ -39,13 +39,16 @@ class RollbackScope:
 
     #: One result for each controller and task, in the order of the tasks.
     results: list[Json]
-    #: The results of the last update or approval, one for each controller. After an approval, they
-    #: show what other clients have changed in the meantime.
+    #: The results of the last update or wait for approval, one for each controller. After such a
+    #: wait, they show what other clients have changed in the meantime.
     last: list[Json]
 
     @functools.cached_property
     def latest(self) -> dict[str, Json]:
-        """Return the last result of each controller that no other client has updated since."""
+        """Return the last result of each controller, by name.
+
+        Controllers that another client has updated since are left out.
+        """
         latest: dict[str, Json] = {}
         for result in [*self.results, *self.last]:
             name = text(result, "name")
@@ -70,7 +73,9 @@ class RollbackScope:
 
     @property
     def not_rolled_back(self) -> dict[str, Json]:
-        """Return the results of controllers that failed after a change, and still have the change.
+        """Return the last results, by name, of controllers whose task failed after a change.
+
+        Controllers that the module has rolled back are left out.
         """
         return {name: result for name, result in self.latest.items()
                 if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
@@ -83,6 +88,11 @@ class RollbackScope:
                 and not self.names_to_roll_back)
 
     def _is_in_progress(self, name: str, result: Json) -> bool:
+        """Return whether an update of this run is in progress, by the last result of a controller.
+
+        If the last task failed without a change, the update of an earlier stage is in progress,
+        unless another update has replaced it.
+        """
         if not result.get("failed"):
             return _phase(result) in IN_PROGRESS
         earlier = self._last_in_progress.get(name)
@@ -92,7 +102,7 @@ class RollbackScope:
 
     @functools.cached_property
     def _last_in_progress(self) -> dict[str, Json]:
-        """Return, for each controller, the rollout in progress after the last successful task."""
+        """Return, by controller, the last rollout in progress that a successful task returned."""
         return {text(result, "name"): mapping(result, "rollout") for result in self.results
                 if not result.get("failed") and not result.get("skipped")
                 and _phase(result) in IN_PROGRESS}
@@ -107,17 +117,18 @@ class RollbackScope:
                 for container, image in before.items() if after.get(container, image) != image}
 
 
-def is_same_update(earlier: Json, now: Json) -> bool:
-    """Return False if a rollout is an update by another client, to other images.
+def is_same_update(earlier: Json, current: Json) -> bool:
+    """Return whether the current rollout of a controller is the update of this run or its rollback.
 
-    earlier: the rollout of this run. now: the current rollout of the controller, which may also be
-    the rollback of this update.
+    earlier: the rollout of this run. A current rollout that leads to other images is an update by
+    another client.
     """
-    return text(now, "direction") != "forward" or desired_images(now) == desired_images(earlier)
+    return (text(current, "direction") != "forward"
+            or desired_images(current) == desired_images(earlier))
 
 
 def desired_images(rollout: Json) -> Json:
-    """Return the images of the controller at the end of the rollout."""
+    """Return the images that the controller has at the end of the rollout, by container."""
     return mapping(rollout, "successor", "images") or mapping(rollout, "controller", "images")
 
 

@@ -22,7 +22,7 @@ KEYS = ("pods", "traffic")
 class Stage:
     """A stage, at which the update pauses."""
 
-    #: A number or percentage of new pods.
+    #: The number or percentage of new pods, such as "3" or "10%".
     pods: str
     #: The percentage of the requests for the new pods; "" if the requests follow the pods.
     traffic: str = ""
@@ -55,7 +55,8 @@ COMPLETE = Stage("100%")
 def parse_stage(option: str, value: t.Any) -> Stage:
     """Return the stage in a text or a dictionary. Raises RolloutError.
 
-    The share itself is an option of the module traffic_split, which validates it.
+    option: the beginning of the error message. The share of the requests is not validated here, but
+    as the option weight of the module traffic_split.
 
     >>> parse_stage("stages", "10% / 0.5"), parse_stage("stages", {"pods": 3, "traffic": "1%"})
     (Stage(pods='10%', traffic='0.5%'), Stage(pods='3', traffic='1%'))
@@ -77,7 +78,10 @@ def parse_stage(option: str, value: t.Any) -> Stage:
 
 def errors_of_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
                      name_of: t.Callable[[str], str], *, keeps_old: bool) -> list[str]:
-    """Return the errors of stages with shares, with the variables of the user's layer."""
+    """Return the error messages for the stages that have a share of the requests.
+
+    name_of: returns the variable of the user's layer for an option, for the messages.
+    """
     shares = [stage for stage in stages if stage.traffic]
     if not shares:
         return []

@@ -20,7 +20,7 @@ from .rollback_scope import IN_PROGRESS
 class Summary:
     """The status of the controllers after a task of the module."""
 
-    #: The result for each controller.
+    #: The results, one for each controller.
     results: list[Json]
 
     @classmethod
@@ -33,7 +33,7 @@ class Summary:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return the numbers of replicas of all controllers together."""
+        """Return the numbers of desired, old and new replicas, each summed over the controllers."""
         rollouts = [mapping(result, "rollout") for result in self.results]
         return {"desired": sum(number(rollout, "desired") for rollout in rollouts),
                 "old": sum(number(mapping(rollout, "controller"), "replicas")
@@ -63,15 +63,17 @@ class Summary:
 
     @property
     def in_progress(self) -> list[str]:
-        """Return the names of the controllers that are paused or progressing, without those whose
-        task failed or was skipped.
+        """Return the names of the controllers that are paused or progressing.
+
+        Controllers that have failed or been skipped are left out.
         """
         return [name for name, phase in self.phases.items() if phase in IN_PROGRESS]
 
     @property
     def in_progress_or_failed(self) -> list[str]:
-        """Return the names of the controllers with an update in progress, even if the last task
-        failed or skipped them.
+        """Return the names of the controllers that are paused or progressing.
+
+        Controllers that have failed or been skipped are included.
         """
         return [name for name, rollout in self.rollouts.items()
                 if text(rollout, "phase") in IN_PROGRESS]

@@ -88,9 +88,9 @@ def _look(purpose: str, title: str, release: Release, with_pods: bool = False,
 def _show_how_to_approve(release: Release) -> Turn:
     result, within = release.history.result, release.request.approve_within or 0.0
     end = deadline(result, within, seconds(release.now) or 0.0)
-    rollouts = [item for item in objects(result, "results")
-                if item.get("resume_command")]
-    resume, roll_back = ("; ".join(dict.fromkeys(text(rollout, key) for rollout in rollouts))
+    results = [item for item in objects(result, "results")
+               if item.get("resume_command")]
+    resume, roll_back = ("; ".join(dict.fromkeys(text(item, key) for item in results))
                          for key in ("resume_command", "rollback_command"))
     lines = [f"{release.request.title} waits for approval until {rfc3339(end)}.",
              f"To resume: {resume}", f"To roll back: {roll_back}"]
@@ -128,7 +128,7 @@ def _plan(release: Release) -> Turn:
 
 def _planned_stage(request: Request, previous: Stage | None, stage: Stage,
                    checks: list[str]) -> list[str]:
-    """Return the lines of the plan for a stage that follows the previous stage, if any."""
+    """Return the lines of the plan for one stage. previous: the stage before it, if any."""
     is_restored = previous and previous.traffic and not stage.traffic
     is_held = stage.traffic and not (previous and previous.traffic)
     share = [f"send {stage.traffic} of the requests to the new pods"] if stage.traffic else []
@@ -156,11 +156,13 @@ def _update_to_images(release: Release) -> Turn:
 class Row(t.NamedTuple):
     """A row of a decision table."""
 
-    #: The condition and the turn, in the words of docs/concepts/release.md.
+    #: The condition in words, as in docs/concepts/release.md.
     case: str
+    #: The turn that follows, in words, as in docs/concepts/release.md.
     follows: str
-    #: The condition.
+    #: Returns a true value if the condition holds.
     holds: t.Callable[[Release], t.Any]
+    #: Returns the turn that follows.
     turn: t.Callable[[Release], Turn]
 
 
@@ -174,14 +176,14 @@ ARTIFACTS = Row("the run has ended in a workflow", "pass the artifacts to the ne
 REFUSED_IN_WORKFLOW = ARTIFACTS._replace(case="the request has an error, in a workflow",
                                          holds=lambda release: release.ending.is_refused
                                          and not release.has_passed_artifacts)
-#: Rows of a failure, before the rows of the stages.
+#: The rows for the time after a failure. Each table has them before the rows of the stages.
 FAILED = [
     Row("a failure, and the failure hook has more files",
         "run the next file; if a file fails, run no more",
         lambda release: release.has_failed and release.next_failure_file,
         lambda release: _run("failure", release.next_failure_file, release)),
 ]
-#: The last rows, after a failure and after a success.
+#: The last rows of each table. They apply after a failure and after a success.
 END = [
     Row("the run has ended, and a report is requested", "write the report",
         lambda release: not release.has_report and release.request.role == "image_bump",
@@ -323,4 +325,5 @@ TABLES = {"image_bump": IMAGE_BUMP, "rollback": ROLLBACK}
 
 
 def next_turn(release: Release) -> Turn:
+    """Return the turn of the first row whose condition holds."""
     return next(row.turn(release) for row in TABLES[release.request.role] if row.holds(release))

@@ -17,10 +17,10 @@ from .request import IMAGES, SELECTIONS, Request
 
 
 def module_options(request: Request, turn: Turn) -> Json:
-    """Return the options of the module for a turn.
+    """Return the options of the module that a turn runs.
 
-    A turn without names selects the controllers of the request. For a rollback, options that apply
-    only to updates are omitted (model/commands.py).
+    A turn without names applies to the controllers that the request selects. For a rollback,
+    options that apply only to updates are omitted (model/commands.py).
     """
     if turn.do == "split":
         return split_options(request, turn)
@@ -54,7 +54,10 @@ def split_options(request: Request, turn: Turn) -> Json:
 
 
 def _update_options(request: Request, turn: Turn) -> Json:
-    """Return the options of the update to the stage before which the requests are held."""
+    """Return the options of the update that follows a hold of the requests.
+
+    turn: the hold, which has the stage of that update.
+    """
     update = Turn("update", turn.title, "update", turn.stage, options={"pause_at": turn.stage})
     return {option: value for option, value in module_options(request, update).items()
             if not option.startswith("_")}
@@ -66,8 +69,8 @@ def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -
     At 100%, there are no old pods for the comparison. The analysis then passes only if an earlier
     analysis of the run has compared new and old pods of the controller.
 
-    pair: the name of the controller, and the index of the analysis. measured: the results of this
-    turn so far.
+    pair: the name of the controller (key name) and the index of the analysis in Request.analyses
+    (key analysis). measured: the results of this turn so far.
     """
     name = text(pair, "name")
     has_compared = (name in release.history.compared_names

@@ -46,7 +46,7 @@ class Point(t.NamedTuple):
     old: float | None
     outcome: str
     reason: str
-    #: Bounds of the new value, by the thresholds and the old value.
+    #: Bounds of the new value. They follow from the thresholds and, if relative, the old value.
     lower_bound: float | None
     upper_bound: float | None
 
@@ -88,7 +88,8 @@ class Curve:
 def curves_of_stages(stages: t.Sequence[Json]) -> list[Curve]:
     """Return the curves of all analyses, in order of their start.
 
-    If there are more than the maximum, curves with failed measurements come first.
+    If there are more than MAX_CURVES, return only MAX_CURVES of them: first the curves with failed
+    measurements, then others.
     """
     runs_by_metric: dict[tuple[str, str, str], list[list[Point]]] = {}
     checks = [mapping(check, "measured") for stage in stages for check in objects(stage, "checks")]
@@ -132,7 +133,8 @@ def _number(item: Json, key: str) -> float | None:
     return value if abs(value) < 1e300 else None  # a chart cannot show infinity
 
 
-#: Values of a point by the class of their line, in the order of drawing.
+#: The lines of a chart, in the order of drawing: the class of the line, and a function that returns
+#: the value of a point for this line.
 _LINES: dict[str, t.Callable[[Point], float | None]] = {
     "lower-bound": lambda point: point.lower_bound,
     "upper-bound": lambda point: point.upper_bound,
@@ -150,9 +152,9 @@ def _line(coordinates: list[tuple[float, float]], style: str) -> drawsvg.Path:
 
 
 def draw(curve: Curve, width: int, height: int, name: str) -> str:
-    """Draw an svg element, with its size in pixels.
+    """Draw a chart, and return its svg element. width, height: its size in pixels.
 
-    name is the prefix of all ids, and unique on the page.
+    name: the prefix of all ids in the element, which must be unique on the page.
     """
     picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
                               aria_labelledby=f"{name}-title")
@@ -180,8 +182,8 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
         picture.append(drawsvg.Line(LEFT, y(tick), right, y(tick), class_="grid"))
         picture.append(drawsvg.Text(f"{tick:.4g}", None, LEFT - 8, y(tick), class_="number",
                                     text_anchor="end", dy="0.35em"))
-    labels = {points[0].at: "start"} | ({points[-1].at: "end"} if len(points) > 1 else {})
-    for at, anchor in labels.items():
+    anchors = {points[0].at: "start"} | ({points[-1].at: "end"} if len(points) > 1 else {})
+    for at, anchor in anchors.items():
         picture.append(drawsvg.Text(f"{at:%H:%M:%S}", None, x(at), bottom + 18, class_="number",
                                     text_anchor=anchor))
     for kind, value_of in _LINES.items():

@@ -121,8 +121,11 @@ Step = t.TypedDict("Step", {"action": str, "name": str, "from": t.Any, "to": t.A
 
 
 class Size(t.TypedDict, total=False):
+    """The numbers of pods at one time."""
+
     at: str
     phase: str
+    #: Whether the new pods were watched at this time (a soak).
     is_watched: bool
     controller: Replicas | None
     successor: Replicas | None
@@ -134,6 +137,8 @@ class Replicas(t.TypedDict, total=False):
 
 
 class Side(Replicas, total=False):
+    """One of the two controllers of a rollout."""
+
     name: str
 
 

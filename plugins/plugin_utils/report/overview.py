@@ -17,7 +17,7 @@ SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
 #: Maximum number of initially visible rows, and of rows on a page. In a longer table, only the rows
 #: that need attention are initially visible.
 MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
-#: Maximum number of lines and of characters of a text that are initially visible, and of all
+#: Maximum number of initially visible lines and characters of a text, and maximum number of all its
 #: characters.
 MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
 
@@ -66,7 +66,8 @@ class Overview:
 
     @property
     def collapsed_rows(self) -> list[Row]:
-        """Return the other rows, up to the maximum."""
+        """Return the rows that are not initially visible; with initial_rows, at most MAX_ROWS rows.
+        """
         initial = set(map(id, self.initial_rows))
         return [row for row in self.rows if id(row) not in initial][:MAX_ROWS - len(initial)]
 

@@ -25,6 +25,7 @@ def render(data: rollouts.Json, template: pathlib.Path) -> str:
     """Return the page. Raises jinja2.TemplateError for an invalid template."""
     page = _environment(template.parent).get_template(template.name)
     data = rollouts.with_common_keys(data)
+    # For each stage, the page lists at most as many soaks as a table has initially visible rows.
     return page.render(data=data, report=rollouts.Report(data),
                        curves=curves.curves_of_stages(objects(data, "stages")), chart=chart,
                        describe=sizes_chart.describe, has_charts=sizes_chart.is_available(),
@@ -33,9 +34,10 @@ def render(data: rollouts.Json, template: pathlib.Path) -> str:
 
 @functools.cache
 def _environment(folder: pathlib.Path) -> jinja2.Environment:
-    """Return an environment that escapes all text, which may come from the owner of a pod.
+    """Return an environment that escapes all text as HTML.
 
-    Ansible's own templating ignores autoescape.
+    Some text comes from people who are not trusted, for example from the log of a pod. Ansible's
+    own templating cannot be used, because it ignores autoescape.
     """
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True,
                                      trim_blocks=True,
@@ -48,9 +50,9 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
 
 
 def _escape_unprintable(value: object) -> object:
-    """Escape characters that reorder or hide text.
+    """Escape unprintable characters, which can reorder or hide text.
 
-    Texts from the cluster are already escaped, but not texts of the user.
+    In text from the cluster, they have already been escaped; in text from the user, not yet.
     """
     return (escape_unprintable(value, "\n") if isinstance(value, str)
             and not isinstance(value, markupsafe.Markup) else value)
@@ -58,7 +60,7 @@ def _escape_unprintable(value: object) -> object:
 
 def chart(item: rollouts.Rollout | curves.Curve, width: int, height: int,
           name: str) -> markupsafe.Markup:
-    """Return a chart as markup, in which drawsvg has escaped all texts."""
+    """Return a chart as markup. It needs no escaping, because drawsvg escapes all texts."""
     return markupsafe.Markup(curves.draw(item, width, height, name)
                              if isinstance(item, curves.Curve)
                              else sizes_chart.draw(item, width, height, name))

@@ -44,9 +44,11 @@ class Sample(t.NamedTuple):
     """The numbers of pods of both controllers at one time; None for a missing controller."""
 
     at: datetime.datetime
+    #: Whether the handover is in progress: both controllers then count all pods.
     is_taking_over: bool
+    #: Whether the new pods are watched (a soak).
     is_watched: bool
-    #: Whether the pods of the controller are new pods: from the handover on.
+    #: Whether the pods of the controller are new pods, as from the handover on.
     is_new: bool
     controller: Json | None
     successor: Json | None
@@ -116,7 +118,7 @@ class Rollout:
 
     @property
     def failed_result(self) -> Json:
-        """Return the first failed result. A later one can be that of a failed rollback."""
+        """Return the first failed result, or {}. A later failure may be that of a rollback."""
         return next((result for result in self.results if result.get("failure")), {})
 
     @property
@@ -165,6 +167,7 @@ class Rollout:
         return self._bound("ceiling", max)
 
     def _bound(self, key: str, select: t.Callable[[t.Iterable[int]], int]) -> int | None:
+        """Return the floor or the ceiling (key) of all tasks, by min or max (select), or None."""
         bounds = [mapping(result, "rollout").get(key) for result in self.results
                   if result.get("sizes")]
         numbers = [bound for bound in bounds if isinstance(bound, int)]
@@ -172,7 +175,10 @@ class Rollout:
 
     @functools.cached_property
     def samples(self) -> list[Sample]:
-        """Return the samples in order, or about MAX_SAMPLES of them, at equal distances."""
+        """Return the samples in order of time.
+
+        If there are more than MAX_SAMPLES, return about MAX_SAMPLES evenly spaced ones.
+        """
         samples = sorted(
             (sample for _result, samples in self._samples_by_result for sample in samples),
             key=lambda sample: sample.at)
@@ -181,7 +187,7 @@ class Rollout:
 
     @functools.cached_property
     def _samples_by_result(self) -> list[tuple[Json, list[Sample]]]:
-        """Return the samples by result."""
+        """Return pairs of a result and the samples in it."""
         samples_by_result: list[tuple[Json, list[Sample]]] = []
         has_taken_over = False
         for result in self.results:
@@ -321,7 +327,7 @@ class Report:
         return stages
 
     def _decision(self, following: Json | None) -> str:
-        """Describe the decision after a stage, by the stage that follows, if any."""
+        """Describe the decision after a stage. following: the next stage, or None."""
         if following and text(following, "stage") == ROLLBACK:
             return "rollback started"
         if following:
@@ -352,10 +358,10 @@ def _title(stage: Json) -> str:
 
 
 def with_common_keys(data: Json) -> Json:
-    """Add the keys of a Run to the data of several clusters.
+    """Return the data of several clusters with the keys of a Run; return other data unchanged.
 
-    Their values are those that all runs share, the first start, the last end, and the overall
-    outcome.
+    The values are those that all runs share (COMMON_KEYS), the first start, the last end, and the
+    overall outcome and message.
     """
     clusters = mapping(data, "clusters")
     if not clusters or "outcome" in data:

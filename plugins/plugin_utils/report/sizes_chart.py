@@ -34,9 +34,9 @@ def is_available() -> bool:
 
 
 def draw(rollout: Rollout, width: int, height: int, name: str) -> str:
-    """Draw an svg element, with its size in pixels.
+    """Draw a chart, and return its svg element. width, height: its size in pixels.
 
-    name is the prefix of all ids, and unique on the page.
+    name: the prefix of all ids in the element, which must be unique on the page.
     """
     return _Chart(rollout, width, height, name).svg()
 
@@ -74,7 +74,7 @@ class _Chart:
         return round(self.bottom - (self.bottom - TOP) * pods / self.height, 1)
 
     def spans(self) -> t.Iterator[tuple[Sample, float, float]]:
-        """Yield each sample with the coordinates of this sample and the next sample."""
+        """Yield each sample with its own x coordinate and that of the next sample."""
         for sample, following in itertools.pairwise(self.samples):
             yield sample, self.x(sample.at), self.x(following.at)
 

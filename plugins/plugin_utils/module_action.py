@@ -33,7 +33,8 @@ class ModuleAction(ActionBase):
     _supports_diff = True
 
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
-        """Complete and check the arguments of the task. Each action calls this method first."""
+        """Complete and check the arguments of the task. Each action plugin first calls this method.
+        """
         super().run(tmp, task_vars)
         # The roles pass all options as one template, in the argument _arguments. If the template
         # took the place of all arguments, Ansible would warn that facts can inject options. Here,
@@ -65,6 +66,8 @@ class ModuleAction(ActionBase):
 
     def parameters(self, function: str, task_vars: dict[str, t.Any] | None) -> Json | None:
         """Return the validated options, or None if the module must run.
+
+        function: the name of the function of task.py that the module runs.
 
         The code can run in this process (in_process.py) only if the module would run as the same
         user, on the same machine, and with the same Python and environment. The variable

@@ -128,6 +128,7 @@ class Http:
              is_write: bool | None = None, accept: str = JSON) -> Json:
         """Send a request, retry it if a retry is safe, and return the object in the response.
 
+        is_write: whether a retry could repeat a change; None stands for any method except GET.
         Raises Refused, OutcomeUnknown if the response to a write was lost, or RolloutError if the
         server cannot be reached.
         """

@@ -24,11 +24,12 @@ from . import exec_plugin
 from . import secrets as masking
 from .certificates import Certificates
 
-#: Maximum number of contexts in an error.
+#: Maximum number of contexts that an error lists.
 _MAX_CONTEXTS = 10
 #: The next command if a connection cannot be set up.
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
-#: Fields of a user that the kubernetes package loads; with an exec plugin, only the first two.
+#: Fields of a user that the kubernetes package loads. If the user has an exec plugin, the package
+#: loads only the first two.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
 #: Fields of a user, in pairs: the field with the path of a file, and the field with the content
 #: inline. Inline content takes precedence.

@@ -18,7 +18,7 @@ from .connection import USER_AGENT
 
 #: The URL schemes of kubernetes.core.
 _SCHEMES = ("http://", "https://", "ftp://")
-#: Timeout in seconds, and maximum size in bytes: etcd does not store a larger object.
+#: Timeout in seconds, and maximum size of a manifest in bytes. etcd does not store larger objects.
 _TIMEOUT, _MAX_BYTES = 30, 2**21
 
 

@@ -17,9 +17,9 @@ from urllib.parse import quote, unquote
 
 from ..model.fields import Json, mapping, objects, text
 
-#: Fields of a kubeconfig's user with secret content, including nested fields.
+#: Fields of a kubeconfig's user with secret content. Fields nested in them are secret, too.
 _SECRET_FIELDS = {"token", "password", "client-key-data", "auth-provider"}
-#: Nested fields that are not secret: the name of an auth provider.
+#: Exceptions, which are not secret: the name of an auth provider.
 _PUBLIC_FIELDS = {"name"}
 #: Options with a URL, which may contain a password.
 _URL_OPTIONS = ("host", "proxy")
@@ -29,10 +29,10 @@ _FILE_OPTIONS = ("client_cert", "client_key", "ca_cert")
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 #: Maximum length of a file name.
 _MAX_NAME_LENGTH = 255
-#: Maximum length of a value that counts as the path of a missing file although the value neither
-#: begins nor ends like a path.
+#: A value that names no existing file, and neither begins nor ends like a path, still counts as a
+#: path if it has at most this number of characters.
 _MAX_PATH_LENGTH = 40
-#: Endings by which a longer value counts as a path: no token, key or base64 text has them.
+#: Endings by which a longer value counts as a path: no token, key or base64 text ends like this.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
 #: The scheme of a URL; any other text before :// may be part of a password.
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")

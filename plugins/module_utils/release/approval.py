@@ -19,7 +19,7 @@ from .summary import Summary
 
 @dataclasses.dataclass(frozen=True)
 class Approval:
-    """The approval of a paused update."""
+    """The state of the wait for the approval of a paused update."""
 
     #: The result of the task that paused the update.
     result: Json

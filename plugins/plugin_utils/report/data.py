@@ -137,7 +137,7 @@ class Replicas(t.TypedDict, total=False):
 
 
 class Side(Replicas, total=False):
-    """One of the two controllers of a rollout."""
+    """The controller or the successor of a rollout."""
 
     name: str
 

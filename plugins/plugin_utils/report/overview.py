@@ -23,9 +23,10 @@ MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
 
 
 class Row(t.NamedTuple):
-    """A row, for a controller or a cluster."""
+    """A row of the table, for a controller or a cluster."""
 
     name: str
+    #: The URL of the section or the page about the controller or cluster, or "".
     link: str
     #: The kind of a controller, or the region of a cluster.
     group: str

@@ -22,7 +22,10 @@ from . import curves, overview, rollouts, sizes_chart
 
 
 def render(data: rollouts.Json, template: pathlib.Path) -> str:
-    """Return the page. Raises jinja2.TemplateError for an invalid template."""
+    """Return the page as HTML. Raises jinja2.TemplateError for an invalid template.
+
+    data: a Run or a Release (data.py). template: the path of the template.
+    """
     page = _environment(template.parent).get_template(template.name)
     data = rollouts.with_common_keys(data)
     # For each stage, the page lists at most as many soaks as a table has initially visible rows.

@@ -42,6 +42,8 @@ def draw(rollout: Rollout, width: int, height: int, name: str) -> str:
 
 
 class _Chart:
+    """The drawing of a chart. x() and y() convert a time and a number of pods to pixels."""
+
     def __init__(self, rollout: Rollout, width: int, height: int, name: str) -> None:
         self.rollout, self.samples = rollout, rollout.samples
         self.right, self.bottom = width - RIGHT, height - BOTTOM
@@ -92,6 +94,7 @@ class _Chart:
                                                   self.bottom - TOP, class_=kind))
 
     def axes(self) -> None:
+        """Draw the axes, with their ticks and labels."""
         step = max(1.0, round_step(self.max_pods / ((self.bottom - TOP) / 32)))
         for pods in _ticks(self.max_pods, step):
             y = self.y(pods)
@@ -126,12 +129,14 @@ class _Chart:
         self.picture.extend([new, old, edge])
 
     def bounds(self) -> None:
+        """Draw the lines of the floor and of the ceiling."""
         for kind, pods in (("floor", self.rollout.floor), ("ceiling", self.rollout.ceiling)):
             if pods is not None:
                 self.picture.append(drawsvg.Line(LEFT, self.y(pods), self.right, self.y(pods),
                                                  class_=kind))
 
     def available(self) -> None:
+        """Draw the line of the available pods, except during the handover."""
         line, is_drawn = drawsvg.Path(class_="available"), False
         for sample, begin, end in self.spans():
             y = self.y(sample.available)
@@ -178,6 +183,7 @@ def round_step(minimum: float) -> float:
 
 
 def _time_step(end: float, max_ticks: float) -> float:
+    """Return the smallest step in seconds that needs at most max_ticks ticks up to the end."""
     return next((seconds for seconds in TIME_STEPS if end / seconds <= max_ticks), end)
 
 

@@ -172,7 +172,7 @@ class Model(t.Protocol):
 
 @dataclasses.dataclass
 class Memory:
-    """What a run remembers from one observation to the next, to save requests to the API server.
+    """The memory of a run from one observation to the next, which saves requests to the API server.
 
     A task that resumes an update starts with an empty Memory. It takes the same decisions, or it
     fails with an error that asks the user for what only the earlier task knew: the settings, the

@@ -36,7 +36,7 @@ class Cause(t.NamedTuple):
 
 
 class View(t.NamedTuple):
-    """What a row can look at: the request, the observation, and the status of other objects."""
+    """The input of a row: the request, the observation, and the status of other objects."""
 
     request: TrafficRequest
     observed: Observed

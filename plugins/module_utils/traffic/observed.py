@@ -257,7 +257,7 @@ class Observed:
 
     @property
     def state(self) -> Json:
-        """What a split changes: {"rules": [...]}, or {"selector": {...}} without a route."""
+        """The change of a split: {"rules": [...]}, or {"selector": {...}} without a route."""
         if self.service:
             return {"selector": dict(self.service.selector)}
         return {"rules": list(self.route.rules)}

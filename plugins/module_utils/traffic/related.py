@@ -25,7 +25,7 @@ ISTIO = "networking.istio.io"
 
 
 class Role(enum.Enum):
-    """What an object does with the requests for the Service that it names."""
+    """The effect of an object on the requests for the Service that it names."""
 
     #: The object sends requests to the Service.
     ROUTE = "route"

@@ -55,7 +55,7 @@ _WEIGHT = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))? ?%?")
 
 @dataclasses.dataclass(frozen=True)
 class TrafficRequest:
-    """What a task requests: a controller, a route, and the share of the new pods.
+    """The request of a task: a controller, a route, and the share of the new pods.
 
     Without a route, `route_kind` is "Service", and `route` is the name of the Service.
     """
@@ -97,7 +97,7 @@ class TrafficRequest:
 
     @property
     def is_by_selector(self) -> bool:
-        """Whether there is no route, so that the task changes the selector of the Service."""
+        """Return whether there is no route, so the task changes the selector of the Service."""
         return self.route_kind == SERVICE
 
     @property

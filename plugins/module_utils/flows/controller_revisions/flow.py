@@ -31,7 +31,7 @@ HISTORY: Rule = ("apps", "controllerrevisions", ("list",))
 
 @dataclasses.dataclass
 class RevisionsCaches:
-    """What a run has observed in earlier turns of its loop."""
+    """The observations of earlier turns of a run."""
 
     #: The settings before the update. If the run has observed them itself, it need not rely on the
     #: record.

@@ -43,7 +43,7 @@ UNCHANGED_LIST_INTERVAL = 30.0
 
 @dataclasses.dataclass
 class Caches(RevisionsCaches):
-    """What a run has observed in earlier turns of its loop."""
+    """The observations of earlier turns of a run."""
 
     #: The names of the nodes whose pods are replaced first; None before the lookup.
     nodes: frozenset[str] | None = None

@@ -84,10 +84,12 @@ def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Sid
     if record is None:
         return Side.of(primary), None
     newest: Controller = other_sets[-1] if other_sets else primary
-    others = Side(newest.name, newest.uid, sum(replica_set.replicas for replica_set in other_sets),
-                  sum(replica_set.available for replica_set in other_sets), observed.images_before)
+    other_pods = Side(newest.name, newest.uid,
+                      sum(replica_set.replicas for replica_set in other_sets),
+                      sum(replica_set.available for replica_set in other_sets),
+                      observed.images_before)
     if record.is_rolling_back:
         return dataclasses.replace(Side.of(present or primary), name=primary.name,
-                                   uid=primary.uid), others
-    return dataclasses.replace(others, name=primary.name,
+                                   uid=primary.uid), other_pods
+    return dataclasses.replace(other_pods, name=primary.name,
                                uid=primary.uid), Side.of(present) if present else None

@@ -69,7 +69,7 @@ class Settings(t.Generic[ObservedT]):
 
 
 class Rules(t.Generic[ObservedT]):
-    """What the state table must know about one observed controller. Each kind has a subclass."""
+    """The facts about one observed controller for the state table. Each kind has a subclass."""
 
     settings_type: type[Settings[ObservedT]]
 

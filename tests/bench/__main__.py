@@ -1,12 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make bench`: compare the cost of a rolling update with alternatives. Prints Markdown.
+"""Compare the cost of a rolling update with that of alternatives (`make bench`). Prints Markdown.
 
     .venv/bin/python tests/bench [--runs N] [--record] [ROW ...]
 
-The collection and the alternative (the peer) are measured alternately on one cluster; a cell is the
-median. Most goals are ratios, since machines differ. A missed goal is not a failure.
+The collection and the alternative (called the peer) are measured alternately on one cluster. A cell
+of the table is the median of the runs. Most goals are ratios, since machines differ. The exit code
+does not depend on the goals.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "internals" / "benchmarks.md"
+#: The heading of the section of PAGE for runs of selected rows, and the line of PAGE below which
+#: everything is generated.
 LATER_HEADING = "## Rows of later measurements"
 MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
 sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"),

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run ad-hoc commands of Ansible, and measure their time."""
+"""Run modules and playbooks with Ansible's commands, and measure their time."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from table import progress
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOK = "playbook.yml"
-"""Name of the playbook in the project of a slice."""
+"""File name of the playbook that ansible-runner runs for each slice."""
 
 
 class Timed(NamedTuple):
-    """Wall time and CPU time of a command in seconds."""
+    """The wall time and the CPU time of a command, in seconds."""
 
     wall: float
     cpu: float
 
 
 class Ansible:
-    """Runs modules on localhost."""
+    """Runs Ansible's commands on this machine, independently of the user's settings."""
 
     def __init__(self, home: Path) -> None:
-        """Use `home` instead of ~/.ansible; it also contains additional collections and packages.
+        """Use the folder `home` in place of ~/.ansible.
+
+        The folder can also contain additional collections and Python packages.
         """
         self._home = home
         self.collections = home / "collections"
@@ -56,8 +58,10 @@ class Ansible:
         })
 
     def run(self, module: str, changed: bool, **arguments: Any) -> Timed:
-        """Run the module once. Raises SystemExit unless the task succeeds with the expected
-        `changed`.
+        """Run the module once, and return its times.
+
+        changed: the value of `changed` that the result must have. Raises SystemExit if it has
+        another value, or if the task fails.
         """
         command = ["localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
         ended, cost = self._timed("ansible", *command)
@@ -68,8 +72,10 @@ class Ansible:
         return cost
 
     def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Timed:
-        """Run the module for all hosts in parallel, with the arguments of each host. Raises
-        SystemExit.
+        """Run the module for all hosts in parallel, and return the times of the command.
+
+        hosts: the module's own arguments for each host. arguments: those that are equal for all
+        hosts. Raises SystemExit unless the module changes each host.
         """
         inventory = self._home / "hosts.json"
         _write_inventory(inventory, hosts)
@@ -83,8 +89,12 @@ class Ansible:
 
     def run_playbook(self, hosts: dict[str, dict[str, Any]], limit: list[str], playbook: str,
                      **variables: Any) -> tuple[float, float]:
-        """Run a playbook for the hosts of the limit; return the seconds, and the peak memory of the
-        process of Ansible in MiB, without its forks. Raises SystemExit.
+        """Run a playbook for some hosts of an inventory.
+
+        hosts: the inventory, with the variables of each host. limit: the names of the hosts for
+        which the playbook runs. Return the duration in seconds, and the peak memory in MiB of the
+        process ansible-playbook, without that of its forks. Raises SystemExit if the playbook
+        fails.
         """
         inventory, output = self._home / "hosts.json", self._home / "output"
         _write_inventory(inventory, hosts)
@@ -104,8 +114,10 @@ class Ansible:
 
     def run_slices(self, slices: list[dict[str, dict[str, Any]]], playbook: str,
                    **variables: Any) -> Timed:
-        """Run a playbook for the hosts of each slice, by an ansible-runner for each slice, as AWX
-        does. Raises SystemExit.
+        """Run a playbook for the hosts of several slices at the same time.
+
+        As in AWX, each slice has its own process ansible-runner. slices: the inventory of each
+        slice, with the variables of each host. Raises SystemExit if a slice fails.
         """
         with tempfile.TemporaryDirectory(prefix="baton-bench-slices-") as folder:
             data = [Path(folder) / str(number) for number in range(len(slices))]
@@ -126,7 +138,11 @@ class Ansible:
         return cost
 
     def play(self, plays: list[dict[str, Any]], **task_files: list[dict[str, Any]]) -> Timed:
-        """Run a playbook, with files of tasks beside it. Raises SystemExit unless it succeeds."""
+        """Run a playbook with these plays, and return its times.
+
+        task_files: the tasks of files that the plays include, by name of the file without .yml.
+        Raises SystemExit if the playbook fails.
+        """
         for name, content in {"playbook": plays, **task_files}.items():
             (self._home / f"{name}.yml").write_text(json.dumps(content), "utf-8")
         ended, cost = self._timed("ansible-playbook", str(self._home / "playbook.yml"))
@@ -161,7 +177,7 @@ def _write_private_data(folder: Path, hosts: dict[str, dict[str, Any]], playbook
 
 
 def cpu_of_children() -> float:
-    """Return the CPU time of the exited child processes in seconds."""
+    """Return the CPU time in seconds of all child processes that have exited."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -169,7 +185,8 @@ def cpu_of_children() -> float:
 def peak_memory(pid: int) -> int:
     """Return the peak memory of a process in KiB; 0 after its exit.
 
-    The rusage of a child process includes the memory of its parent.
+    The value is read from /proc: getrusage() of a forked child process would also count memory of
+    its parent.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text("utf-8")

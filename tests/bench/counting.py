@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Count the requests of a client by metrics of the API server, and the CPU time of the cluster.
+"""Count requests by metrics of the API server, and measure the CPU time of the cluster.
 
-A FlowSchema (API priority and fairness) selects the requests of a ServiceAccount, and a metric
-counts the dispatched requests per FlowSchema. Other metrics count the requests of all clients.
+For one client, a FlowSchema (API priority and fairness) selects the requests of its ServiceAccount.
+A metric counts the requests per FlowSchema. For all clients, another metric counts all requests.
 """
 
 from __future__ import annotations
@@ -41,11 +41,14 @@ class Counter:
                                                               "spec": spec})
 
     def total(self) -> int:
-        """Return the number of requests since the creation."""
+        """Return the number of requests since the FlowSchema was created.
+
+        A restart of the API server resets the number to 0.
+        """
         return self._count("dispatched")
 
     def refused(self) -> int:
-        """Return the number of requests rejected with 429."""
+        """Return the number of requests that the API server has rejected with the status 429."""
         return self._count("rejected")
 
     def _count(self, outcome: str) -> int:
@@ -59,23 +62,29 @@ class Counter:
 
 
 class AllClients:
-    """Counts the requests of all clients, without the scheduler, watches and heartbeats of
-    nodes.
+    """Counts the requests of all clients.
+
+    Watches, heartbeats of nodes, and the scheduler's bindings and Events are not counted.
     """
 
     IDLE_SECONDS = 30
-    """Duration of the measurement of the idle rate in seconds."""
+    """Seconds for which the requests of an idle cluster are counted, to determine their rate."""
 
     MAX_IDLE_RATE, TIMEOUT = 5, 300
-    """Maximum requests per second of an idle cluster, and the timeout of the wait in seconds."""
+    """With at most so many requests per second, a cluster is idle. Timeout in seconds of the wait
+    for an idle cluster.
+    """
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        #: Requests per second of an idle cluster; None until measured.
+        #: Number of requests per second of an idle cluster; None until it has been measured.
         self._idle: float | None = None
 
     def count_during(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
-        """Return the result of the action, and the number of requests that it has caused."""
+        """Call the action; return its result, and the number of requests that it has caused.
+
+        The requests that an idle cluster would have sent in this time are subtracted.
+        """
         before, began = self.wait_until_idle(), time.monotonic()
         if self._idle is None:
             time.sleep(self.IDLE_SECONDS)
@@ -86,7 +95,7 @@ class AllClients:
         return result, self.wait_until_idle() - before - self._idle * (time.monotonic() - began)
 
     def wait_until_idle(self) -> int:
-        """Wait until the cluster is idle, and return the number of requests. Raises SystemExit."""
+        """Wait until the cluster is idle, and return total(). Raises SystemExit after TIMEOUT."""
         now = self.total()
         for _second in range(self.TIMEOUT):
             time.sleep(1)
@@ -118,7 +127,7 @@ def cluster_processor_seconds(kubeconfig: str) -> float:
 
 
 def _counts(labels: dict[str, str]) -> bool:
-    """Return whether a request counts; bindings and Events of the scheduler are excluded."""
+    """Return whether requests with these labels (of the metric) are counted, see AllClients."""
     resource, verb = labels["resource"], labels["verb"]
     is_scheduler_request = ((resource, labels["subresource"]) == ("pods", "binding")
                             or labels["group"] == "events.k8s.io")

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A clock that runs fast, so that a process waits for hours in minutes.
+"""A clock that runs fast, so that a process that waits for hours needs only minutes.
 
-The clock is a file, so that one process reads the clock whose speed another process changes.
+The clock is a file, so that one process can read the clock while another process changes its speed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from pathlib import Path
 _real_monotonic, _real_sleep = time.monotonic, time.sleep
 _real_wait, _RealDatetime = threading.Condition.wait, datetime.datetime
 
-#: Real time and fast time of the last change of the speed, and the speed.
+#: A record of the file: real time and fast time of the last change of the speed, and the speed. The
+#: file has one byte with the index (0 or 1) of the current record, and then two records.
 _RECORD = struct.Struct("ddd")
 
 
 class FastClock:
-    """A clock of which `speed` seconds pass in each second."""
+    """A clock on which `speed` seconds pass in each real second."""
 
     @classmethod
     def create(cls, path: Path) -> FastClock:
@@ -39,7 +40,7 @@ class FastClock:
             self._file = mmap.mmap(file.fileno(), 1 + 2 * _RECORD.size)
 
     def _record(self) -> tuple[float, float, float]:
-        """Return the current one of both records: set_speed() writes the other one."""
+        """Return the current record. Only the other record is ever written, by set_speed()."""
         return _RECORD.unpack_from(self._file, 1 + self._file[0] * _RECORD.size)
 
     @property
@@ -59,10 +60,10 @@ class FastClock:
         return fast + (_real_monotonic() - real) * speed
 
     def install(self) -> None:
-        """Replace the clocks and the waits of this process.
+        """Let the clocks and the waits of Python in this process follow this clock.
 
-        Sockets and child processes keep their timeouts in real seconds, since the servers and
-        programs that they wait for have the normal clock.
+        Timeouts of sockets and of waits for child processes remain in real seconds, since the
+        servers and the other programs have the normal clock.
         """
         clock = self
 

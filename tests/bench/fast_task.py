@@ -5,7 +5,9 @@
 
     python fast_task.py CLOCK STATISTICS ARGUMENTS
 
-The process writes to STATISTICS how many watches the API server ended with an error, by status.
+CLOCK is the file of the clock (fast_clock.py), and ARGUMENTS is the file with the module's
+arguments. At its end, the process writes to the file STATISTICS how many watches the API server has
+ended with an error: a JSON object with the count by status code.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def main(clock_path: str, statistics_path: str, arguments: str) -> None:
     from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import watch
 
     def watch_query(query: dict[str, Any]) -> str:
-        # the API server ends a watch by its own clock, whose unit is a second
+        # the API server ends a watch by its own (normal) clock, after a whole number of seconds
         seconds = max(1, round(watch.WATCH_SECONDS / clock.speed))
         return urlencode(query | {"timeoutSeconds": seconds})
 

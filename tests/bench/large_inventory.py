@@ -11,12 +11,17 @@ from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
+#: Number of ReplicationControllers, and of hosts in the inventory; number of those that a task
+#: updates; number of threads that create the ReplicationControllers.
 COUNT, SELECTED, THREADS = 10_000, 10, 8
 
 
 def large_inventory(bench: Bench) -> list[Row]:
-    """Compare ten updates among 10,000 controllers with ten updates alone, and ten clusters of an
-    inventory of 10,000 hosts with an inventory of ten hosts.
+    """Measure whether other controllers and other hosts make a task more expensive.
+
+    Compare a task that updates ten of 10,000 controllers in a namespace with one that updates ten
+    of ten. Compare a playbook for ten hosts in an inventory of 10,000 hosts with one for ten hosts
+    in an inventory of ten.
     """
     with playgrounds(bench.kubeconfig, 2) as (crowded, alone):
         idle_names = [f"other-{number}" for number in range(COUNT - SELECTED)]

@@ -1,11 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Measure an update that waits for hours, by a clock that runs fast, while its surroundings change.
+"""Measure whether an update that waits for hours needs more and more resources.
 
-The API server, etcd and the controllers are real and have the normal clock. In each hour of the
-update, the API server is killed and restarted, a token is revoked before its expiry, and a token
-expires and is replaced by the exec plugin. The API server ends each watch after one second.
+The clock of the update runs fast, so that the hours take minutes. The API server, etcd and the
+controllers are real, and have the normal clock. In each hour of the update, the API server is
+killed and restarted, one token is revoked before it expires, and another token expires and is
+replaced by the exec plugin. The API server ends each watch after one real second.
 """
 
 from __future__ import annotations
@@ -34,44 +35,56 @@ from table import Row, progress
 
 HOURS, SPEED, PODS = 8, 160.0, 3
 
-#: Minutes of each hour: the token is revoked, the API server restarts, the next token is issued.
+#: What happens at which minute of each hour: the token is revoked, the API server is restarted, and
+#: the next token is issued.
 REVOKED, RESTARTED, ISSUED = 15, 40, 55
-#: A token expires so many minutes after the beginning of the next hour. The client renews a token
-#: five minutes earlier.
+#: A token expires at this minute of the next hour. The client renews a token five minutes before it
+#: expires.
 EXPIRY = 5
 
 SETTLING_SECONDS = 2.0
-"""Seconds after a restart of the API server until the clock runs fast again."""
+"""Real seconds after a restart of the API server until the clock runs fast again."""
 
 SAMPLE_SECONDS = 0.2
+"""Real seconds between two samples."""
+
 END_TIMEOUT = 120
-"""Timeout of the rest of the update, after the end of the obstacle, in seconds."""
+"""Timeout in seconds of the rest of the update, from the moment when a node is available again."""
 
 PLUGIN = 'echo >> "$0.runs"; cat "$0"'
-"""Exec plugin: a shell script whose $0 is the file of the credential."""
+"""The exec plugin: a shell script that prints the file of the credential ($0), and logs its runs.
+"""
 
 
 class Sample(NamedTuple):
-    """Resources of a process at a moment; memory in MiB."""
+    """The resources that a process uses at a moment."""
 
+    #: In MiB.
     memory: float
     threads: int
+    #: Number of open file descriptors.
     descriptors: int
+    #: Processor time since the start of the process in seconds.
     processor: float
 
 
 class Hour(NamedTuple):
-    """The medians of an hour's samples, and the requests and the processor time in this hour."""
+    """The resources that the process has used in an hour of the update."""
 
+    #: The medians of the samples of this hour.
     memory: float
     threads: float
     descriptors: float
+    #: Number of requests, and seconds of processor time, in this hour.
     requests: int
     processor: float
 
 
 def long_update(bench: Bench) -> list[Row]:
-    """Compare the last hour of an update with its second hour. The update runs only once."""
+    """Compare the last hour of an update with its second hour.
+
+    There is only one such update: bench.runs is ignored.
+    """
     what = f"an update of {HOURS} hours"
     if external_kubeconfig():
         reason = "KUBECONFIG names the cluster, whose API server cannot be restarted"
@@ -107,14 +120,17 @@ def long_update(bench: Bench) -> list[Row]:
 
 
 class _Credential:
-    """The file of the exec plugin. Each token is bound to a Secret, and ends with the Secret."""
+    """The file whose content the exec plugin prints, and the tokens in it.
+
+    Each token is bound to a Secret. A token becomes invalid when its Secret is deleted.
+    """
 
     def __init__(self, client: kubernetes.client.ApiClient, namespace: str, path: Path) -> None:
         self._core, self._namespace = kubernetes.client.CoreV1Api(client), namespace
         self.path, self._secrets = path, []
 
     def issue(self, expiry: float) -> None:
-        """Write a new token, with its expiry in seconds since 1970."""
+        """Write a new token to the file. expiry: when it expires, in seconds since 1970."""
         secret = self._core.create_namespaced_secret(
             self._namespace, {"metadata": {"generateName": "token-"}}).metadata.name
         reference = {"kind": "Secret", "apiVersion": "v1", "name": secret}
@@ -129,19 +145,21 @@ class _Credential:
         self._secrets.append(secret)
 
     def revoke_all_but_last(self) -> None:
-        """Revoke the earlier tokens; the API server accepts them for 10 more seconds."""
+        """Revoke all tokens but the last. The API server still accepts them for 10 s."""
         for secret in self._secrets[:-1]:
             self._core.delete_namespaced_secret(secret, self._namespace)
         del self._secrets[:-1]
 
     def user(self) -> dict[str, Any]:
-        """Return the user of a kubeconfig."""
+        """Return the user of a kubeconfig whose token comes from the exec plugin."""
         return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
                          "args": ["-c", PLUGIN, str(self.path)], "interactiveMode": "Never"}}
 
 
 class _Update:
-    """A context manager with a task in a separate process, without Ansible."""
+    """A context manager that runs the task of the long update in a separate process, without
+    Ansible.
+    """
 
     def __init__(self, kubeconfig: str, playground: Playground, folder: Path) -> None:
         self._playground, self._folder = playground, folder
@@ -150,7 +168,8 @@ class _Update:
         self._clock = FastClock.create(folder / "clock")
         self._credential = _Credential(client, playground.namespace, folder / "credential")
         self._samples: list[Sample] = []
-        #: Requests until the last restart of the API server, which counts from zero again.
+        #: Number of requests before the last restart of the API server, after which it counts from
+        #: zero again.
         self._requests = 0
 
     def __enter__(self) -> _Update:
@@ -182,7 +201,7 @@ class _Update:
         self._output.close()
 
     def pass_hour(self, number: int) -> Hour:
-        """Let an hour pass; return its measurements."""
+        """Let hour `number` (from 0) of the update pass, with its events; return the Hour."""
         began, requests = self._sample(), self._total_requests()
         self._samples.clear()
         end = number + 1
@@ -205,7 +224,10 @@ class _Update:
         return hour
 
     def complete(self) -> float:
-        """End the obstacle; return the seconds until the update is complete. Raises SystemExit."""
+        """Make the node available again; return the seconds until the update is complete.
+
+        Raises SystemExit if the update does not complete.
+        """
         self._clock.set_speed(1)
         began = time.perf_counter()
         self._playground.cordon_nodes(False)
@@ -217,7 +239,7 @@ class _Update:
         return seconds
 
     def renewals(self) -> int:
-        """Return how often the exec plugin has run after the first time."""
+        """Return how often the exec plugin has run, not counting its first run."""
         return len(Path(f"{self._credential.path}.runs").read_text("utf-8").splitlines()) - 1
 
     def expired_watches(self) -> int:
@@ -225,10 +247,11 @@ class _Update:
         return statuses.get("410", 0)
 
     def _issue(self, expiry: int) -> None:
+        """Issue a token that expires `expiry` minutes after the beginning of the update."""
         self._credential.issue(self._begin + 60 * expiry)
 
     def _restart(self) -> None:
-        """Kill and restart the API server, while the clock runs normally."""
+        """Kill and restart the API server. Meanwhile, the clock has the normal speed."""
         self._clock.set_speed(1)
         self._requests += self._playground.requests()
         self._cluster.stop("kube-apiserver", kill=True)
@@ -240,6 +263,7 @@ class _Update:
         return self._requests + self._playground.requests()
 
     def _pass_until(self, hour: int, minute: int) -> None:
+        """Collect samples until this hour and minute of the update (on the fast clock)."""
         end = self._begin + hour * 3600 + minute * 60
         while self._clock.now() < end:
             self._samples.append(self._sample())

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Call the actions of a comparison alternately."""
+"""Measure several actions that are compared, by calling them alternately."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from table import LONG_RUNS, progress
 
 @dataclass(frozen=True)
 class Bench:
-    """Resources of a measurement."""
+    """What a measurement needs."""
 
     kubeconfig: str
     ansible: Ansible
+    #: Number of runs of each action.
     runs: int
 
     def with_fewer_runs(self) -> Bench:
-        """Return the same bench with fewer runs, for long measurements."""
+        """Return the same bench with at most LONG_RUNS runs, for long measurements."""
         return replace(self, runs=min(LONG_RUNS, self.runs))
 
 
 def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object],
                         is_warm: bool = False) -> list[list]:
-    """Call the actions alternately `runs` times, and return their results; unless is_warm, once
-    more before, to warm up.
+    """Call all actions in turn, bench.runs times, and return a list of results for each action.
+
+    what: a name for the progress lines. is_warm: whether there is nothing to warm up. Otherwise,
+    each action is called once more at the beginning, and the result is dropped.
     """
     results = []
     for number in range(1 if is_warm else 0, bench.runs + 1):

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install the software that the benchmarks compare with.
+"""Install kubernetes.core, with which the benchmarks compare this collection.
 
-The installation is done once, in the user's cache, not in .venv.
+It is installed only once, in the user's cache and not in .venv.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from table import progress
 from workspace import cache
 
 ANSIBLE = "ansible==12.3.0"
-"""Package on PyPI that contains kubernetes.core and fits the ansible-core of .venv."""
+"""A package on PyPI that contains a kubernetes.core for the ansible-core in .venv."""
 
 NEEDED = ("jsonpatch==1.33", "jsonpointer==3.0.0")
-"""Requirements of kubernetes.core in addition to the kubernetes package."""
+"""The packages that kubernetes.core needs in addition to the package kubernetes."""
 
 
 def add_kubernetes_core(ansible: Ansible) -> str:
-    """Install kubernetes.core for ansible, and return its name and version."""
+    """Install kubernetes.core for `ansible`; return a text such as "kubernetes.core 6.1.0"."""
     folder = cache() / "bench" / ANSIBLE
     collections, packages = folder / "collections", folder / "packages"
     manifest = collections / "ansible_collections/kubernetes/core/MANIFEST.json"
@@ -38,7 +38,7 @@ def add_kubernetes_core(ansible: Ansible) -> str:
             members = [name
                        for name in archive.namelist()
                        if name.startswith("ansible_collections/kubernetes/core/")]
-            # last, since the file marks a complete installation
+            # MANIFEST.json is extracted last: its existence marks a complete installation.
             members.sort(key=lambda name: name.endswith("/MANIFEST.json"))
             archive.extractall(collections, members)
         wheel.unlink()

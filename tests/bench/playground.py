@@ -35,16 +35,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 TIMEOUT = 300
-"""Timeout of a wait in seconds."""
+"""Timeout in seconds of each wait, and of each command of kubectl."""
 
 STUCK_SECONDS = 5
-"""Seconds for which a pod must remain stuck until its StatefulSet counts as stuck."""
+"""A StatefulSet counts as stuck if one of its pods is still unready after so many seconds."""
 
 NODES_OF = "baton.test/bench"
-"""Label and taint of the fake nodes of a namespace."""
+"""Key of the label and of the taint that the fake nodes of a namespace have."""
 
 CLOSED, OPENED = "no more pods are created for it", "updated"
-"""Texts of the progress lines at which the handover starts and ends."""
+"""The texts after the colon in the progress lines at which the handover starts and ends."""
 
 Json = dict[str, Any]
 
@@ -53,67 +53,79 @@ class Rollout(NamedTuple):
     """Measurements of one rollout."""
 
     seconds: float
+    #: Number of requests of the client.
     requests: int
-    #: Seconds until all pods are new and available, before the handover.
+    #: Seconds from the start until all pods are new and available. A handover may follow.
     until_new: float
-    #: Seconds in which both templates are closed, and seconds until foo owns all pods.
+    #: Seconds for which both templates are closed during the handover, and seconds from their
+    #: closing until foo owns all pods.
     closed: float = 0
     until_reparented: float = 0
+    #: Number of steps of the update.
     steps: int = 0
-    #: Bytes of all answers including watch events, and of the answers to patches.
+    #: Number of bytes in all answers (including the events of watches), and in the answers to
+    #: patches only.
     bytes: int = 0
     patched: int = 0
-    #: CPU time of the client, and time of waiting for answers, in seconds.
+    #: CPU time of the client in seconds, and seconds for which it has waited for answers.
     processor: float = 0
     answers: float = 0
-    #: Number of sequential requests on a slow connection.
+    #: On a slow connection, the number of requests that the client has sent one after the other.
     sequential_requests: int = 0
-    #: Seconds until the first write.
+    #: Seconds from the start until the first write.
     until_begun: float = 0
-    #: CPU time of the cluster meanwhile in seconds.
+    #: CPU time in seconds that the cluster has used during the rollout.
     cluster_processor: float = 0
 
 
 class HandoverTimes(NamedTuple):
-    """Measurements of a handover that starts after the deletion of all old pods."""
+    """Measurements of a handover that starts when all old pods have been deleted."""
 
-    #: Seconds in which both templates are closed, and seconds until all pods are reparented.
+    #: As in Rollout.
     closed: float
     until_reparented: float
-    #: Seconds for the same number of equally large patches without a handover.
+    #: Seconds that the same number of equally large patches take without a handover.
     bare: float
-    #: Orphaned pods and additional pods during the update, by a separate watch.
+    #: Number of pods that had no controller at some time during the update, and number of pods that
+    #: the update has created in addition to the new pods. A separate process observes both.
     without_controller: int
     surplus: int
 
 
 class ConvergedTimes(NamedTuple):
-    """Durations of a task without changes, without the imports."""
+    """The parts of a task that changes nothing, in seconds. The imports are not included."""
 
+    #: Reading the kubeconfig.
     connection: float
+    #: Reading the controllers from the API server.
     request: float
+    #: Deciding that there is nothing to do.
     decision: float
 
 
 class FleetRollout(NamedTuple):
-    """Measurements of a task for many controllers, including the start of Python."""
+    """Measurements of a task for many controllers, which include the start of Python."""
 
     seconds: float
+    #: Number of requests of the client.
     requests: int
-    #: Maximum memory in MiB.
+    #: Peak memory of the client in MiB.
     memory: float
-    #: Requests that the API server rejected with 429 (Too Many Requests).
+    #: Number of requests that the API server has rejected with 429 (Too Many Requests).
     refused: int
-    #: CPU time of the client, and of the cluster meanwhile, in seconds.
+    #: CPU time of the client, and CPU time that the cluster has used meanwhile, in seconds.
     processor: float
     cluster_processor: float
 
 
 class Playground:
-    """A context manager with a namespace, whose ServiceAccount is the client under test."""
+    """A context manager that provides a namespace, in which updates are measured.
+
+    The client under test uses a ServiceAccount of the namespace.
+    """
 
     def __init__(self, kubeconfig: str, is_far: bool = False) -> None:
-        """Connect to the cluster; with is_far, by a slow connection."""
+        """Connect to the cluster. is_far: whether the clients under test have a slow connection."""
         self._administrator, self._is_far = kubeconfig, is_far
         self._client = kubernetes.config.new_client_from_config(kubeconfig)
         self._core = kubernetes.client.CoreV1Api(self._client)
@@ -134,7 +146,7 @@ class Playground:
         return self
 
     def begin_deletion(self) -> None:
-        """Delete the namespace and its nodes, without a wait."""
+        """Delete the namespace and its nodes, without waiting until they are gone."""
         if self._is_deleted:
             return
         self._is_deleted = True
@@ -153,14 +165,16 @@ class Playground:
     # Controllers
 
     def create(self, kind: str, replicas: int, image: str, name: str) -> None:
-        """Create a controller of the kind; a Deployment has a surge of one pod."""
+        """Create a Deployment with a surge of one pod or, for any other kind, a
+        ReplicationController.
+        """
         if kind == "Deployment":
             self.create_deployment(replicas, image, 1, name)
         else:
             self.create_controller(replicas, image, name)
 
     def create_controller(self, replicas: int, image: str, name: str = "foo", **more: Any) -> Json:
-        """Create a ReplicationController and return its manifest."""
+        """Create a ReplicationController, and return its manifest. more: other fields of spec."""
         spec = {"replicas": replicas, "selector": {"app": name}, "template": _template(name, image),
                 **more}
         metadata = {"name": name, "namespace": self.namespace, "labels": {"app": name}}
@@ -171,7 +185,7 @@ class Playground:
 
     def create_deployment(self, replicas: int, image: str, surge: int | str = "25%",
                           name: str = "bar", **more: Any) -> Json:
-        """Create a Deployment and return its manifest."""
+        """Create a Deployment, and return its manifest. more: other fields of spec."""
         strategy = {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 0}}
         spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
                 "template": _template(name, image)}
@@ -190,7 +204,7 @@ class Playground:
                                                   {"metadata": {"name": name}, "spec": spec})
 
     def create_nodes(self, count: int) -> None:
-        """Create fake nodes for the pods of this namespace whose template has been pinned."""
+        """Create fake nodes that run only pods of this namespace, see pinned_template()."""
         size = {"cpu": "100", "memory": "1Ti", "pods": "100"}
         for number in range(count):
             node = f"{self.namespace}-{number}"
@@ -215,7 +229,10 @@ class Playground:
         return template
 
     def create_daemon_set(self, nodes: int, image: str, name: str = "qux") -> None:
-        """Create a DaemonSet and a fake node for each pod; the pods are replaced in sequence."""
+        """Create so many fake nodes, and a DaemonSet with a pod on each.
+
+        An update replaces the pods in sequence.
+        """
         self.create_nodes(nodes)
         template = self.pinned_template(name, image)
         spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
@@ -227,7 +244,10 @@ class Playground:
             "the pods of a DaemonSet are not available")
 
     def make_stuck(self, name: str = "baz") -> None:
-        """Update a StatefulSet to an unschedulable template, and undo the update."""
+        """Update a StatefulSet to an unschedulable template, and restore the template.
+
+        The unschedulable pod then blocks the StatefulSet.
+        """
         before = self._apps.read_namespaced_stateful_set(name, self.namespace)
         for scheduler, updated in (("none", 1),
                                    (before.spec.template.spec.scheduler_name,
@@ -240,20 +260,24 @@ class Playground:
             raise SystemExit("the controller manager has replaced the pod")
 
     def _is_stuck(self, name: str, updated: int) -> bool:
-        """Return whether a pod is stuck, and `updated` pods have the current template."""
+        """Return whether one pod is unready.
+
+        Also, the number of pods with the current template must be `updated`.
+        """
         item = self._apps.read_namespaced_stateful_set(name, self.namespace)
         is_observed = item.status.observed_generation == item.metadata.generation
         counts = [item.status.replicas, item.status.ready_replicas, item.status.updated_replicas]
         return is_observed and counts == [item.spec.replicas, item.spec.replicas - 1, updated]
 
     def has_only(self, image: str) -> bool:
-        """Return whether all ReplicationControllers have the image in their templates."""
+        """Return whether the image is the only one in the templates of all ReplicationControllers.
+        """
         listed = self._core.list_namespaced_replication_controller(self.namespace)
         return {container.image for item in listed.items
                 for container in item.spec.template.spec.containers} == {image}
 
     def until_ready(self) -> None:
-        """Wait until all desired pods are available."""
+        """Wait until all controllers except DaemonSets have all their pods available."""
         lists = (self._core.list_namespaced_replication_controller,
                  self._apps.list_namespaced_deployment,
                  self._apps.list_namespaced_stateful_set)
@@ -270,18 +294,21 @@ class Playground:
                     "there is no unschedulable pod")
 
     def until_pods_are(self, count: int) -> None:
-        """Wait for the number of pods, including terminating pods, and for an idle API server."""
+        """Wait until so many pods exist, including terminating ones, and the API server is idle."""
         self._until(lambda: self._pods() == count, f"there are not {count} pods")
         self._all_clients_counter.wait_until_idle()
 
     # Rollouts
 
     def requests(self) -> int:
-        """Return the number of requests of the client since the start of the API server."""
+        """Return the number of requests of the client since the last start of the API server."""
         return self._client_requests.total()
 
     def roll(self, **task: Any) -> Rollout:
-        """Run a task in this process without Ansible, and return its measurements."""
+        """Run a task in this process without Ansible, and measure it.
+
+        Raises SystemExit if the task changes nothing.
+        """
         times: dict[str, float] = {}
 
         def say(line: str) -> None:
@@ -322,8 +349,9 @@ class Playground:
         )
 
     def roll_and_hand_over(self, pods: int, image: str) -> HandoverTimes:
-        """Update foo with a pause before the handover, and measure the handover and plain
-        patches.
+        """Update foo, which has so many pods, and measure the handover and plain patches.
+
+        The update pauses before the handover until all old pods have been deleted.
         """
         task = {"name": "foo", "namespace": self.namespace, "image": image, "max_surge": "100%",
                 "max_unavailable": "100%"}
@@ -338,7 +366,7 @@ class Playground:
                              watch.created - pods)
 
     def _bare_patches(self, pods: int) -> float:
-        """Return the seconds to patch a field of the owner references of all pods."""
+        """Patch a field in the owner references of all pods; return the seconds that this takes."""
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
         primary = gateway.find("ReplicationController", "foo")["metadata"]
         reference = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo",
@@ -354,11 +382,14 @@ class Playground:
         return seconds
 
     def all_clients(self, roll: Callable[[], Rollout]) -> tuple[Rollout, float]:
-        """Run a rollout, and count the requests of all clients."""
+        """Run a rollout; return its measurements, and the number of requests of all clients."""
         return self._all_clients_counter.count_during(roll)
 
     def look(self, **task: Any) -> ConvergedTimes:
-        """Run a task without changes in this process."""
+        """Run a task in this process without Ansible, and measure its parts.
+
+        Raises SystemExit if the task would change anything.
+        """
         began = time.perf_counter()
         request = parse_request(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
@@ -380,8 +411,9 @@ class Playground:
                                  "--poll-interval=100ms"])
 
     def rollout_by_kubectl(self, path: Path, resource: str, image: str) -> Rollout:
-        """Update a resource such as statefulset/baz with `kubectl set image` and `kubectl rollout
-        status`.
+        """Update a controller with `kubectl set image`, and wait with `kubectl rollout status`.
+
+        resource: the controller, such as "statefulset/baz".
         """
         return self._by_kubectl(path, ["set", "image", resource, f"web={image}"],
                                 ["rollout", "status", resource])
@@ -403,7 +435,7 @@ class Playground:
         return self._core.list_namespaced_pod(self.namespace, limit=1).metadata.resource_version
 
     def created_since(self, version: str) -> int:
-        """Return the number of pods created since the resourceVersion."""
+        """Return the number of pods that were created after this resourceVersion."""
         stream = kubernetes.watch.Watch().stream(self._core.list_namespaced_pod, self.namespace,
                                                  resource_version=version,
                                                  timeout_seconds=5)
@@ -425,7 +457,10 @@ class Playground:
             time.sleep(0.1)
 
     def roll_many(self, has_changes: bool = True, **task: Any) -> FleetRollout:
-        """Run a task for many controllers in a separate process without Ansible."""
+        """Run a task for many controllers in a separate process without Ansible, and measure it.
+
+        has_changes: the value of `changed` that the result must have.
+        """
         before, refused = self._client_requests.total(), self._client_requests.refused()
         cluster_processor = cluster_processor_seconds(self._administrator)
         processor, began = cpu_of_children(), time.perf_counter()
@@ -493,8 +528,10 @@ class Playground:
         raise SystemExit(f"{len(waited_for)} controllers were not updated within {TIMEOUT} s")
 
     def _changes(self, listing: Callable[..., Any], listed: Any) -> Iterator[Any]:
-        """Yield the objects of a list, then each changed object; after an expired watch, list the
-        objects again.
+        """Yield the objects of a list, and then each object that changes, until TIMEOUT.
+
+        If the watch expires, list the objects again, and yield them. listing: the function that
+        lists the objects. listed: the list from which the watch starts.
         """
         while True:
             yield from listed.items
@@ -511,7 +548,8 @@ class Playground:
             listed = listing(self.namespace)
 
     def kubeconfig_for(self, url: str) -> str:
-        """Return the path of a kubeconfig with another URL of the API server."""
+        """Write a kubeconfig with another URL of the API server (that of a proxy); return its path.
+        """
         config = json.loads(Path(self.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"] = {"server": url}
         path = Path(self._folder.name) / "kubeconfig-of-proxy"
@@ -519,8 +557,9 @@ class Playground:
         return str(path)
 
     def _client_kubeconfig(self) -> Json:
-        """Create a ServiceAccount with the permissions of the collection and kubectl; return a
-        kubeconfig.
+        """Create the ServiceAccount of the client, and return the content of its kubeconfig.
+
+        It has the permissions that the collection and kubectl need.
         """
         self._core.create_namespaced_service_account(self.namespace,
                                                      {"metadata": {"name": "client"}})
@@ -549,7 +588,7 @@ class Playground:
 
 @contextlib.contextmanager
 def playgrounds(kubeconfig: str, count: int) -> Iterator[list[Playground]]:
-    """Provide several playgrounds, whose namespaces are deleted at the same time."""
+    """Provide `count` playgrounds. Their namespaces are all deleted at the same time."""
     with contextlib.ExitStack() as stack:
         members = [stack.enter_context(Playground(kubeconfig)) for _number in range(count)]
         yield members
@@ -562,10 +601,11 @@ class Answers:
 
     def __init__(self, gateway: KubernetesGateway) -> None:
         self._answers: list[tuple[str, Any]] = []
-        #: Bytes of watches, which are counted separately.
+        #: Number of bytes in the events of watches, which are counted separately.
         self._streamed = 0
-        #: Seconds of waiting for answers, without watches; parallel requests count once.
+        #: Seconds in which at least one request (other than a watch) has waited for its answer.
         self.seconds = 0.0
+        #: Number of requests that are waiting, and the time since which at least one is waiting.
         self._waiting = 0
         self._since = 0.0
         self._lock = threading.Lock()
@@ -592,8 +632,9 @@ class Answers:
         return chunk
 
     def bytes(self, method: str = "") -> int:
-        """Return the transferred bytes of all answers, or of the answers to a method, without
-        headers.
+        """Return the number of bytes in the bodies of all answers, as transferred.
+
+        method: only count the answers to this HTTP method, such as "PATCH", and no watches.
         """
         answered = sum(answer.tell() for verb, answer in self._answers if method in ("", verb))
         return answered if method else answered + self._streamed
@@ -613,9 +654,9 @@ def _template(app: str, image: str) -> Json:
 
 
 def _is_complete(controller: Any, nodes: int | None = None) -> bool:
-    """Return whether the rollout is complete.
+    """Return whether the rollout of a controller is complete.
 
-    nodes: the number of nodes of a DaemonSet.
+    nodes: the number of nodes on which a DaemonSet must run (default: as its status says).
     """
     status = controller.status
     if isinstance(controller, kubernetes.client.V1DaemonSet):

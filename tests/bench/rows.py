@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the comparisons. To add a comparison, write a function and add its name to ROWS."""
+"""Define the comparisons.
+
+To add a comparison, write a function that returns the rows of its table, and add it to ROWS.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +32,17 @@ from slices import slices
 from table import Row, progress
 
 KUBECTL = "kubectl-1.17"
-#: Name of a cluster whose controller manager has the default rate limit.
+#: Name of a cluster whose controller manager has the default limit of 20 requests per second.
 THROTTLED = embedded.checkout_cluster_name("bench-throttled")
 
-#: Additional latency of a request to a cluster in another region in seconds.
+#: Seconds by which a request takes longer if the cluster is in another region.
 LATENCY = 0.1
 
 
 def converged_task(bench: Bench) -> list[Row]:
-    """Measure the time of a task without changes beyond that of `ansible -m ping`, and compare it
-    with kubernetes.core.
+    """Compare a task that changes nothing with one of kubernetes.core.
+
+    The time of `ansible -m ping` is subtracted from both.
     """
     peer = add_kubernetes_core(bench.ansible)
     with Playground(bench.kubeconfig) as playground:
@@ -82,7 +86,10 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
 
 
 def rollout_of_100(bench: Bench) -> list[Row]:
-    """Measure an update of 100 pods with a surge of 25 % until the last old pod is deleted."""
+    """Compare an update of 100 pods with a surge of 25% with that of the Deployment controller.
+
+    The time ends when the last old pod has been deleted.
+    """
     pods, surge = 100, "25%"
     with Playground(bench.kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
@@ -138,9 +145,10 @@ def _all_requests(what: str, pods: int, ours: list[tuple[Rollout, float]], peer:
 
 
 def real_kubelet(bench: Bench) -> list[Row]:
-    """Measure the requests of all clients per pod with a real kubelet.
+    """Count the requests of all clients per replaced pod, on a node with a real kubelet.
 
-    A real kubelet writes the pod's status several times (KWOK once) and creates Events.
+    A real kubelet sends more requests than KWOK: it writes the status of a pod several times
+    instead of once, and creates Events.
     """
     pods, surge = 20, "25%"
     what, peer = f"{pods} pods on a real kubelet, surge {surge}", "Deployment controller"
@@ -148,7 +156,7 @@ def real_kubelet(bench: Bench) -> list[Row]:
         progress(f"real-kubelet: SKIPPED, {why}")
         return [Row(f"{what}: SKIPPED, {why}", [], peer)]
     machine.install()
-    # the images of the node
+    # a real node has only a few images; these are three of them
     images = itertools.cycle(f"localhost/web:v{version}" for version in (1, 2, 3))
     name = embedded.checkout_cluster_name("bench-real")
     with (embedded.up(name, with_real_node=True) as cluster,
@@ -172,7 +180,7 @@ def real_kubelet(bench: Bench) -> list[Row]:
 
 
 def deployment_of_100(bench: Bench) -> list[Row]:
-    """Compare a task on a Deployment with a patch and a watch."""
+    """Compare a task on a Deployment with a bare patch of its template, followed by a watch."""
     pods = 100
     with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as peers:
         for playground in (ours, peers):
@@ -197,7 +205,9 @@ def deployment_of_100(bench: Bench) -> list[Row]:
 
 
 def stateful_sets(bench: Bench) -> list[Row]:
-    """Measure StatefulSets, with pods replaced in sequence, and the recovery after a stuck pod."""
+    """Measure updates of StatefulSets, whose pods are replaced in sequence, and rollbacks after a
+    pod was stuck.
+    """
     return [row for pods in (20, 100) for row in _stateful_set(bench, pods)]
 
 
@@ -221,8 +231,9 @@ def _stateful_set(bench: Bench, pods: int) -> list[Row]:
 
 
 def daemon_sets(bench: Bench) -> list[Row]:
-    """Measure DaemonSets, also to a pause, for which the task itself deletes the pods of the first
-    nodes.
+    """Measure updates of DaemonSets, to their end and to a pause.
+
+    In an update to a pause, the task itself deletes the old pods on the first nodes.
     """
     return [row for nodes in (20, 100) for row in _daemon_set(bench, nodes)]
 
@@ -261,8 +272,14 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
                                     kubectl_playground: Playground, resource: str,
                                     task: Json, patch: Callable[[str], Rollout],
                                     *more_actions: Callable[[], Rollout]) -> tuple[list[Row], list]:
-    """Compare a task with a bare patch and a watch, and with kubectl; also return the results of
-    `more_actions`.
+    """Compare a task with a bare patch that is followed by a watch, and with kubectl.
+
+    what: the title of the rows. pods: the number of pods that an update replaces. resource: the
+    controller for kubectl, such as "statefulset/baz". task: the options of the task without
+    namespace and image. patch: patches the controllers to an image, and waits. more_actions:
+    measured alternately with these.
+
+    Return the rows, and a list of results for each of `more_actions`.
     """
     program, versions = binaries.provide([KUBECTL])[KUBECTL], new_versions()
     our_runs, patched, by_kubectl, *rest = measure_alternately(
@@ -287,8 +304,8 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
 
 
 def throttled(bench: Bench) -> list[Row]:
-    """Measure a rollout on a cluster whose controller manager has the default limit of 20 requests
-    a second.
+    """Compare rollouts on a cluster whose controller manager is slow: it has the default limit of
+    20 requests per second.
     """
     pods, surge = 100, "25%"
     with (embedded.up(THROTTLED, controller_manager_qps=20) as cluster,
@@ -331,8 +348,9 @@ def throttled(bench: Bench) -> list[Row]:
 
 
 def slow_line(bench: Bench) -> list[Row]:
-    """Measure 20 pods, ready at once or after 3 s, and a Deployment, on a line of 300 ms per
-    request.
+    """Compare updates of 20 pods with a Deployment, on a connection with 300 ms per request.
+
+    The new pods are available at once, or after 3 s.
     """
     return [row for surge, seconds, max_requests in ((1, 0, 50), ("25%", 0, 20), (1, 3, None))
             for row in _slow_line(bench.with_fewer_runs(), surge, seconds, max_requests)]
@@ -376,8 +394,9 @@ def _slow_line(bench: Bench, surge: int | str, seconds: int,
 
 
 def kubectl(bench: Bench) -> list[Row]:
-    """Compare an update of 50 pods, one after the other, with rolling-update of kubectl 1.17, the
-    last version that has it, and with a Deployment.
+    """Compare an update of 50 pods, one after the other, with kubectl and with a Deployment.
+
+    kubectl 1.17 is the last version that has the command rolling-update.
     """
     pods = 50
     program = binaries.provide([KUBECTL])[KUBECTL]
@@ -409,16 +428,18 @@ def kubectl(bench: Bench) -> list[Row]:
 
 
 def handover(bench: Bench, pods: int) -> list[Row]:
-    """Measure only the handover, from closed to open templates: before, the update pauses until
-    every old pod is deleted.
+    """Measure the handover of an update, without the rest of the update.
+
+    The handover lasts from the closing of both templates to their opening. Before it, the update
+    pauses until every old pod has been deleted.
     """
     return _handover(bench.with_fewer_runs(), bench.kubeconfig, pods, f"handover of {pods} pods",
                      {1000: 4}.get(pods))
 
 
 def handover_throttled(bench: Bench) -> list[Row]:
-    """Measure a handover on a cluster whose controller manager has the default limit of 20 requests
-    a second.
+    """Measure a handover on a cluster whose controller manager is slow: it has the default limit of
+    20 requests per second.
     """
     pods = 500
     with embedded.up(THROTTLED, controller_manager_qps=20) as cluster:
@@ -428,8 +449,10 @@ def handover_throttled(bench: Bench) -> list[Row]:
 
 def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
               max_seconds: float | None) -> list[Row]:
-    """Measure a handover. `max_seconds` is its goal; with a goal, the ratio to plain patches also
-    has a goal.
+    """Measure a handover of so many pods.
+
+    max_seconds: the goal for its duration. With such a goal, the ratio to plain patches also has a
+    goal.
     """
     versions = new_versions()
     with Playground(kubeconfig) as playground:
@@ -455,8 +478,9 @@ def _handover_rows(what: str, runs: list[HandoverTimes], max_seconds: float | No
 
 
 def sizes(bench: Bench) -> list[Row]:
-    """Measure the requests of an update to the API server, by the number of pods, all replaced in
-    one step.
+    """Measure how the requests of an update depend on the number of pods.
+
+    All pods are replaced in one step.
     """
     rows: list[Row] = []
     measured: dict[int, list[Rollout]] = {}
@@ -482,7 +506,10 @@ def sizes(bench: Bench) -> list[Row]:
 
 
 def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
-    """Return the measurements of some updates, and the number of pods that each has created."""
+    """Update so many pods in one step, several times.
+
+    Return the measurements of each update, and the number of pods that each has created.
+    """
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
@@ -500,8 +527,9 @@ def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
 
 
 def sizes_of_deployments(bench: Bench) -> list[Row]:
-    """Measure the requests of a task that follows a Deployment, by the number of pods. The
-    Deployment controller chooses the steps.
+    """Measure how the requests of a task on a Deployment depend on the number of pods.
+
+    The Deployment controller, and not the task, chooses the steps.
     """
     rows: list[Row] = []
     first: list[Rollout] = []
@@ -530,8 +558,8 @@ def _deployment_rollouts(bench: Bench, pods: int) -> list[Rollout]:
 
 
 def fleet(bench: Bench) -> list[Row]:
-    """Compare 100 controllers of 3 pods in one task with a single controller, and with 100 parallel
-    Deployments.
+    """Compare a task for 100 controllers of 3 pods with a task for a single controller, and with
+    100 Deployments that are updated in parallel.
     """
     return [*_fleet_of_100(bench, "ReplicationController"), *_fleet_of_100(bench, "Deployment")]
 
@@ -554,8 +582,8 @@ def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
 
 
 def large_fleet(bench: Bench) -> list[Row]:
-    """Compare 1,000 ReplicationControllers of 2 pods in one task, 50 at a time, with 1,000 parallel
-    Deployments.
+    """Compare a task for up to 1,000 ReplicationControllers of 2 pods, which updates 50 at a time,
+    with as many Deployments that are updated in parallel.
     """
     kind, rows, processors = "ReplicationController", [], os.cpu_count() or 1
     few = None
@@ -586,7 +614,12 @@ def large_fleet(bench: Bench) -> list[Row]:
 
 def _fleet(bench: Bench, kind: str, count: int, pods: int,
            concurrency: int) -> tuple[list[FleetRollout], list[FleetRollout], list[Rollout]]:
-    """Update many controllers in one task, one controller in one task, and as many Deployments."""
+    """Measure three actions: a task that updates many controllers, a task that updates a single
+    controller, and updates of as many Deployments in parallel.
+
+    Return the list of measurements of each. kind: of the controllers in the tasks. count: the
+    number of controllers. pods: of each controller.
+    """
     with (Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as single,
           Playground(bench.kubeconfig) as peers):
         names = [f"foo-{number}" for number in range(count)]
@@ -609,8 +642,9 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
 
 
 def role(bench: Bench) -> list[Row]:
-    """Compare a release by the role image_bump, of three stages with one check each, with a
-    playbook that contains the three updates and the check.
+    """Compare the role image_bump with a playbook that contains the same updates and checks.
+
+    The release has three stages with one check each.
     """
     stages = "10%", "50%", "100%"
     check = [{"name": "Check the new pods", "ansible.builtin.debug": {"msg": "ready"}}]
@@ -651,10 +685,11 @@ def role(bench: Bench) -> list[Row]:
 
 
 def region(bench: Bench, count: int) -> list[Row]:
-    """Compare one command for the clusters of a region, at a latency of 100 ms, with the slowest of
-    three commands for one cluster each.
+    """Compare one command for all clusters of a region with commands for single clusters.
 
-    All clusters are namespaces of one cluster: the measurement is the cost on the control node.
+    Three commands for one cluster each run one after the other, and the slowest is compared. Each
+    request takes 100 ms longer than usual. The clusters are actually namespaces of one cluster, so
+    that only the cost on the control node is measured.
     """
     alone, seconds = 3, 3
     with playgrounds(bench.kubeconfig, count) as clusters, Proxy(bench.kubeconfig) as line:

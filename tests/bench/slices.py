@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Measure the clusters of a region, distributed over several control nodes."""
+"""Measure a job of AWX that is sliced: the clusters of a region are distributed over several
+control nodes.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,19 @@ from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
+#: Number of clusters, and the option concurrency of each task.
 CLUSTERS, CONCURRENCY = 10, 50
 
 
 def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
-    """Compare numbers of slices of a job with the first number, and with the Deployment controller.
+    """Compare jobs with different numbers of slices.
 
-    All clusters are namespaces of one cluster, with as many controllers each; all control nodes are
-    processes of this machine.
+    controllers: the number of ReplicationControllers, which are distributed evenly over all
+    clusters. counts: the numbers of slices. Each is compared with the first number, and with the
+    Deployment controller.
+
+    The clusters are actually namespaces of one cluster, and the control nodes are processes on this
+    machine.
     """
     with (playgrounds(bench.kubeconfig, CLUSTERS) as clusters,
           Playground(bench.kubeconfig) as peers):
@@ -37,7 +44,7 @@ def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
 
         def roll(count: int) -> Timed:
             image = next(versions)
-            # as AWX distributes the hosts of an inventory
+            # AWX distributes the hosts of an inventory over slices in the same way.
             parts = [dict(list(hosts.items())[number::count]) for number in range(count)]
             cost = bench.ansible.run_slices(parts, "baton.kubernetes.regions", image=image,
                                             label_selectors="app", concurrency=CONCURRENCY)

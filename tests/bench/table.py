@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the results as Markdown."""
+"""Format the results as Markdown."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ EMBEDDED = ("the embedded cluster: controller manager and scheduler with 2000 re
             "the kubelet")
 
 LONG_RUNS = 5
-"""Maximum number of runs of long measurements."""
+"""Maximum number of runs of a long measurement."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A comparison: measurements of the collection and of an optional peer, a number per run.
+    """A row of the table: a measurement, which is optionally compared with that of a peer.
 
-    A missing measurement has no numbers, and the reason in `what`.
+    `ours` and `peer` have a number for each run. If the measurement was skipped, `ours` is empty,
+    and `what` contains the reason.
     """
 
     what: str
@@ -36,9 +37,11 @@ class Row:
     peer: Sequence[float] = ()
     unit: str = " s"
     ratio_goal: float | None = None
-    """Goal: maximum ratio to the peer."""
+    """Goal: the maximum ratio of the median of `ours` to that of `peer`. None: no goal."""
     max_value: float | None = None
-    """Goal: maximum median of the collection; 0 applies to every run instead of the median."""
+    """Goal: the maximum median of `ours`. If the goal is 0, each run must have the value 0. None:
+    no goal.
+    """
 
     @property
     def ratio(self) -> float:
@@ -57,7 +60,8 @@ class Row:
 
 
 def format_rows(rows: list[Row]) -> list[str]:
-    """Return a table row per comparison: medians with their range, and the ratio."""
+    """Return the lines of a table: for each row the medians, their ranges, the ratio and the goal.
+    """
     lines = ["| measurement | this collection | value of the peer | peer | ratio | goal |",
              "|---|---|---|---|---|---|"]
     for row in rows:
@@ -68,7 +72,10 @@ def format_rows(rows: list[Row]) -> list[str]:
 
 
 def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
-    """Return the conditions of the measurements."""
+    """Return lines with the conditions of the measurements: versions, machine, number of runs.
+
+    load: the load average before the measurements.
+    """
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
     cluster = "the cluster that KUBECONFIG names" if external_kubeconfig() else EMBEDDED

@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Observe the pods of a namespace in a separate process, without importing the Ansible collection.
+"""Observe the pods of a namespace in a separate process.
 
-The observer has the permissions of the cluster's administrator, and reads only metadata.
+The process does not import the collection. It has the permissions of the administrator of the
+cluster, and reads only the metadata of pods.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ from typing import Any
 import kubernetes
 
 METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+"""The header Accept for metadata only. {} is "List" in a request for a list, and "" for a watch."""
+
 QUIET = 1.0
 """Seconds without an event after which the observation is complete."""
 
 
 class Watch:
-    """A context manager that observes the pods during its block."""
+    """A context manager that observes the pods during its block.
+
+    The fields have their values when the block has ended.
+    """
 
     def __init__(self, kubeconfig: str, namespace: str) -> None:
         self._command = [sys.executable, str(Path(__file__)), kubeconfig, namespace]
+        #: Number of pods that were created.
         self.created = 0
         #: Number of pods that had no controller at some time.
         self.without_controller = 0
@@ -48,7 +55,7 @@ class Watch:
 
 
 class _Observations:
-    """The last state that the process has observed."""
+    """What the separate process has observed so far."""
 
     def __init__(self, url: str, pool: Any, headers: dict[str, str]) -> None:
         self._url, self._pool, self._headers = url, pool, headers
@@ -60,9 +67,10 @@ class _Observations:
         self.at = time.monotonic()
 
     def follow(self) -> None:
-        """Process the events of the watch; exit the process if events are lost.
+        """Process the events of watches, without an end. If events are lost, exit the process.
 
-        After the API server has ended a watch, the next watch starts at the same resourceVersion.
+        When the API server ends a watch, the next watch starts at the resourceVersion of the last
+        event.
         """
         while True:
             query = f"watch=true&timeoutSeconds=3600&resourceVersion={self._version}"
@@ -87,8 +95,11 @@ class _Observations:
 
 
 def main(kubeconfig: str, namespace: str) -> int:
-    """Print a line when the observation starts; at the end of stdin, wait for the last events, and
-    print the result.
+    """Observe the pods until the end of stdin.
+
+    Print a line when the observation has started. After the end of stdin, wait for the last events,
+    and print a JSON list: the number of created pods, and the number of pods that had no controller
+    at some time. Return the exit code.
     """
     client = kubernetes.config.new_client_from_config(kubeconfig)
     authorization = client.configuration.get_api_key_with_prefix(

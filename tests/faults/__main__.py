@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make test-faults`: kill the client at every write, and inject a fault into every request.
+"""Kill the client at every write, and inject a fault into every request (`make test-faults`).
 
-Each point is a run of a task with one fault, and of the next task of a user. Prints the number of
-points and of passed points as Markdown, for each flow and fault. WORD selects series by title.
+A point is one place of one fault: a task runs with the fault, and then runs the task that a user
+would run next. A series has the points of one flow and one kind of fault. Prints the number of
+points and of passed points of each series as Markdown. WORD selects series by title.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main() -> int:
             series for series in plan.series(with_peer=not options.sample)
             if not options.words or any(word in series.title for word in options.words)]
         if options.sample:
-            # kills last, because only a point with another fault may take 20 s
+            # Kills are last: only points with other faults can take as long as 20 s.
             selected_series.sort(key=lambda series: series.kind.endswith("killed"))
         tallies = run(selected_series, cluster.kubeconfig, options.workers, options.sample)
         text = report.text(selected_series, tallies, cluster.kubeconfig, time.monotonic() - began,

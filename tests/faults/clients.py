@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the programs under test as processes that can be killed with all descendants."""
+"""Run the programs under test, so that a test can kill a program with all its descendants."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from forked import Forked
 ROOT = Path(__file__).resolve().parents[2]
 
 TASK: dict[str, Any] = {"name": "foo", "progress_deadline": 60}
-"""Options of all tasks."""
+"""Options that all tasks have."""
 
 TIMEOUT = 150
 """Seconds after which a running program is killed."""
 
 PYTHON_MODULE = [sys.executable, "-m"]
-"""First words of the commands that Program runs in a forked process (forked.py), with the modules
-already imported.
+"""First words of a command that runs a Python module. Program runs such a command in a forked
+process that has already imported most packages (forked.py).
 """
 
 Json = dict[str, Any]
@@ -70,7 +70,7 @@ class ProgramRun:
 
 
 class Program:
-    """A program in a separate session."""
+    """A program that runs in its own session. An object of this class runs it once."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | Forked | None = None
@@ -101,7 +101,7 @@ class Program:
             return ProgramRun(code, output.read(), errors.read(), seconds)
 
     def kill(self) -> None:
-        """Kill the process and all its descendants in any session."""
+        """Kill the process and all its descendants, including those in other sessions."""
         pid = self._pid()
         tree: list[int] = []
         # stop all processes first, so that none starts another process
@@ -137,7 +137,9 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 Client = Callable[[Json, str, Path], tuple[list[str], dict[str, str]]]
-"""Function from the options, kubeconfig and home of a task to its command and environment."""
+"""A function that returns the command and the environment of a task. Its arguments are the options
+of the task, the path of the kubeconfig, and the home folder of Ansible.
+"""
 
 
 def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
@@ -149,14 +151,17 @@ def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[s
 
 
 def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the ad-hoc command of the task."""
+    """Return the command that runs the task with Ansible (an ad-hoc command)."""
     name, params = _module_of(params)
     command = ["ansible", "localhost", "-m", f"baton.kubernetes.{name}", "-a", json.dumps(params)]
     return command, environment(kubeconfig, home)
 
 
 def _module_of(params: Json) -> tuple[str, Json]:
-    """Return the module (`module`, or else rolling_update) and its options."""
+    """Return the name of the task's module, and the options of the module.
+
+    The name is the value of `module` in `params` (default: rolling_update).
+    """
     options = dict(params)
     return options.pop("module", "rolling_update"), options
 

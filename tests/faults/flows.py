@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the tasks that are run with faults: the initial state, the task, and its opposite.
+"""Define the flows that run with faults: an initial state, a task, and the opposite task.
 
-To add a task, write a function that creates its initial state, and append a row to FLOWS.
+To add a flow, write a function that creates its initial state, and append a row to FLOWS.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import iden
 Json = dict[str, Any]
 
 REPLICAS = 2
-"""Number of pods: small, so that a run has few requests, but enough for a step of each kind."""
+"""Number of pods. It is small, so that a task sends few requests, but large enough that each kind
+of step occurs.
+"""
 
 UPDATE = {"image": "myimage:v2"}
 ROLLBACK = {"state": "rolled_back"}
@@ -34,19 +36,19 @@ ROLLBACK_TO_FIRST = {**ROLLBACK, "to_revision": 1}
 
 @dataclass(frozen=True)
 class Flow:
-    """A task, and the initial state of the cluster."""
+    """A task, with the initial state of the cluster, and with the opposite task."""
 
     name: str
     #: Creates the initial state in an empty namespace.
     create_state: Callable[[World], None]
     task: Json
-    #: The task that undoes `task`; {} for none.
+    #: The task that undoes `task`; {} if there is none.
     opposite: Json = field(default_factory=dict)
-    #: Creates the state from which `opposite` runs once without faults; each rollback after a fault
-    #: must reach the end state of this run.
+    #: Creates a state from which `opposite` runs once without faults. The end state of this run is
+    #: the reference: after a fault, each run of `opposite` must reach the same end state.
     create_opposite_state: Callable[[World], None] | None = None
 
-    #: Normalizes an end state before a comparison.
+    #: Removes random parts from an end state before a comparison.
     normalize: Callable[[Json | str], Json | str] = lambda end: end
     #: Maximum number of pods above the desired number.
     max_surge: int = 1
@@ -67,7 +69,7 @@ def create_new(world: World) -> None:
 
 
 def create_updated(world: World) -> None:
-    """Create foo with the label and the record of an earlier update."""
+    """Create foo with the deployment label and the record that an earlier update leaves."""
     body = manifest(REPLICAS)
     label = {object_meta.DEPLOYMENT_LABEL: "abcdef0123"}
     record = {"outcome": "updated", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"},
@@ -83,7 +85,9 @@ def create_updated(world: World) -> None:
 def stopped_after_first_scaling(
     task: Json, create_state: Callable[[World], None] = create_updated
 ) -> Callable[[World], None]:
-    """Return a function that creates foo, and stops the task after it has scaled foo once."""
+    """Return a function that creates foo, starts the task, and stops it after the first change of
+    the size of foo.
+    """
 
     def start_and_stop(world: World) -> None:
         create_state(world)
@@ -116,14 +120,14 @@ def delete_primary_during_update(world: World) -> None:
 
 
 def complete_update(world: World) -> None:
-    """Complete an update, so that the history contains the first template."""
+    """Create foo, and complete an update, so that the history contains the first template."""
     create_updated(world)
     run = world.run(UPDATE)
     assert run.has_succeeded, run.last_output
 
 
 def normalize_restart(end: Json | str) -> Json | str:
-    """Replace the hashes in an end state: they differ between two restarts."""
+    """Replace each hash in an end state by HASH, since the hashes differ between two restarts."""
     return json.loads(re.sub(r"\b[0-9a-f]{10}\b", "HASH", json.dumps(end)))
 
 
@@ -166,8 +170,8 @@ def create_paused_deployment(world: World) -> None:
 
 def deployment_flow(name: str, task: Json, opposite: Json,
                     create_state: Callable[[World], None] = create_deployment) -> Flow:
-    """Return a flow that allows two additional pods: the Deployment controller does not count
-    terminating pods.
+    """Return a flow that allows two additional pods instead of one, because the Deployment
+    controller does not count terminating pods.
     """
     return Flow(name, create_state, task, opposite, create_paused_deployment, max_surge=2)
 

@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a Python module in a process forked from a server that has already imported its packages.
+"""Run a Python module in a process that is forked from a server.
 
-Two thirds of the processor time of a short task are Python's start and its imports. The process
-has its own session, and can be killed like any other process.
+The server has already imported the packages that the module needs. This saves time: Python's start
+and its imports take two thirds of the processor time of a short task. The process has its own
+session, and can be killed like any other process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 from unittest import mock
 
-#: Imported once by the server: what the modules of the collection import.
+#: Names of the modules that the server imports. They import most of what a task needs.
 PRELOADED = [
     "ansible.module_utils.basic", "kubernetes.config", "kubernetes.client.rest", "yaml",
     "ansible_collections.baton.kubernetes.plugins.module_utils.task",
@@ -29,14 +30,20 @@ _SERVER = multiprocessing.get_context("forkserver")
 
 
 def start_server(folder: Path) -> None:
-    """Start the server before the first process, with the folder of the collection on its path."""
+    """Start the server, which must happen before the first process.
+
+    folder: the folder of the collection, for the server's PYTHONPATH.
+    """
     _SERVER.set_forkserver_preload(PRELOADED)
     with mock.patch.dict(os.environ, PYTHONPATH=str(folder)):
         forkserver.ensure_running()
 
 
 class Forked:
-    """Process of a Python module: `python -m NAME ARGUMENT`, with the interface of Popen."""
+    """A process that runs a Python module, like `python -m NAME ARGUMENT`.
+
+    It has those methods and fields of subprocess.Popen that clients.py needs.
+    """
 
     def __init__(self, name: str, argument: str, environment: Mapping[str, str],
                  output: IO[Any], errors: IO[Any]) -> None:
@@ -49,7 +56,10 @@ class Forked:
         self.pid: int = self._process.pid
 
     def wait(self, seconds: float | None = None) -> int:
-        """Return the exit code; negative for a signal. Raises TimeoutExpired."""
+        """Wait for the end of the process, and return its exit code; -N after a kill by signal N.
+
+        Raises TimeoutExpired.
+        """
         self._process.join(seconds)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired(str(self.pid), seconds or 0)

@@ -3,8 +3,9 @@
 
 """Define faults: functions that handle a client's request in place of the API server.
 
-A script triggers a fault at the nth request, or at all requests from the nth on. To add a fault,
-write a function, and append a row to FAULTS or WATCH_FAULTS.
+A script (Script or WatchScript) decides which requests have the fault: the nth request, or all
+requests from the nth on. To add a fault, write a function, and append a row to FAULTS or
+WATCH_FAULTS.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DELAY = 5.0
 """Delay of a response in seconds."""
 
 FOREIGN_ANNOTATION = "example.com/touched"
-"""Annotation that the fault change_object_before writes as another client."""
+"""Annotation that change_object_before() writes, as another client."""
 
 
 class Script:
@@ -65,7 +66,7 @@ class Script:
 
 
 class WatchScript:
-    """Trigger a fault at the nth event (from 1) of the first watch of controllers."""
+    """Trigger a fault at the nth event (from 1) of the first watch of ReplicationControllers."""
 
     def __init__(self, number: int,
                  fault: Callable[[Exchange, WatchScript], Iterator[bytes]]) -> None:
@@ -91,7 +92,7 @@ class WatchScript:
 
 
 def kill_before(kill: Callable[[], None]) -> Fault:
-    """Kill the client before the request reaches the server."""
+    """Return a fault that kills the client before the request reaches the server."""
 
     def fault(exchange: Exchange) -> None:
         kill()
@@ -101,7 +102,8 @@ def kill_before(kill: Callable[[], None]) -> Fault:
 
 
 def kill_after(kill: Callable[[], None]) -> Fault:
-    """Kill the client before the server's response arrives."""
+    """Return a fault that forwards the request, and kills the client before it gets the response.
+    """
 
     def fault(exchange: Exchange) -> None:
         exchange.forward()

@@ -26,8 +26,8 @@ Json = dict[str, Any]
 PROGRAM = "kubectl-1.17"
 
 FLOW = Flow("kubectl rolling-update", create_new, UPDATE)
-"""The flow starts without a deployment label, because kubectl labels the pods of foo only in the
-first update.
+"""The flow of kubectl. It starts without a deployment label, so that kubectl has to label the pods
+of foo. kubectl does this only in the first update of a controller.
 """
 
 
@@ -41,7 +41,7 @@ def series() -> list[Series]:
 
 
 def series_of_kills(path: Path) -> Series:
-    """Return the series of kubectl. Comparisons ignore kubectl's random hashes."""
+    """Return the series of kubectl. Its comparisons ignore the random hashes of kubectl."""
     client = kubectl(path)
     reference: Json = {}
 

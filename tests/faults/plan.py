@@ -3,9 +3,9 @@
 
 """List all series, longest first, so that the workers finish at about the same time.
 
-Faults at reads and at writes of Events are injected in one flow only. The flows with next_name, a
-Deployment or a StatefulSet have the same reads, so faults are injected only at their writes of
-objects other than Events.
+One flow (HANDOVER_FLOW) has faults at all its requests. Three other flows (with next_name, of a
+Deployment, of a StatefulSet) send the same reads. They have faults only at their writes, except the
+writes of Events.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from series import References, Series, series_of_faults, series_of_kills, series
 
 
 def at_steps_only(kind: FaultKind) -> FaultKind | None:
-    """Return the fault for writes of objects other than Events; None for a fault of reads."""
+    """Return the fault, limited to writes of objects other than Events.
+
+    Return None if the fault also applies to reads.
+    """
     if kind.applies not in (any_write, any_change, any_json_patch):
         return None
     return dataclasses.replace(kind,

@@ -38,8 +38,10 @@ class Response(NamedTuple):
 
 
 class Exchange(BaseHTTPRequestHandler):
-    """The handler of a connection's requests; a fault receives this handler, and handles the
-    current request in place of the API server.
+    """The handler of the requests on one connection of the client.
+
+    For each request, it asks the script of the proxy for a fault. A fault is called with this
+    handler, and handles the current request in place of the API server.
     """
 
     protocol_version = "HTTP/1.1"
@@ -54,7 +56,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     @property
     def is_write(self) -> bool:
-        """Return whether the request changes an object; dry runs and access reviews do not."""
+        """Return whether the request changes an object. Dry runs and access reviews change none."""
         is_review = urlsplit(self.path).path.startswith("/apis/authorization.k8s.io/")
         return self.command in MUTATING and "dryRun" not in self.query and not is_review
 
@@ -70,9 +72,9 @@ class Exchange(BaseHTTPRequestHandler):
         return Response(response.status, response.getheaders(), response.read())
 
     def reply(self, response: Response, *headers: tuple[str, str], body_share: float = 1) -> None:
-        """Send a response with additional headers to the client.
+        """Send a response to the client, with these additional headers.
 
-        With a body_share below 1, send only this part of the body, and close the connection.
+        body_share: if below 1, send only this part of the body, and close the connection.
         """
         self.send_response(response.status)
         for key, value in (*response.headers, *headers):
@@ -90,7 +92,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     def events(self) -> Iterator[bytes]:
         """Yield the lines of a watch."""
-        # close the connection afterwards, because the response may not have been read to the end
+        # The connection is closed afterwards: the response may not have been read to its end.
         with contextlib.closing(self._upstream):
             yield from self._send(self.body)
 
@@ -151,13 +153,13 @@ Script = Callable[[Exchange], "Fault | None"]
 
 
 class Proxy:
-    """A context manager that listens during its block."""
+    """A proxy, which is a context manager that listens on loopback during its block."""
 
     def __init__(self, kubeconfig: str) -> None:
-        """Prepare a proxy to the server of the kubeconfig.
+        """Prepare a proxy to the API server of the kubeconfig.
 
-        The proxy adds the administrator's token to requests without a token, since some clients
-        send no token over HTTP.
+        Some clients send no token over HTTP. The proxy adds the token of the kubeconfig (that of
+        the administrator) to a request without a token.
         """
         config = json.loads(Path(kubeconfig).read_text("utf-8"))
         cluster = config["clusters"][0]["cluster"]
@@ -165,7 +167,7 @@ class Proxy:
         self._tls = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
         self.token: str = config["users"][0]["user"]["token"]
         self.script: Script | None = None
-        #: Errors of a script or a fault, which invalidate the run.
+        #: Errors of a script or of a fault. With such an error, the result of a run is invalid.
         self.errors: list[Exception] = []
         self._open: set[Exchange] = set()
         self._lock = threading.Lock()
@@ -250,7 +252,10 @@ class Proxy:
 
     @contextlib.contextmanager
     def track(self, exchange: Exchange) -> Iterator[None]:
-        """Track the connection during the block, and record errors other than network errors."""
+        """Register the connection during the block, so that close_connections() can close it.
+
+        Record errors in the block that are not errors of the network.
+        """
         with self._lock:
             self._open.add(exchange)
         try:

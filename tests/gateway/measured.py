@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the measurements behind the Gateway as Markdown tables to docs/internals/traffic.md."""
+"""Write what the tests with a Gateway measure as Markdown tables to docs/internals/traffic.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/internals/traffic.md"
 HEADING = "## Results behind a Gateway"
-#: The columns of each table.
+#: The tables, each with the titles of its columns.
 TABLES = {
     "shares": ("share", "kind", "requests", "answered by the new version",
                "standard deviations from the share", "failed"),
@@ -29,7 +29,7 @@ TABLES = {
 
 
 class Row(t.NamedTuple):
-    """A row of a table."""
+    """A row of one of the TABLES, with a cell for each column."""
 
     table: str
     cells: tuple[t.Any, ...]
@@ -50,7 +50,7 @@ def table(rows: t.Sequence[Row]) -> list[str]:
 
 
 def write(rows: t.Sequence[Row]) -> None:
-    """Replace the section of the page."""
+    """Replace the section of PAGE with the heading HEADING by the tables."""
     text = PAGE.read_text("utf-8")
     section = "\n".join([HEADING, "", "Written by `WRITE_TRAFFIC=1 make test-gateway`.", "",
                          *table(rows), "", ""])

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The application of tests/node behind the Gateway, and tasks that can be killed at each write."""
+"""The application of tests/node/rollouts.py behind a Gateway.
+
+Its tasks can be killed at each of their writes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from proxy import Exchange, Fault, Proxy
 from rollouts import V1, V2, Kind, Shop
 from traffic import Answer, Traffic
 
-#: Seconds that a pod takes to listen, and that a pod serves after SIGTERM.
+#: Seconds that a new pod takes to listen, and for which a pod still serves after SIGTERM.
 START, DRAIN = 1.0, 3.0
 
 
@@ -42,11 +45,11 @@ TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
 
 
 class Kill(t.NamedTuple):
-    """A SIGKILL of the task before a write reaches the API server, or before the answer arrives."""
+    """A SIGKILL of the task, just before or just after the API server stores one of its writes."""
 
     #: Number of the write, from 1.
     write: int
-    #: Whether the API server has stored the write.
+    #: Whether the API server has stored the write when the task is killed.
     is_after: bool
     #: Only writes whose body contains this text are counted.
     body: bytes = b""
@@ -58,7 +61,11 @@ class Kill(t.NamedTuple):
 
 
 class WriteCounter:
-    """A script that counts the writes, and records the times of the answered route changes."""
+    """A script of the proxy that counts the writes of a task.
+
+    It also records when the API server has answered each write that changes the rules of the route,
+    in seconds since 1970.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -78,7 +85,9 @@ class WriteCounter:
 
 
 class RoutedShop(Shop):
-    """A context manager with controller foo, its Service, its HTTPRoute, and a proxy for the tasks.
+    """The controller foo, its Service and its HTTPRoute.
+
+    It is a context manager that runs a proxy for the requests of the tasks during its block.
     """
 
     def __init__(self, gateway: EdgeGateway, cluster: Cluster, namespace: Namespace, kind: Kind,
@@ -131,7 +140,7 @@ class RoutedShop(Shop):
         return [item["metadata"]["name"] for item in items if item["metadata"]["name"] != "foo"]
 
     def is_restored(self) -> bool:
-        """Return whether the route and the Services are those of open()."""
+        """Return whether the route and the Services are as open() has created them."""
         (rule,) = self.route()["spec"]["rules"]
         return ([backend["name"] for backend in rule["backendRefs"]] == ["foo"]
                 and not self.split_services()
@@ -140,7 +149,11 @@ class RoutedShop(Shop):
     # Tasks
 
     def run(self, script: t.Any = None, kill: Kill | None = None, **options: t.Any) -> ProgramRun:
-        """Run a task in a separate process, with a script for its requests, or with a kill."""
+        """Run a task in a separate process.
+
+        script: the script of the proxy for its requests. kill: when to kill the task, in place of a
+        script.
+        """
         program = Program()
         command, environment = module(
             {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **options},
@@ -154,7 +167,7 @@ class RoutedShop(Shop):
             assert not self._proxy.errors, self._proxy.errors
 
     def complete(self, script: t.Any = None, **options: t.Any) -> Json:
-        """Run a task to its successful end, and return its result."""
+        """Run a task, assert that it succeeds, and return its result."""
         run = self.run(script, **options)
         assert run.has_succeeded, run.last_output
         return run.result

@@ -3,7 +3,8 @@
 
 """Test how many requests a bad version answers at a share of 1%, until an analysis fails.
 
-A weight of 0% is set before the update, so that the new pod gets no requests before its share.
+The weight of the new version is set to 0% before the update. So the new pod gets no requests until
+the weight is set to 1%.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from traffic import reasons
 KIND = dataclasses.replace(DEPLOYMENT, pods=5)
 RATES = {"new": 60, "persistent": 240}
 GOOD, BAD = "localhost/web:good-1", "localhost/web:errors"
-#: The analysis: at 3 requests/s, 20 s have 60 samples. The delay excludes the requests before the
-#: split. Of 60 samples, the bad version (5% errors) has two errors with a probability of 80%, and
-#: another measurement follows each second; the good version (0.03%) has two errors with a
+#: Options of the analysis. The new version gets 3 requests/s, so the window of 20 s has 60 samples.
+#: The initial delay excludes the requests before the split. The metric fails from two errors on.
+#: The bad version (5% errors) has two errors in 60 samples with a probability of 80%, and another
+#: measurement follows each second. The good version (0.03% errors) has two errors with a
 #: probability of 0.0002.
 ANALYSIS = {"window": "20s", "initial_delay": "20s", "interval": "1", "count": 30,
             "inconclusive_limit": 29,

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that a blue/green switch, and the switch back, take less than a second and lose no request.
+"""Test blue/green switches: a switch to the new pods, and the switch back.
+
+Each must take less than a second and lose no request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that copies of requests reach the new pods, and that their answers reach no client.
+"""Test a mirror: copies of requests reach the new pods, but the answers to the copies reach no
+client.
 
 Contour 1.33 ignores the share of a mirror, and copies all requests.
 """

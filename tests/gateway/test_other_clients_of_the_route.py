@@ -3,7 +3,7 @@
 
 """Test that no request is lost while other clients change the route, and forge annotations.
 
-tests/integration/test_traffic_split.py has more values, and asserts the objects.
+tests/integration/test_traffic_split.py tests more forged values, and checks the objects.
 """
 
 from __future__ import annotations

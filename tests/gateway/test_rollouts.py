@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that no request is lost while shares of the requests change, pods are replaced, and tasks
-are killed.
+"""Test that no request is lost during releases.
+
+In a release, shares of the requests change, pods are replaced, and tasks may be killed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from routed_shop import CONTAINER, Kill, RoutedShop, WriteCounter, container
 from traffic import Traffic, versions
 
 RATES = {"new": 60, "persistent": 240}
-#: Seconds that the new pod of a DaemonSet takes to listen, so that a rollback finds the update in
-#: progress.
+#: Seconds that the new pod of a DaemonSet takes to listen. They are so many that the update is
+#: still in progress when a rollback follows.
 SLOW_START = 8.0
 #: Seconds of traffic before the first and after the last rollout.
 MARGIN = 2.0
@@ -29,11 +30,12 @@ SPLIT: Json = {"module": "traffic_split", "route": "edge"}
 
 
 def tasks(kind: Kind, image: str) -> list[Json]:
-    """Return the tasks of a release: a weight of 0% for the new version, a canary of one pod,
-    shares of the requests, all pods.
+    """Return the options of the tasks of a release.
 
-    The last task restores the route before it deletes the last old pods. The DaemonSet has one pod,
-    whose requests cannot be split: its update restores the route first.
+    The tasks set the weight of the new version to 0%, update one pod, set the weight to 1% and to
+    10%, and update all pods. The last task restores the route before it deletes the last old pods.
+    A DaemonSet has only one pod, whose requests cannot be split. It has no shares, and its update
+    restores the route first.
     """
     all_to_old, update = {**SPLIT, "weight": "0%"}, {**UPDATE, "image": image}
     if kind is DAEMON_SET:
@@ -42,16 +44,18 @@ def tasks(kind: Kind, image: str) -> list[Json]:
             {**SPLIT, "weight": "10%"}, update]
 
 
-#: A rollback: first all requests return to the old pods, then the new pods are deleted.
+#: Options of a rollback. It first lets all requests return to the old pods, and then deletes the
+#: new pods.
 ROLLBACK: Json = {**UPDATE, "state": "rolled_back"}
 
 
 class Release(t.NamedTuple):
-    """A release under traffic: which tasks are killed, and whether it is rolled back."""
+    """How a release proceeds: which of its tasks are killed, and whether it is rolled back."""
 
-    #: The kill of the task at a position; another run of the task follows.
+    #: The kills, by the position (from 0) of the killed task in the list of tasks. is_resumed()
+    #: says what follows a kill.
     kills: t.Mapping[int, Kill]
-    #: The number of tasks before the rollback, at least two; 0 without a rollback.
+    #: The number of tasks before the rollback (at least two); 0 without a rollback.
     rolled_back_after: int = 0
 
     @property
@@ -67,23 +71,27 @@ class Release(t.NamedTuple):
         return planned
 
     def is_resumed(self, kind: Kind, position: int) -> bool:
-        """Return whether another run completes a killed task; else, the rollback follows.
+        """Return whether a killed task runs again, to complete it. Otherwise, the rollback follows.
 
-        The update of a DaemonSet without a pause can be rolled back only while it is in progress.
+        The update of a DaemonSet has no pause, and can be rolled back only while it is in progress.
         """
         return not (kind is DAEMON_SET and position == self.rolled_back_after - 1)
 
 
 class Pace:
-    """Waits after each task until k6 has sent the release's part of the requests; on an overloaded
-    machine, k6 sends fewer requests per second than RATES.
+    """Delays the tasks, so that k6 sends at least `count` requests during all releases.
+
+    On an overloaded machine, k6 sends fewer requests per second than RATES. The requests are
+    distributed evenly over the releases, and over the tasks of a release.
     """
 
     def __init__(self, traffic: Traffic, count: int, releases: int) -> None:
         self._traffic, self._count, self._releases = traffic, count, releases
 
     def wait(self, index: int, part: float) -> None:
-        """Wait until the first `index` releases, and a part of the next, have had their requests.
+        """Wait until enough requests have been sent for `index` releases and a part of the next.
+
+        part: between 0 and 1.
         """
         while self._traffic.count() < self._count * (index + part) / self._releases:
             time.sleep(1)
@@ -93,7 +101,8 @@ def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int
                 wait: t.Callable[[float], None]) -> int:
     """Run the tasks of a release, and return the number of killed tasks.
 
-    writes: a list in which an undisturbed release stores the number of writes of each task.
+    writes: a list to which an undisturbed release writes the number of writes of each task. wait:
+    called after each task, with the part of the release that is done (up to 1).
     """
     killed = 0
     planned = release.tasks(shop.kind, image)
@@ -113,7 +122,10 @@ def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int
 
 
 def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, Kill]:
-    """Return a kill at a random write of a release: the task's position, and the kill."""
+    """Return a kill at a random write of a release, by the position of the killed task.
+
+    writes: the number of writes of each task.
+    """
     points = [(position, number + 1) for position, count in enumerate(writes)
               for number in range(max(1, count - 3))]
     position, number = generator.choice(points)
@@ -122,9 +134,11 @@ def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, 
 
 def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
              seed: int) -> t.Iterator[Release]:
-    """Yield undisturbed releases, which count the writes, then killed, then rolled-back releases.
+    """Yield releases of three sorts: first undisturbed ones, then killed ones, then rolled-back
+    ones.
 
-    counts: the number of releases of these three sorts.
+    writes: the number of writes of each task, which the undisturbed releases determine. counts: the
+    number of releases of each sort.
     """
     generator = random.Random(f"{seed} {kind.name}")
     undisturbed, killed, rolled_back = counts
@@ -141,7 +155,7 @@ def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
 
 
 class ReleaseSpan(t.NamedTuple):
-    """A release with its start, its end and the number of its killed tasks."""
+    """A release, the times of its start and its end, and the number of its killed tasks."""
 
     release: Release
     began: float

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that the requested share of real requests reaches the new version, through a real Gateway.
+"""Test that a real Gateway sends the requested share of the requests to the new version.
 
 The session ends with tables, and can write them to docs/internals/traffic.md:
 
@@ -23,8 +23,9 @@ from traffic import reasons, versions
 
 #: Requests per second. Envoy selects the version of each request, not of each connection.
 RATES = {"new": 60, "persistent": 240}
-#: Maximum distance from the requested share, in standard deviations. A correct Gateway exceeds a
-#: distance of three in one of 370 measurements, and of four in one of 16,000.
+#: Maximum distance of the measured share from the requested share, in standard deviations. By
+#: chance, even a correct Gateway exceeds a distance of three in one of 370 measurements, and a
+#: distance of four in one of 16,000.
 DEVIATIONS = 4
 LONG = pytest.mark.long
 
@@ -104,10 +105,10 @@ def test_requests_follow_a_split_and_its_restoration(changes, gateway, cluster, 
 
 
 def measure_changes(shop, changes, request, title, options):
-    """Run tasks with the two options in turn under load, and compare the times of the changes with
-    the times of the answers.
+    """Change the weights `changes` times under load, and measure when the requests follow.
 
-    Only the change to 100% is timed: after it, an answer of v1 shows the old weights.
+    options: the options of two tasks, which take turns. Only the change to 100% (the first task) is
+    timed: after it, an answer of v1 shows that the old weights were still in effect.
     """
     written_at, ended_at, configured_at = [], [], []
     with (shop.traffic({"new": 30, "persistent": 120}) as traffic,

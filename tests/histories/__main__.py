@@ -1,11 +1,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make test-histories`: random histories of every kind on a real API server with an observer.
+"""Play random histories on a real API server (`make test-histories`).
 
-A history is a random sequence of moves: tasks, kills and actions of other clients. A seed
-determines a few histories. A failed history is printed with its moves and results. With --acts, the
-histories are those of a table (acts.py) instead: each task killed at each write.
+A history is a random sequence of moves on one kind of controller. A move is a task, which may be
+killed, or an action of another client. An observer watches the pods during each task. A seed
+determines a few histories. A failed history is printed with its moves and results.
+
+With --acts, this program plays a fixed table of tasks (acts.py) instead of random histories. Each
+task of the table is killed at each of its writes.
 """
 
 from __future__ import annotations
@@ -36,12 +39,14 @@ from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
 from workers import prepare_program  # noqa: E402
 
-#: Histories per seed, histories per seed of fleets (which take longer), and moves per history.
+#: Number of histories per seed, number of histories per seed if they are histories of fleets (which
+#: take longer), and maximum number of moves per history.
 HISTORIES, FLEET_HISTORIES, MAX_MOVES = 6, 2, 5
-#: Name of histories of several controllers; every FLEET_PERIOD-th seed plays only these.
+#: The value of --kinds that stands for histories of fleets (several controllers at once). If other
+#: kinds are selected, too, every FLEET_PERIOD-th seed plays only histories of fleets.
 FLEET, FLEET_PERIOD = "Fleet", 4
 CLUSTER = embedded.checkout_cluster_name("histories")
-#: Moves of other clients.
+#: Methods of a world (World in history.py) that are moves of other clients.
 MOVES_OF_CLIENTS = ("scale", "delete_pod", "edit", "remove_annotations", "apply", "budget",
                     "autoscale", "restart_controller_manager", "set_user_fields", "recreate",
                     "add_finalizer", "run_kubectl")
@@ -67,7 +72,10 @@ class CountingWorld:
 def play(create_world: t.Callable[[], t.Any], seed: int, histories: int,
          selected_kinds: t.Sequence[str] = KINDS,
          machine: type[History] | type[Fleets] = History) -> tuple[int, Counts, str]:
-    """Play the histories of a seed; return the seed, the counts of moves, and the failure."""
+    """Play the histories of a seed.
+
+    Return the seed, the counts of moves, and the traceback of the failure ("" without a failure).
+    """
     counts: Counts = collections.Counter()
 
     class Counted(machine):  # type: ignore[misc, valid-type]
@@ -122,10 +130,12 @@ def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str
 
 
 def play_acts(number: int, kind: str, row: acts.Row, step: int) -> tuple[str, Counts, str]:
-    """Play every `step`-th kill of a row of the table of acts on the real cluster; return the row's
-    title, the counts, and the failure.
+    """Play a row of the table of acts on the real cluster: kill its task at every `step`-th moment.
 
-    number: the index of the row, so that the rows do not all begin with the same kill.
+    Return the title of the row, the counts, and the traceback of the failure ("" without one).
+
+    number: the index of the row in the table. It determines the first moment, so that not all rows
+    begin with the same one.
     """
     title, counts = f"{kind}: {row.title}", Counts()
     try:
@@ -186,7 +196,7 @@ def main() -> int:
 
 def gather(futures: t.Iterable[
         concurrent.futures.Future[tuple[int | str, Counts, str]]]) -> tuple[Counts, list[str]]:
-    """Return the sum of all counts and the failed seeds or rows; print each result."""
+    """Print each result; return the sum of all counts, and the failed seeds or titles of rows."""
     total: Counts = collections.Counter()
     failed: list[str] = []
     for future in concurrent.futures.as_completed(list(futures)):

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kill each task of a table at each write, let another client act, and run the next task.
+"""Kill each task of a table at each of its writes, let another client act, and run the next task.
 
-The same table is played on the simulated cluster at each change (tests/unit/test_acts.py), and on a
-real API server by `make test-histories`. The guarantees are those of history.py.
+tests/unit/test_acts.py plays the table on the simulated cluster, and `make test-histories` plays it
+on a real API server. The guarantees are those of history.py.
 """
 
 from __future__ import annotations
@@ -14,29 +14,31 @@ import typing as t
 
 from history import KINDS, SERVER_DRIVEN, History, Json, World
 
-#: Size of the controller, and the number of writes after which a task must have ended.
+#: Number of replicas of the controller, and maximum number of writes of a task.
 REPLICAS, MAX_WRITES = 3, 60
 V2: Json = {"image": "myimage:v2"}
 PAUSE: Json = {**V2, "pause_at": 1}
 KEEP_OLD: Json = {**V2, "pause_at": "100%", "keep_old": True}
 ROLL_BACK: Json = {"state": "rolled_back"}
 CLIENT_DRIVEN = tuple(kind for kind in KINDS if kind not in SERVER_DRIVEN)
-#: The kinds with two controllers during an update (two ReplicaSets of a Deployment), which accept
-#: keep_old, and an update without a surge.
+#: The kinds that have two controllers during an update (a Deployment has two ReplicaSets). Only
+#: these kinds accept the option keep_old, and an update without a surge.
 TWO_CONTROLLER_KINDS = (*CLIENT_DRIVEN, "Deployment")
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A task that is killed at each write, and the tasks before and after."""
+    """A row of the table: a task that is killed, and the tasks before and after it."""
 
     title: str
+    #: The options of the task that is killed.
     task: Json
-    #: The task after the kill; None repeats the killed task.
+    #: The options of the task that follows the kill. None: the killed task runs again.
     after: Json | None = None
+    #: The options of the tasks that run before `task`.
     before: tuple[Json, ...] = ()
     kinds: tuple[str, ...] = KINDS
-    #: Whether only a real API server has the kinds of the task.
+    #: Whether the row can only be played on a real API server.
     needs_api_server: bool = False
 
 
@@ -66,7 +68,7 @@ ROWS = (
         kinds=("ReplicationController",), needs_api_server=True),
 )
 
-#: Actions of another client between the kill and the next task, in every world.
+#: Actions of another client between the kill and the next task. Every world supports them.
 ACTIONS: dict[str, t.Callable[[History], None]] = {
     "nothing": lambda history: None,
     "scale up": lambda history: history.scale(5),
@@ -75,7 +77,7 @@ ACTIONS: dict[str, t.Callable[[History], None]] = {
     "edit the template": lambda history: history.edit("a"),
     "remove the annotations": lambda history: history.unmark(),
 }
-#: The actions on a real API server.
+#: All actions. Those that are not in ACTIONS need a real API server.
 REAL_ACTIONS = {
     **ACTIONS,
     "apply the first manifest": lambda history: history.apply(REPLICAS),
@@ -87,22 +89,23 @@ REAL_ACTIONS = {
 
 
 def series(has_all_actions: bool) -> list[tuple[str, Row]]:
-    """Return each row with each of its kinds.
+    """Return a pair (kind, row) for each row and each of its kinds.
 
-    has_all_actions: whether the world has a real API server, and so all rows (World in history.py).
+    has_all_actions: whether the world is a real API server (see World in history.py). If not, the
+    rows that need one are left out.
     """
     return [(kind, row) for row in ROWS for kind in row.kinds
             if has_all_actions or not row.needs_api_server]
 
 
 class Acts(History):
-    """A history of one kill; the caller selects the world."""
+    """A history with one kill. The caller sets the world."""
 
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
-        """Play a row with a kill before or after the nth write; return False if the task ended
-        before the kill.
+        """Play a row with a kill at this moment; return False if the task ended before the kill.
 
-        moment: the number of the write, and whether the kill follows the write.
+        moment: the number of the write, counted from 1, and whether the kill follows the write
+        (otherwise it precedes the write).
         """
         self.start(kind, REPLICAS)
         for task in row.before:
@@ -126,8 +129,12 @@ class Acts(History):
 
 def play(kind: str, row: Row, actions: t.Sequence[str], world: t.Callable[[], World],
          first: int = 0, step: int = 1) -> int:
-    """Play every `step`-th kill of a row from the index `first` on, and assert the guarantees;
-    return the number of kills. The actions take turns.
+    """Play a row once for each moment of a kill, and assert the guarantees; return the number of
+    kills.
+
+    The moments are numbered: 0 is before the first write, 1 after it, 2 before the second write,
+    and so on. The kills begin at the moment `first`, and continue at every `step`-th moment until
+    the task ends before the kill. The actions of the other client take turns.
     """
     for kills, index in enumerate(range(first, 2 * MAX_WRITES, step)):
         moment = index // 2 + 1, index % 2 == 1

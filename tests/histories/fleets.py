@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play histories of fleets: tasks for controllers of several kinds, killed at random writes.
+"""Play histories of fleets: each task updates several controllers, and may be killed at a write.
 
-Controllers of different kinds may have the same name. A task is a separate process, so that a kill
-ends all its threads. Another client may write to all controllers and pods during the task, and the
-Lease is renewed often.
+The controllers have several kinds, and controllers of different kinds may have the same name. A
+task is a separate process, so that a kill ends all its threads. During the task, another client may
+write to all controllers and pods, and the task renews its Lease often.
 """
 
 from __future__ import annotations
@@ -44,13 +44,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
-#: Label that selects all controllers, and label of a pod that identifies its controller.
+#: The label that all controllers of the fleet have, and the label that each controller and its pods
+#: have alone (Member.label).
 FLEET_LABEL, MEMBER_LABEL = "tier", "member"
-#: Interval between renewals of a Lease in seconds, short enough for renewals in a short task.
+#: Seconds between two renewals of a Lease: so few that even a short task renews it.
 RENEW_INTERVAL = 0.3
 #: An image whose pods become ready after 3 s, so that the task renews the Lease several times.
 SLOW = "myimage:v7-slow"
-#: Parts of messages about another task on the same controller.
+#: Parts of the messages about another task on the same controller. No history may cause these
+#: messages, since its tasks never run at the same time.
 INTRUSIONS = ("took over", "already working on it")
 
 
@@ -107,9 +109,10 @@ class FleetWorld(RealWorld):
 
     def roll(self, params: Json, death: tuple[int, bool] | None, floors: t.Mapping[str, int],
              is_loaded: bool) -> TaskRun:
-        """Run a task for several controllers, and assert the minimum number of ready pods of each.
+        """Run a task for several controllers, and assert that enough pods of each remain ready.
 
-        floors: this minimum by label. is_loaded: whether another client writes meanwhile.
+        floors: the required number of ready pods by Member.label. is_loaded: whether another client
+        writes to controllers and pods meanwhile.
         """
         context = multiprocessing.get_context("fork")
         parent_end, child_end = context.Pipe()
@@ -139,7 +142,8 @@ class FleetWorld(RealWorld):
     def _writes_of_another_client(self) -> t.Iterator[None]:
         """Annotate all controllers and ready pods as another client, again and again in the block.
 
-        A write to an unready pod would restart the delay of KWOK.
+        Unready pods are left out: KWOK makes a pod ready after a delay, which a write to the pod
+        would restart.
         """
         stop = threading.Event()
 
@@ -167,8 +171,9 @@ class FleetWorld(RealWorld):
 
 def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | None,
           ahead: float) -> t.NoReturn:
-    """Run a task for a fleet in this process, which then exits; with `death`, the process exits
-    before or after a write.
+    """Run a task for a fleet in this process, send the TaskRun to the pipe, and exit.
+
+    With `death` (DEATHS in history.py), the process exits earlier, before or after a write.
     """
     try:
         pipe.recv()
@@ -200,7 +205,7 @@ def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) ->
 
 
 def _kill_at_write(groups: fleet.Groups, number: int, is_after: bool) -> None:
-    """Exit the process before or after its nth write, in any thread."""
+    """Let the process exit before or after the write with this number, counted over all threads."""
     count = itertools.count(1)
 
     def write_or_exit(_what: t.Any, write: t.Callable[[], bool]) -> bool:
@@ -232,9 +237,9 @@ class Fleets(RuleBasedStateMachine):
         self.members = [Member(*pair) for pair in members]
         sizes = {member: 2 if member.kind == "DaemonSet" else size
                  for member, size in zip(self.members, replicas, strict=False)}
-        #: Acceptable sizes by member.
+        #: Acceptable numbers of replicas by member.
         self.sizes = {member: {size} for member, size in sizes.items()}
-        #: The last task if it was killed or its update is incomplete.
+        #: The options of the last task if it was killed, or if its update is incomplete.
         self.pending: Json | None = None
         self.world.clock_ahead = ahead
         self.world.create_all(sizes)
@@ -307,7 +312,7 @@ class Fleets(RuleBasedStateMachine):
         return run
 
     def _assert_image(self, image: str) -> None:
-        """Assert that each member has ready pods of the image, in an acceptable number."""
+        """Assert that each member has an acceptable number of pods, all ready and of this image."""
         self.world.wait_until_idle()
         for member in self.members:
             pods = self.world.pods_of(member)

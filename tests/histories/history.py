@@ -42,7 +42,8 @@ def _rolling(**numbers: t.Any) -> Json:
     return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
 
-#: Additional spec fields of a controller; a random number modulo the length selects an entry.
+#: Spec fields that a user may set in a controller, by kind. A history uses one entry of its kind,
+#: which is selected by a random number (modulo the number of entries).
 USER_SPECS: dict[str, tuple[Json, ...]] = {
     "Deployment": (
         {}, {"revisionHistoryLimit": 0}, {"strategy": _rolling(maxSurge=1, maxUnavailable=0)},
@@ -59,7 +60,7 @@ USER_SPECS: dict[str, tuple[Json, ...]] = {
         {"updateStrategy": {"type": "OnDelete"}, "revisionHistoryLimit": 0},
         {"updateStrategy": _rolling(maxSurge="50%", maxUnavailable=0), "revisionHistoryLimit": 0}),
 }
-#: Ways to update: options that change the steps of an update, but not the result.
+#: Options of an update that change its steps, but not its result.
 WAYS = st.fixed_dictionaries({}, optional={
     "max_surge": st.sampled_from([1, 2, "50%"]), "max_unavailable": st.sampled_from([0, 1, "34%"]),
     "min_ready_seconds": st.sampled_from([0, 1]),
@@ -67,10 +68,10 @@ WAYS = st.fixed_dictionaries({}, optional={
 #: Options that end a task before the update is complete.
 HALTS = st.one_of(st.just({}), st.just({}), st.just({}),
                   st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}))
-#: The names of these options.
+#: The names of the options in HALTS.
 HALTING = {"pause_at"}
-#: Number of the write at which the client is killed, and whether the kill follows the write; None
-#: without a kill.
+#: When a task is killed: the number of a write (from 1), and whether the kill follows the write
+#: (otherwise it precedes the write). None: the task is not killed.
 DEATHS = st.one_of(st.none(),
                    *[st.tuples(st.integers(1, number), st.booleans()) for number in (6, 14, 24)])
 
@@ -81,19 +82,19 @@ class TaskRun:
 
     #: "done", "killed" or "refused".
     outcome: str
-    #: The result of the module.
+    #: The result of the module; if it has refused, the progress that the error contains.
     result: Json = dataclasses.field(default_factory=dict)
-    #: Text of the error.
+    #: The message of the module, or the text of the error.
     message: str = ""
 
 
 class World(t.Protocol):
     """The cluster in which a history is played."""
 
-    #: Whether the world is a real API server: with all kinds, budgets, several clients, and a
-    #: controller manager to restart.
+    #: Whether the world is a real API server, on which all moves are possible. Without it, there
+    #: are no migrations, no budgets, no controller manager to restart, and so on.
     has_all_actions: bool
-    #: Offset of the client's clock in seconds.
+    #: Seconds by which the client's clock is ahead (negative: behind).
     clock_ahead: float
     #: Whether pods take time to terminate.
     ends_slowly: bool
@@ -109,8 +110,10 @@ class World(t.Protocol):
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> TaskRun:
-        """Run a task, and assert the guarantees that hold during a task: the floor of ready pods,
-        the ceiling of pods (if not None), and a controller for each pod.
+        """Run a task, and assert the guarantees that hold during a task.
+
+        At each moment, at least `floor` pods are ready, at most `ceiling` pods exist (None: any
+        number), and each pod has a controller. death: when the task is killed (DEATHS).
         """
 
     def check(self, params: Json) -> TaskRun:
@@ -120,15 +123,15 @@ class World(t.Protocol):
         """Wait until the cluster no longer changes."""
 
     def names(self, kind: str) -> list[str]:
-        """Return the names of the controllers of a kind, without those that have an owner."""
+        """Return the names of all controllers of a kind that have no owner."""
 
     def get(self, kind: str, name: str) -> Json | None:
         """Return a controller as stored by the API server."""
 
     def pods(self) -> list[tuple[str, str, bool]]:
-        """Return the top-level owner, the image and the readiness of each pod.
+        """Return (owner, image, is_ready) for each pod that is not terminating.
 
-        Terminating pods are left out.
+        The owner is the name of the top-level controller: the Deployment, not its ReplicaSet.
         """
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
@@ -137,26 +140,28 @@ class World(t.Protocol):
     def delete_pod(self, index: int) -> None: ...
 
     def edit(self, kind: str, name: str, text: str) -> None:
-        """Change a variable in the template as another client."""
+        """Set an environment variable in the template to `text`, as another client."""
 
     def remove_annotations(self, kind: str, name: str) -> None:
-        """Remove every annotation as another client."""
+        """Remove every annotation of a controller, as another client."""
 
     def set_user_fields(self, kind: str, name: str, spec: Json) -> None:
-        """Change fields in the spec of a controller, as their user."""
+        """Set these fields in the spec of a controller, as its user."""
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
-        """Delete a controller with --cascade=orphan, and create it again without annotations."""
+        """Delete a controller, but not its pods, and create it again without annotations."""
 
     def add_finalizer(self, kind: str, name: str) -> None:
-        """Add a finalizer, which another client removes some time after the deletion."""
+        """Add a finalizer to a controller. If a task deletes the controller, another client removes
+        the finalizer some time later.
+        """
 
     def run_kubectl(self, words: list[str]) -> None:
         """Execute a kubectl command that changes an object."""
 
     def apply(self, kind: str, replicas: int) -> None:
-        """Apply the first manifest of foo with this size, by a forced server-side apply, which the
-        API server may refuse.
+        """Apply the manifest from which foo was created, with this size, by a forced server-side
+        apply. The API server may refuse the request.
         """
 
     def budget(self, spec: Json) -> None:
@@ -165,10 +170,10 @@ class World(t.Protocol):
     def restart_controller_manager(self) -> None: ...
 
     def autoscale(self, kind: str, name: str) -> None:
-        """Create an autoscaler with the current size."""
+        """Create a HorizontalPodAutoscaler for a controller."""
 
     def autoscaler(self) -> Json | None:
-        """Return the autoscaler's target and annotations."""
+        """Return the spec and the annotations of the autoscaler; None if there is no autoscaler."""
 
     def remaining_leases(self) -> list[str]:
         """Return the Leases that remain after a task."""
@@ -181,7 +186,7 @@ def note(text: str) -> None:
 
 
 class History(RuleBasedStateMachine):
-    """A random history; a subclass selects the world."""
+    """A random history of one controller. A subclass or the caller sets the world."""
 
     world: World
     #: Whether the history ended early, so that teardown does not check the end state.
@@ -206,7 +211,8 @@ class History(RuleBasedStateMachine):
               pastes: int | None = 0) -> None:
         """Create the controller foo of a new history."""
         self.kind, self.name, self.first_kind = kind, "foo", kind
-        #: Which of the alternatives that an error suggests is executed (an index); None for none.
+        #: If an error suggests alternatives, the index of the alternative that is executed. None:
+        #: the suggestions of errors are ignored.
         self.pastes = pastes
         #: Whether the controller has a finalizer.
         self.has_finalizer = False
@@ -218,13 +224,14 @@ class History(RuleBasedStateMachine):
         self.are_user_fields_lost = False
         #: The spec of the PodDisruptionBudget, if any.
         self.budget: Json | None = None
-        #: Acceptable sizes; several if another client has scaled during an update.
+        #: Acceptable numbers of replicas: several if another client has scaled during an update.
         self.sizes = {replicas}
-        #: The last task, unless its update is complete.
+        #: The options of the last task, unless its update is complete.
         self.pending: Json | None = None
-        #: The tasks that may have started the update, oldest first.
+        #: The options of the tasks that may have started the current update, oldest first.
         self.starting_tasks: list[Json] = []
-        #: Whether an action of another client permits fewer pods than the floor.
+        #: Whether another client may have just caused fewer ready pods than the next task must
+        #: keep.
         self.is_disturbed = False
         self.initial_autoscaler: Json | None = None
         #: Whether another client has removed the record of an update.
@@ -320,7 +327,7 @@ class History(RuleBasedStateMachine):
         if self.world.get(self.kind, self.name):
             self.world.remove_annotations(self.kind, self.name)
             self.has_lost_record = True
-            # without the record, a task can only use the current size
+            # Without the record, a task does not know the original size, and keeps the current one.
             if "next_name" in t.cast(Json, self.pending):
                 self.sizes |= {t.cast(Json,
                                       self.world.get(self.kind, self.name))["spec"]["replicas"]}
@@ -351,7 +358,7 @@ class History(RuleBasedStateMachine):
                   if field != "podManagementPolicy"}
         self.world.set_user_fields(self.kind, self.name, fields)
         self.user_fields = self._current_user_fields()
-        self.is_disturbed = True  # the controller manager now replaces pods of OnDelete
+        self.is_disturbed = True  # without OnDelete, the controller manager now replaces old pods
 
     @precondition(lambda self: self.world.has_all_actions and not self.is_migrating)
     @rule(replicas=st.integers(1, 4), image=IMAGES, is_same=st.booleans())
@@ -371,7 +378,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.world.has_all_actions and not self.has_finalizer)
     @rule()
     def hold(self) -> None:
-        """Delay a deletion of the controller by a finalizer."""
+        """Add a finalizer to the controller, which delays its deletion."""
         if self.world.get(self.kind, self.name):
             self.world.add_finalizer(self.kind, self.name)
             self.has_finalizer = True
@@ -400,8 +407,11 @@ class History(RuleBasedStateMachine):
             self._paste(params, run, self.pastes)
 
     def _paste(self, params: Json, run: TaskRun, choice: int) -> None:
-        """Execute the alternative `choice` of an error, then the last alternative of each later
-        error, at most two alternatives per pod.
+        """If a task has failed, execute the alternative with the index `choice` that its error
+        suggests.
+
+        If the alternative fails, too, execute the last alternative of the new error, and so on. The
+        number of attempts is limited to two per pod.
         """
         for _attempt in range(2 * max(self.sizes)):
             # the failed update is rolled back already, so a rerun would fail again
@@ -428,8 +438,9 @@ class History(RuleBasedStateMachine):
         assert run.outcome != "refused", f"each suggested command is refused: {run.message}"
 
     def _run_alternative(self, alternative: list[list[str]], params: Json) -> Json:
-        """Execute the commands of an alternative except its last task; return the options of this
-        task, or else params.
+        """Execute the commands of an alternative, except its last task, which the caller runs.
+
+        Return the options of this last task. If the alternative contains no task, return `params`.
         """
         note(f"  pasted: {alternative}")
         tasks_of_alternative = (self._task_or_run(words, params) for words in alternative)
@@ -439,7 +450,7 @@ class History(RuleBasedStateMachine):
         return last
 
     def _task_or_run(self, words: list[str], params: Json) -> Json | None:
-        """Return the options if the command is a task, or else execute the kubectl command."""
+        """If the command is a task, return its options; otherwise execute it, and return None."""
         if words == [typed_commands.TASK_THAT_BEGAN]:
             *_earlier, task = self.starting_tasks or [params]
             if len(self.starting_tasks) > 1:
@@ -452,13 +463,13 @@ class History(RuleBasedStateMachine):
                 **{option: value for option, value in typed.items() if option != "name"}}
 
     def _with_surge(self, params: Json) -> Json:
-        """Return the task with a surge, so that no pod is unavailable."""
+        """Return the options of the task with max_surge=1, so that no pod becomes unavailable."""
         excluded = {"max_unavailable"} if self.kind == "DaemonSet" else set()
         return {**{option: value for option, value in params.items() if option not in excluded},
                 "max_surge": 1}
 
     def _run_kubectl(self, words: list[str]) -> None:
-        """Execute a kubectl command of an error."""
+        """Execute a kubectl command that an error suggests, and record its effect."""
         verb, arguments, flags = typed_commands.kubectl(words)
         self.world.run_kubectl(words)
         if verb == "patch" and arguments[0] == "pdb":
@@ -477,7 +488,7 @@ class History(RuleBasedStateMachine):
                   **params}
         self.has_failed = True  # until the task has succeeded
         if params["kind"] != self.kind and self.world.get(params["kind"], self.name):
-            self.kind = params["kind"]  # the migration is complete except for a pause
+            self.kind = params["kind"]  # a migration that is paused has created this controller
             self.user_fields = self._current_user_fields()
         if not hurry or self.is_disturbed:
             self.world.wait_until_idle()
@@ -488,19 +499,20 @@ class History(RuleBasedStateMachine):
         unavailable = max(min(max(_unavailable(params, self.kind, size, self.user_fields),
                                   self._unavailable_without_record(size)),
                               _allowed_disruptions(self.budget, size)) for size in self.sizes)
-        # a pod with the label of the new template exists already
+        # After a recreation, a pod with the label of the new template may exist already.
         if self.kind == "DaemonSet" and self.is_recreated:
             unavailable = max(1, unavailable)
         surge = max(_surge(params, self.kind, size, self.user_fields) for size in self.sizes)
-        # Other pods can exist: after a recreation, those of the earlier controller's successor, and
-        # without an update in progress, those of a successor whose update was never finished.
+        # Pods of another controller can exist in two cases. If the controller was recreated, its
+        # earlier incarnation may have left a successor. If no update is in progress, an earlier
+        # update may have left a successor because the update was never finished.
         pods = self.world.pods()
         may_have_other_pods = self.is_recreated or not self.pending
         other_pods = len(pods) - len(self._pods_of_update(pods)) if may_have_other_pods else 0
         ceiling = max(len(pods), max(self.sizes) + surge + other_pods)
-        # There is no ceiling for a Deployment, whose controller ignores terminating pods, and for a
-        # DaemonSet with a surge, whose controller creates pods while old pods terminate; a killed
-        # task may have left the surge.
+        # Two kinds have no ceiling. The Deployment controller ignores terminating pods. The
+        # DaemonSet controller creates pods while old pods terminate, if the DaemonSet has a surge,
+        # which can also be the remainder of a killed task.
         may_surge = self.kind == "DaemonSet" and (surge or self.has_broken or self.has_lost_record)
         has_ceiling = not hurry and self.kind != "Deployment" and not may_surge
         run = self.world.task(params, death, 0 if hurry else size - unavailable,
@@ -525,10 +537,11 @@ class History(RuleBasedStateMachine):
         return run
 
     def _run_confirmed(self, params: Json) -> TaskRun:
-        """Run a task. If its error requires another action first, execute the action, and run the
+        """Run a task. If its error requires another action first, execute this action, and run the
         task again.
 
-        Another client may have scaled the controller, started an update, or created a budget.
+        Such an error is possible after another client has scaled the controller, started an update,
+        or created a budget.
         """
         run = self._run(params, None)
         for _attempt in range(3):
@@ -557,24 +570,28 @@ class History(RuleBasedStateMachine):
         return self.world.has_all_actions or kind in ("StatefulSet", "DaemonSet")
 
     def _current_user_fields(self) -> Json:
-        """Return the user's fields of the current spec."""
+        """Return those fields of the current spec that the user sets (USER_FIELDS)."""
         spec = t.cast(Json, self.world.get(self.kind, self.name))["spec"]
         return copy.deepcopy({field: spec[field] for field in USER_FIELDS if field in spec})
 
     def _restored(self, fields: Json | None = None) -> Json:
-        """Return the user's fields that an update restores."""
+        """Return those of the user's fields that an update must have restored at its end.
+
+        fields: the user's fields (default: those of the current spec).
+        """
         fields = copy.deepcopy(self._current_user_fields() if fields is None else fields)
-        # a task does not restore a recorded maxUnavailable above the current value
+        # a task does not restore maxUnavailable if the recorded value exceeds the current one
         if self.are_user_fields_lost:
             fields.get("updateStrategy", {}).get("rollingUpdate", {}).pop("maxUnavailable", None)
         return fields
 
     def _has_label(self) -> bool:
+        """Return whether the selector of the controller contains the deployment label."""
         item = self.world.get(self.kind, self.name) or {"spec": {"selector": {}}}
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
 
     def _accepted_options(self, options: Json) -> Json:
-        """Return the options that the kind accepts."""
+        """Return the options without those that the kind does not accept."""
         if self.kind not in ("StatefulSet", "DaemonSet"):
             return options
         accepts_surge = self.kind == "DaemonSet" and "max_unavailable" not in options
@@ -583,7 +600,10 @@ class History(RuleBasedStateMachine):
                 and (option, value) != ("max_unavailable", 0)}
 
     def _unavailable_without_record(self, size: int) -> int:
-        """Return the number of unavailable pods that an update without a record permits."""
+        """Return how many pods of a DaemonSet may be unavailable because its record is lost.
+
+        The task then uses maxUnavailable of the current spec. For other kinds, return 0.
+        """
         if self.kind != "DaemonSet" or not self.has_lost_record:
             return 0
         strategy = t.cast(Json, self.world.get(self.kind, self.name))["spec"]["updateStrategy"]
@@ -595,7 +615,9 @@ class History(RuleBasedStateMachine):
         return {"next_name": name} if name else {}
 
     def _record_result(self, params: Json, run: TaskRun) -> None:
-        """Record the existing controllers, and whether an update is pending."""
+        """Record whether an update is pending after the task. If the update is complete, also
+        assert that only one controller and its pods remain.
+        """
         is_migration = params.get("state") == "migrated"
         self.is_migrating = (is_migration or self.is_migrating) and run.outcome != "done"
         # A migration that was killed before its first handover leaves an empty ReplicaSet.
@@ -668,14 +690,19 @@ class History(RuleBasedStateMachine):
         self._assert_requested_state("myimage:last")
 
     def _pods_of_update(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
-        """Return the pods, without those of other controllers whose annotations are lost."""
+        """Return the pods that a task must care for.
+
+        If another client has removed a record, no task knows the other controllers of the kind.
+        Their pods are left out.
+        """
         ignored = set(self.world.names(self.kind)) - {self.name} if self.has_lost_record else set()
         return [pod for pod in pods if pod[0] not in ignored]
 
     def _assert_requested_state(self, image: str | None = None) -> None:
         """Assert that only the controller, its template and its pods exist.
 
-        image: the image that the template and all pods must have; None: any, but the same.
+        image: the image that the template and all pods must have. None: the pods must have the
+        image of the template.
         """
         controllers = {kind: names for kind in KINDS if (names := self.world.names(kind))}
         if self.has_abandoned_migration and self.kind == "ReplicationController":
@@ -712,10 +739,12 @@ def _image(item: Json) -> str:
 
 
 def steps(result: Json) -> list[tuple[t.Any, ...]]:
-    """Return the steps that check mode and a run must have in common, with merged size changes.
+    """Return those steps of a result that check mode and the real run must have in common.
 
-    Left out are the name of a ControllerRevision, which depends on a uid that check mode does not
-    know, and the sizes of the ReplicaSets of a Deployment, which are observed at random moments.
+    A step is a tuple (action, kind, name). Consecutive changes of sizes are merged: each controller
+    has one tuple ("scale", name, last size). Two things are left out: the name of a
+    ControllerRevision depends on a uid that check mode does not know, and the sizes of a
+    Deployment's ReplicaSets are observed at random moments.
     """
     reported: list[tuple[t.Any, ...]] = []
     sizes: dict[str, t.Any] = {}
@@ -736,8 +765,11 @@ def steps(result: Json) -> list[tuple[t.Any, ...]]:
 def _unavailable(params: Json, kind: str, size: int, fields: Json) -> int:
     """Return how many pods the task may make unavailable.
 
-    A Deployment rounds down, with at least 1 without a surge. A StatefulSet and a DaemonSet without
-    a surge round up, with at least 1; a StatefulSet without the feature gate allows exactly 1.
+    For a StatefulSet, and for a DaemonSet without a surge, a percentage is rounded up, and the
+    result is at least 1. A DaemonSet with a surge has no unavailable pods. For the other kinds, a
+    percentage is rounded down, and the result is at least 1 unless there is a surge.
+
+    fields: the user's fields (USER_FIELDS) of the spec.
     """
     own_limit = _user_numbers(fields).get("maxUnavailable", 1)
     if kind == "StatefulSet":
@@ -757,7 +789,7 @@ def _unavailable(params: Json, kind: str, size: int, fields: Json) -> int:
 
 
 def _surge(params: Json, kind: str, size: int, fields: Json) -> int:
-    """Return the maximum number of additional pods, rounded up."""
+    """Return how many additional pods the task may create. A percentage is rounded up."""
     if kind == "StatefulSet":
         return 0
     if "keep_old" in params:
@@ -772,7 +804,7 @@ def _user_numbers(fields: Json) -> Json:
 
 
 def _resolve(value: int | str, size: int) -> int:
-    """Return the number, or the percentage of the size, rounded up."""
+    """Return the number; for a percentage such as "50%", this share of the size, rounded up."""
     text = str(value)
     return -(-size * int(text.rstrip("%")) // 100) if text.endswith("%") else int(text)
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play histories on a real API server; a kill takes effect between two requests of the module."""
+"""Play histories on a real API server. A kill ends a task between two of its requests."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import clock
 
-#: Seconds without a change after which the namespace is idle, and the timeout of waits in seconds.
+#: The namespace is idle after QUIET seconds without a change. Each wait ends after TIMEOUT seconds.
 QUIET, TIMEOUT = 0.3, 30.0
 APPS = ("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
+#: The URL path of the controllers of each kind; {} is the namespace.
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
              **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in APPS}}
-#: Kinds of the controllers that a history can contain, by the kind of its first controller; by
-#: default only this kind.
+#: The kinds of controllers that can exist in a history, by the kind of its first controller. A
+#: history that begins with another kind has only controllers of that kind.
 INVOLVED = {"ReplicationController": ("ReplicationController", "ReplicaSet", "Deployment"),
             "Deployment": ("Deployment", "ReplicaSet")}
-#: Default options of every task: its time limits in seconds.
+#: Time limits in seconds, which are default options of every task.
 LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
 #: A finalizer, and the seconds after a deletion until another client removes it.
 FINALIZER, HOLD_SECONDS = "tests.example.com/held", 1.0
@@ -62,10 +63,11 @@ class RealWorld:
         for name in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
             self.namespace.allow(role_rules(name), name)
         self._nodes: list[str] = []
-        #: The last observed state, and the time of its last change.
+        #: The last observed state: uid and resourceVersion of each controller and pod. _since is
+        #: the (monotonic) time of its last change.
         self._last_state: list[tuple[str, str]] = []
         self._since = time.monotonic()
-        #: Kinds of existing objects.
+        #: The kinds of controllers that can exist in the namespace.
         self._kinds: tuple[str, ...] = ()
         self._remover: FinalizerRemover | None = None
         #: Whether a task may have replaced foo with another controller.
@@ -93,7 +95,7 @@ class RealWorld:
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> TaskRun:
-        # the DaemonSet controller deletes unavailable pods immediately
+        # Let all pods become available: the DaemonSet controller deletes others immediately.
         if params.get("min_ready_seconds"):
             time.sleep(float(params["min_ready_seconds"]) + 0.2)
         with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
@@ -118,7 +120,7 @@ class RealWorld:
         return run
 
     def _print_server_state(self, error: RolloutError) -> None:
-        """Print the state of the cluster after an error about missing progress."""
+        """Note the state of all controllers and pods if the error reports missing progress."""
         if "no progress" not in error.what:
             return
         for item in (item for kind in self._kinds for item in self._items(kind)):
@@ -142,8 +144,9 @@ class RealWorld:
         return TaskRun("done", result, result["msg"])
 
     def wait_until_idle(self) -> None:
-        """Wait until nothing changes for QUIET seconds and all pods except broken ones are ready,
-        or until TIMEOUT.
+        """Wait until nothing changes for QUIET seconds, and all pods are ready except broken ones.
+
+        After TIMEOUT seconds, return even if this is not the case.
         """
         deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
@@ -199,7 +202,7 @@ class RealWorld:
         self._patch(kind, name, {"metadata": {"annotations": None}})
 
     def set_user_fields(self, kind: str, name: str, spec: Json) -> None:
-        """Replace the fields, since a merge would retain numbers of another strategy."""
+        """Replace the fields. A merge patch would retain the numbers of the previous strategy."""
         fields = [{"op": "add", "path": f"/spec/{field}", "value": value}
                   for field, value in spec.items()]
         self.namespace.call("PATCH", self._path(kind, name), fields, "application/json-patch+json")
@@ -222,7 +225,7 @@ class RealWorld:
         self._patch(kind, name, {"metadata": {"finalizers": [FINALIZER]}})
 
     def run_kubectl(self, words: list[str]) -> None:
-        """Apply the effect of a kubectl command."""
+        """Send the request that a kubectl command would send."""
         verb, arguments, flags = typed_commands.kubectl(words)
         assert flags["-n"] == self.namespace.name, words
         if verb == "scale":
@@ -284,8 +287,9 @@ class RealWorld:
                 if items else None)
 
     def remaining_leases(self) -> list[str]:
-        """Return the Leases that are still held after TIMEOUT. The Lease of a killed task expires
-        earlier.
+        """Return the names of the Leases that are still held after TIMEOUT seconds.
+
+        The Lease of a killed task expires earlier.
         """
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         deadline = time.monotonic() + TIMEOUT
@@ -298,7 +302,7 @@ class RealWorld:
 
     def _manifest(self, kind: str, replicas: int, image: str = "myimage:v1",
                   fields: Json | None = None) -> Json:
-        """Return the manifest of foo."""
+        """Return the manifest from which foo is created."""
         service = {"serviceName": "foo"} if kind == "StatefulSet" else {}
         body = as_kind(kind, manifest(replicas, image), **service, **(fields or {}))
         if self.ends_slowly:
@@ -311,7 +315,9 @@ class RealWorld:
         return body
 
     def _label_nodes(self, count: int) -> None:
-        """Label the first `count` nodes only: a node without the label loses its pod."""
+        """Label the first `count` nodes, and remove the label from the others, which then lose
+        their pods.
+        """
         for number, node in enumerate(self._nodes):
             labels = {NODE_LABEL: self.namespace.name if number < count else None}
             self.namespace.call("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}},
@@ -337,7 +343,7 @@ class RealWorld:
 
     @staticmethod
     def _target(kind: str, name: str) -> tuple[str, str]:
-        """Return the kind for a resource name of kubectl, such as rc, and the name."""
+        """Return (kind, name), with the kind in full, such as ReplicationController for rc."""
         short = {"rc": "ReplicationController", "rs": "ReplicaSet", "sts": "StatefulSet",
                  "ds": "DaemonSet", "deploy": "Deployment"}
         return (short.get(kind)
@@ -434,7 +440,11 @@ def _is_held(lease: Json) -> bool:
 
 
 def _is_settled(item: Json, broken: int) -> bool:
-    """Return whether the status is up to date and all pods except broken ones are ready."""
+    """Return whether the status of a controller is up to date, and all its pods are ready except
+    broken ones.
+
+    broken: the number of broken pods in the namespace.
+    """
     status = item.get("status") or {}
     if status.get("observedGeneration", 0) < item["metadata"]["generation"]:
         return False

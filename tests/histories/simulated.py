@@ -29,7 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-#: Kinds for which the model stores the pods of each controller under its name.
+#: Kinds whose model has a mapping from the name of each controller to its pods.
 BY_NAME = (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 

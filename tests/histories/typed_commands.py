@@ -1,8 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse the commands that an error suggests: into the options of a task, or into a kubectl verb and
-its arguments.
+"""Parse the commands that an error suggests.
+
+A command is either an ad-hoc command of Ansible, from which the options of a task are read, or a
+kubectl command, which is split into its verb and arguments.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ Json = dict[str, t.Any]
 
 #: First words of an ad-hoc command.
 AD_HOC = ["ansible", "localhost", "-m"]
-#: Text that an error has in place of a command if another task began the update, and its options
-#: are unknown.
+#: If another task began the update, its options are unknown, and the error suggests this text
+#: instead of a command.
 TASK_THAT_BEGAN = "run the task that began it"
-#: Placeholders in commands, with their replacements.
+#: Placeholders for an image in suggested commands, and the image that replaces them.
 PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
-#: Options of a task that the suggested command to repeat the task must contain.
+#: If an error suggests a command that repeats the task, this command must contain these options of
+#: the task.
 REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable",
             "min_ready_seconds",
             "pause_at", "soak", "nodes", "on_failure",
@@ -34,14 +37,15 @@ REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max
             "timeout", "autoscaler")
 #: Options that a rollback does not use.
 OPTIONS_OF_UPDATES = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes")
-#: Options of the connection, set by a world.
+#: Options of the connection to the cluster. The world sets them for its tasks.
 CONNECTION = ("context", "kubeconfig", "host", "namespace")
 
 
 def alternatives(message: str) -> list[list[list[str]]]:
-    """Return the alternatives of an error, each as a list of commands.
+    """Return the alternatives that an error suggests.
 
-    Commands that only show objects, and alternatives that need an editor, are left out.
+    An alternative is a list of commands, and a command is a list of words. Commands that only show
+    objects are left out, and so are alternatives that need an editor.
     """
     _rest, _next, lines = message.partition("\nNext:\n")
     suggested: list[list[list[str]]] = [[]]
@@ -65,9 +69,9 @@ def _verb(words: list[str]) -> str:
 
 
 def task_params(words: list[str]) -> Json | None:
-    """Return the options of an ad-hoc command without the connection; None for kubectl.
+    """Return the options of an ad-hoc command, without those of the connection.
 
-    Assert that Ansible would accept the options.
+    For a kubectl command, return None. Assert that Ansible would accept the options.
     """
     if words[: len(AD_HOC)] != AD_HOC:
         assert words[0] == "kubectl", f"not a command for the module: {words}"
@@ -88,14 +92,16 @@ def task_params(words: list[str]) -> Json | None:
 
 
 def goal(params: Json) -> tuple[t.Any, ...]:
-    """Return the options that determine the pods at the end of a task."""
+    """Return the values of the options that determine which pods a task leaves at its end."""
     return params.get("state", "updated"), params.get("image"), str(params.get("to_revision"))
 
 
 def lost_options(params: Json, message: str) -> list[str]:
-    """Return the options that the command to repeat a task lacks or changes.
+    """Return a text for each option that is missing or different in a suggested command that
+    repeats the task.
 
-    The error may suggest another next_name, or to omit an option.
+    Not compared are next_name, for which the error may suggest another value, and options that the
+    error advises to leave out.
     """
     params = {option: value
               for option, value in params.items() if option != "next_name"
@@ -122,7 +128,10 @@ def _typed(option: str, value: t.Any) -> t.Any:
 
 
 def kubectl(words: list[str]) -> tuple[str, list[str], Json]:
-    """Return verb, arguments and options of a kubectl command, without the connection."""
+    """Return the verb, the arguments and the options of a kubectl command.
+
+    The keys of the options are as in the command, such as "-n" or "--replicas".
+    """
     flags: Json = {}
     arguments: list[str] = []
     rest = iter(words[1:])

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make test-manifests`: update pod templates of public projects, and generated templates.
+"""Update pod templates in the style of public projects, and generated ones (`make test-manifests`).
 
     .venv/bin/python tests/manifests [--sample] [--seed N] [--generated N] [--part K/N]
                                      [--workers N] [--record] [WORD ...]
@@ -36,7 +36,7 @@ from trip import KINDS, Rejected, Rejection, Trip, prepare  # noqa: E402
 from workers import prepare_program, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
 
-#: The sample has every nth handwritten manifest.
+#: The sample has every SAMPLE-th handwritten manifest.
 SAMPLE = 6
 #: Number of generated manifests, in total and in the sample.
 GENERATED, GENERATED_IN_SAMPLE = 120, 1
@@ -73,7 +73,10 @@ def main() -> int:
 
 
 def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
-    """Run every trip once, several in parallel. Raises SystemExit if a trip could not run."""
+    """Run every trip once, several in parallel, and add the results to the tally.
+
+    Raises SystemExit if a trip could not run.
+    """
     with prepared_namespace(kubeconfig, "generated") as namespace:
         jobs = list(selected_trips(namespace, options, tally))
 
@@ -93,7 +96,7 @@ def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
 
 def selected_trips(namespace: Namespace, options: argparse.Namespace,
                    tally: Tally) -> Iterator[tuple[type[Trip], str, int, Manifest]]:
-    """Yield the trips of this run: class, kind, a unique number and the manifest."""
+    """Yield (class, kind, number, manifest) for each trip of this run. The number is unique."""
     trips: list[tuple[type[Trip], str, Manifest]] = []
     handwritten = manifests()
     if options.sample:

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pod templates in the style of public projects: corpus/*.yaml, and a few long templates."""
+"""Handwritten pod templates in the style of public projects.
+
+Most are in corpus/*.yaml. This file adds a few long templates.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class Manifest:
 
     name: str
     template: Json
-    #: Selector of the controller; None: the labels of the template.
+    #: Selector of the controller. None: the selector consists of the labels of the template.
     selector: Json | None = None
 
 

@@ -3,9 +3,9 @@
 
 """Pod templates that Hypothesis generates from the API server's OpenAPI schema.
 
-The schema does not define valid combinations of fields. So the fields that the API server rejects
-are removed, until it accepts the template. Templates that cannot be repaired are discarded and
-counted.
+The schema does not say which combinations of fields are valid. A generated template is therefore
+repaired: the fields that the API server rejects are removed, until it accepts the template.
+Templates that cannot be repaired are discarded and counted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _QUANTITIES = st.sampled_from((
     "1000m", "0.5Gi", "1e3", 1, 0, 0.1, "1Ki", "+1", "1.", ".5", "128974848", "1E", "100u", "5n",
     "2.5G", "0"))
 
-#: Strategies of fields that accept only some values of their type, by the name of the field.
+#: Hypothesis strategies by name of a field, for fields that accept only some values of their type.
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "name": _NAMES, "containerName": _NAMES, "claimName": _NAMES, "secretName": _NAMES,
     "hostname": _NAMES, "subdomain": _NAMES,
@@ -76,7 +76,7 @@ _EXCLUDED = {"ephemeralContainers", "nodeName", "activeDeadlineSeconds", "restar
              "deletionGracePeriodSeconds", "resourceVersion",
              "uid", "generation", "selfLink", "resourceClaims", "workloadRef", "schedulingGroup",
              "restartPolicyRules"}
-#: Union types: exactly one field is set.
+#: Union types. An object of such a type has exactly one field.
 _ONE_OF = ("Volume", "VolumeProjection", "LifecycleHandler", "EnvVarSource", "EnvFromSource")
 
 
@@ -86,9 +86,10 @@ def is_generated(manifest: Manifest) -> bool:
 
 
 def templates(namespace: Namespace, seed_number: int, count: int) -> Iterator[Manifest | None]:
-    """Yield `count` accepted templates, and None for each discarded template.
+    """Yield manifests with generated templates, and None for each discarded template.
 
-    The seed determines the templates.
+    The seed determines the templates. At most three times `count` templates are generated, until
+    `count` of them have been accepted.
     """
     schema = Schema(namespace.call("GET", "/openapi/v3/api/v1")["components"]["schemas"])
     accepted = 0
@@ -115,15 +116,15 @@ def _draw(strategy: st.SearchStrategy[Json], seed_number: int, count: int) -> li
 
 
 class Schema:
-    """Strategies for the object types of an API server's schema."""
+    """Hypothesis strategies for the object types in an API server's OpenAPI schema."""
 
     def __init__(self, kinds: Json) -> None:
-        """Use the schemas by the full name of their type, as in the OpenAPI document."""
+        """Use the schemas of an OpenAPI document. The keys of `kinds` are full names of types."""
         self._kinds = kinds
         self._strategies: dict[str, st.SearchStrategy[Any]] = {}
 
     def template(self) -> st.SearchStrategy[Json]:
-        """Return a strategy of pod templates with at least one container."""
+        """Return a strategy for pod templates, which have at least one container."""
         texts = st.dictionaries(st.sampled_from(("example.com/a", "b", "C.d_e")), _TEXTS,
                                 max_size=3)
         labels = st.dictionaries(_KEYS, st.sampled_from(("", "a", "0123", "yes", "1e3", "A_b.c")),
@@ -211,7 +212,9 @@ def _full_name(kinds: Json, kind: str) -> str:
 
 
 def _with_unique_names(containers: list[Json]) -> list[Json]:
-    """Return the containers with unique names."""
+    """Return the containers with "init-" before their names, so that they differ from the names of
+    the other containers.
+    """
     return [{**container, "name": f"init-{container['name'][:8]}"} for container in containers]
 
 
@@ -219,7 +222,10 @@ def _with_unique_names(containers: list[Json]) -> list[Json]:
 
 
 def _repair(namespace: Namespace, template: Json) -> Json | None:
-    """Return the template without the rejected fields, or None if it cannot be repaired."""
+    """Remove fields until the API server accepts the template, and return the template.
+
+    Return None if the template cannot be repaired.
+    """
     template = copy.deepcopy(template)
     for _attempt in range(MAX_REPAIRS):
         rejection = _rejection(namespace, template)
@@ -227,7 +233,8 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
             return template
         fields = [cause.get("field", "")
                   for cause in (rejection.get("details") or {}).get("causes") or ()]
-        # in reverse order: a removal then leaves the indexes of the earlier list items valid
+        # In reverse order, the removal of a list item does not change the index of an item that is
+        # removed later.
         removals = [_remove_field(template, field) for field in sorted(set(fields), reverse=True)]
         if not any(removals):
             return None
@@ -235,8 +242,9 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _rejection(namespace: Namespace, template: Json) -> Json | None:
-    """Return the API server's error about a controller with the template, or about its pod; None if
-    it accepts both.
+    """Let the API server check a controller and a pod with the template, in dry runs.
+
+    Return the Status object of the first error; None if the API server accepts both.
     """
     labels = {**template["metadata"]["labels"], TRIP: "0"}
     labeled = {**template, "metadata": {**template["metadata"], "labels": labels}}
@@ -254,9 +262,12 @@ def _rejection(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _remove_field(template: Json, path: str) -> bool:
-    """Remove the rejected field, or the object that lacks a required field.
+    """Remove the field that the API server has rejected, and return whether this was possible.
 
-    Returns whether the template has changed.
+    If the field does not exist, because the API server requires it, remove the object that lacks
+    it. If a field is essential, remove the closest object around it that is not.
+
+    path: the field in the notation of the API server, such as "spec.containers[0].ports".
     """
     keys: list[Any] = [int(part) if part.isdigit() else part
                        for part in re.findall(r"[^.\[\]]+", path)]
@@ -282,7 +293,7 @@ def _remove_field(template: Json, path: str) -> bool:
 
 
 def _is_essential(keys: list[Any]) -> bool:
-    """Return whether the template needs the field with this path, so that it must not be removed.
+    """Return whether each template needs the field with these keys, so that it must not be removed.
     """
     return (keys
             in (["metadata"], ["metadata", "labels"], ["spec"], ["spec", "containers"],

@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bind every unschedulable pod to a node.
+"""Bind every pod that the scheduler does not bind to one of the fake nodes.
 
-The fake nodes start no containers, so scheduling constraints do not matter.
+The fake nodes start no containers, so it does not matter if a pod's scheduling constraints are
+violated.
 """
 
 from __future__ import annotations

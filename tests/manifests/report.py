@@ -16,7 +16,7 @@ from corpus import Manifest
 from trip import KINDS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "internals" / "faults.md"
-#: Heading of the section with a table of recorded runs.
+#: Heading of the section of DOCUMENT that has the table of recorded runs.
 HEADING = "## Real manifests"
 
 
@@ -25,14 +25,15 @@ Counts = collections.Counter[tuple[str, bool]]
 
 @dataclasses.dataclass
 class Tally:
-    """Counts of the trips of a run."""
+    """Results of a run: counts of trips, and failures."""
 
     seed: int
     part: str
     #: Number of generated templates, and how many of them were discarded.
     drawn: int = 0
     discarded: int = 0
-    #: Counts by kind, and by whether the manifest is generated.
+    #: Number of trips that have passed, and number of all trips. The keys are pairs: the kind, and
+    #: whether the manifest is generated.
     passed: Counts = dataclasses.field(default_factory=collections.Counter)
     attempts: Counts = dataclasses.field(default_factory=collections.Counter)
     failures: list[str] = dataclasses.field(default_factory=list)

@@ -3,7 +3,8 @@
 
 """Create a controller from a manifest, update it in every way, and restore its first template.
 
-The assertions use objects of the API server, not the results of the collection.
+The assertions about templates compare objects of the API server, and do not rely on what the
+collection reports.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 #: Kinds that are updated without a successor.
 UPDATED_IN_PLACE = ("Deployment", "StatefulSet", "DaemonSet")
 REPLICAS = 2
-#: Label that separates the pods of two trips, so that a trip need not wait for earlier pods.
+#: Label with the number of the trip. It distinguishes the pods of different trips in a namespace,
+#: so that a trip need not wait until the pods of earlier trips have ended.
 TRIP = "baton.test/trip"
-#: Classes that templates may name.
+#: Objects to which templates may refer: PriorityClasses with their values, RuntimeClasses, and a
+#: ServiceAccount.
 PRIORITY_CLASSES = {"baton-test-high": 1000}
 RUNTIME_CLASSES = ("baton-test-sandbox",)
 ACCOUNT = "runner"
-#: Lists whose order a strategic merge may change.
+#: Names of lists whose order a strategic merge patch may change.
 UNORDERED = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
-#: progress_deadline of the tasks in seconds.
+#: The option progress_deadline of all tasks, in seconds.
 DEADLINE = 40
 
 
@@ -77,9 +80,9 @@ class Trip:
         self.container: str = self.template["spec"]["containers"][0]["name"]
 
     def run(self) -> list[str]:
-        """Run the trip; return a list with the first violation, or an empty list.
+        """Run the trip; return a list with the first violation ([] if there is none).
 
-        Raises Rejected.
+        Raises Rejected if the API server rejects the manifest.
         """
         try:
             self._run()
@@ -146,7 +149,8 @@ class Trip:
         self._assert_no_change(f"{what}, again", **params)
 
     def _assert_rollout(self, what: str, **params: Any) -> None:
-        """Assert that a task changes the controller by the steps that check mode predicts."""
+        """Assert that a task changes the controller, with the same steps that check mode predicts.
+        """
         self._action = what
         planned, done = self._run_in_check_mode(**params), self._run_task(**params)
         if not done["changed"]:
@@ -156,7 +160,9 @@ class Trip:
                            normalize(done["steps"]))
 
     def _assert_no_change(self, what: str, **params: Any) -> None:
-        """Assert that a task and check mode report no steps, and that nothing was written."""
+        """Run a task in check mode and then for real. Assert that both report no steps, and that
+        nothing was written.
+        """
         self._action = what
         before = self._object()["metadata"]["generation"]
         for result in (self._run_in_check_mode(**params), self._run_task(**params)):
@@ -170,7 +176,9 @@ class Trip:
             raise Violation(f"{what}: the spec was written")
 
     def _assert_refused(self, reason: str, **params: Any) -> None:
-        """Assert that the task fails without a write, and that its error contains the reason."""
+        """Assert that the task fails, that its error contains `reason`, and that it has written
+        nothing.
+        """
         before = self._object()["metadata"]["resourceVersion"]
         try:
             self._run_task(**params)
@@ -224,9 +232,10 @@ class Trip:
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
         """Return the manifest of the controller with this template.
 
-        The manifest of a kind that is updated by a successor has neither name nor selector, because
-        the task derives the successor's; with_selector adds them, for the creation of the
-        controller.
+        If the kind is updated by a successor, the manifest has neither name nor selector, because
+        the task derives those of the successor.
+
+        with_selector: whether to add them nevertheless, for the creation of the controller.
         """
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
@@ -250,7 +259,10 @@ class Trip:
                 "metadata": metadata, "spec": spec, "status": {}}
 
     def _without_sizes(self, steps: list[Json]) -> list[Json]:
-        """Return the steps for a comparison, without intermediate sizes and names of ReplicaSets.
+        """Return the steps of a Deployment's update in a form that can be compared.
+
+        Consecutive size changes of ReplicaSets are merged into one entry with the first and the
+        last size of each, without their names.
         """
         merged: list[Json] = []
         for step in _without_times(steps):
@@ -275,7 +287,9 @@ class Trip:
         return self.namespace.call("GET", self._path(self.name))
 
     def _stored_template(self) -> Json:
-        """Return the template of the controller. Raises Violation for annotations of an update."""
+        """Return the template of the controller. Raises Violation if annotations of an update
+        remain.
+        """
         item = self._object()
         annotations = {key
                        for key in item["metadata"].get("annotations", {})
@@ -286,7 +300,7 @@ class Trip:
         return _without_generated_label(item["spec"]["template"], self.kind)
 
     def _as_created(self, definition: Json) -> Json:
-        """Return the template that the API server would store, by a dry run."""
+        """Return the template that the API server would store for a new controller (a dry run)."""
         controller = self._definition(definition["spec"]["template"], with_selector=True)
         controller["metadata"]["name"] = f"{self.name}-expected"
         created = self.namespace.call("POST", f"{self._path()}?dryRun=All", controller)
@@ -311,7 +325,7 @@ class Trip:
 
 
 class Rejection(Trip):
-    """The test that an update to a manifest that the API server rejects fails without a write."""
+    """The test of a manifest that the API server rejects: an update to it fails without a write."""
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         containers = [{"name": "app", "image": "example.com/plain:v1"}]
@@ -328,7 +342,7 @@ class Rejection(Trip):
 
 
 def _choose_nodes(spec: Json) -> None:
-    """Replace the node requirements of a DaemonSet, so that the number of pods is known."""
+    """Let a DaemonSet have REPLICAS pods, by replacing the pod's requirements for nodes."""
     for field in ("nodeName", "nodeSelector"):
         if spec.get(field):
             del spec[field]
@@ -342,10 +356,11 @@ def _choose_nodes(spec: Json) -> None:
 
 
 def _without_generated_label(template: Json, kind: str) -> Json:
-    """Return the template without the label that its controller or the collection generates.
+    """Return the template without the label whose value is generated for this kind.
 
-    A rollback of a Deployment loses the author's value of pod-template-hash, as with `kubectl
-    rollout undo`, because the controller overwrites the label in ReplicaSets.
+    For a Deployment, the label is pod-template-hash, which the author may also have set. A rollback
+    loses the author's value, because the Deployment controller overwrites the label in ReplicaSets.
+    `kubectl rollout undo` loses it, too.
     """
     key = {"Deployment": object_meta.HASH_LABEL,
            "StatefulSet": object_meta.POD_REVISION}.get(kind, object_meta.DEPLOYMENT_LABEL)
@@ -356,10 +371,10 @@ def _without_generated_label(template: Json, kind: str) -> Json:
 
 
 def _normalized(value: Any) -> Any:
-    """Return the value for a comparison of a merged template with a created template.
+    """Return the value in a form in which a merged template equals a newly created one.
 
-    imagePullPolicy is removed, since a merge retains the policy of the previous image. The lists of
-    UNORDERED are sorted.
+    imagePullPolicy is removed, since a merge retains the policy of the previous image. The lists
+    that are named in UNORDERED are sorted.
     """
     if isinstance(value, list):
         return [_normalized(item) for item in value]

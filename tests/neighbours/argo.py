@@ -58,7 +58,7 @@ def controller(program: Path, kubeconfig: str, folder: Path,
 
 
 class Rollout:
-    """The Rollout web of a namespace."""
+    """The Rollout `web` in a namespace."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace, self.path = namespace, ROLLOUTS.format(namespace.name)
@@ -76,7 +76,7 @@ class Rollout:
 
     @property
     def status(self) -> Json:
-        """Return the status of the last generation; {} until the controller has observed it."""
+        """Return the status; {} until the controller has observed the last change of the spec."""
         item = self.get()
         status = item.get("status") or {}
         is_current = status.get("observedGeneration") == str(item["metadata"]["generation"])
@@ -89,7 +89,10 @@ class Rollout:
 
 
 def run_plugin_command(program: Path, command: str, kubeconfig: str) -> str:
-    """Run a command `kubectl argo rollouts ...` by the plugin itself, and return its output."""
+    """Run the command `kubectl argo rollouts ...` with the plugin's own program, without kubectl.
+
+    Return the output.
+    """
     words = command.split()
     assert words[:3] == ["kubectl", "argo", "rollouts"], command
     done = subprocess.run([str(program), *words[3:]], capture_output=True, text=True, check=False,

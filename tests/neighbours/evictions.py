@@ -42,16 +42,16 @@ def evict(namespace: Namespace, pod: Json) -> bool:
 
 
 class Evictor:
-    """A client that evicts a pod again and again in the block of a with statement.
+    """A client that evicts one ready pod after another in the block of a with statement.
 
-    Only ready pods are evicted. select: whether to evict a ready pod (default: any). limit: the
-    maximum number of evictions.
+    select: returns whether a ready pod may be evicted (default: each may). limit: the maximum
+    number of evictions.
     """
 
     def __init__(self, namespace: Namespace, select: t.Callable[[Json], bool] = lambda pod: True,
                  limit: int = 10**6) -> None:
         self.namespace, self.select, self.limit = namespace, select, limit
-        #: The images of the evicted pods, and the number of refused evictions.
+        #: The image of each evicted pod, and the number of refused evictions.
         self.evicted: list[str] = []
         self.refused = 0
         self.errors: list[BaseException] = []

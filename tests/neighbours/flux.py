@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Flux's kustomize-controller, and an HTTP server of artifacts in place of source-controller.
+"""Flux's kustomize-controller, and an HTTP server that takes the place of source-controller.
 
-The manifests are a file in an archive. The test writes the address of the archive into the status
-of a GitRepository, as source-controller does after a fetch.
+The server serves archives, each with one file of manifests. The test writes the address of an
+archive into the status of a GitRepository, as source-controller does after a fetch.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def is_served(namespace: Namespace) -> bool:
 
 
 class Artifacts(http.server.ThreadingHTTPServer):
-    """An HTTP server of archives with one manifest file each."""
+    """An HTTP server that serves archives, each with one file of manifests."""
 
     daemon_threads = True
 
@@ -79,7 +79,9 @@ class Artifacts(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def publish(self, manifests: t.Iterable[Json]) -> Json:
-        """Serve the manifests, and return the field `artifact` of a source's status."""
+        """Serve the manifests as an archive; return the value of the field `artifact` in the status
+        of a GitRepository with these manifests.
+        """
         data, text = io.BytesIO(), yaml.safe_dump_all(manifests).encode()
         with tarfile.open(fileobj=data, mode="w:gz") as archive:
             entry = tarfile.TarInfo("controllers.yaml")
@@ -111,7 +113,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[None]:
     """Run kustomize-controller for this namespace only, until the end of the block.
 
-    For all namespaces, it would retry for minutes to fetch the artifacts of earlier tests.
+    A controller for all namespaces would try for minutes to fetch the archives of earlier tests.
     """
     health_address = f"127.0.0.1:{first_free_port()}"
     environment = {**os.environ, "KUBECONFIG": namespace.admin_kubeconfig, "TMPDIR": str(folder),
@@ -128,7 +130,7 @@ def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[
 
 
 class Kustomization:
-    """The Kustomization apps and its GitRepository in a namespace."""
+    """The Kustomization `apps`, and the GitRepository `apps` that it applies, in a namespace."""
 
     def __init__(self, namespace: Namespace, artifacts: Artifacts) -> None:
         self.namespace, self.artifacts = namespace, artifacts
@@ -152,7 +154,7 @@ class Kustomization:
         self.wait_until_applied(artifact)
 
     def publish(self, manifests: list[Json]) -> str:
-        """Publish the manifests as a commit, and return the revision."""
+        """Publish the manifests as the newest commit of the GitRepository; return its revision."""
         artifact = self.artifacts.publish(manifests)
         path = REPOSITORIES.format(self.namespace.name) + "/apps/status"
         self.namespace.call("PATCH", path, {"status": {"artifact": artifact}}, MERGE)
@@ -166,8 +168,9 @@ class Kustomization:
                    f"revision {revision} of the Kustomization")
 
     def reconcile(self) -> None:
-        """Request a reconciliation, as `flux reconcile` does, and wait for its end. If the
-        Kustomization is suspended, the reconciliation applies nothing.
+        """Request a reconciliation, as `flux reconcile` does, and wait for its end.
+
+        If the Kustomization is suspended, Flux applies nothing.
         """
         value = str(next(self._requests))
         self.patch({"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": value}}})

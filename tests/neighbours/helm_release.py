@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A release of Helm whose chart has the three controllers of three_kinds.py."""
+"""A Helm release whose chart contains the three controllers of three_kinds.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from three_kinds import NAMES, Controllers, manifest_of
 
 
 def write_chart(folder: Path) -> Path:
-    """Write a chart whose values image, mode and note are those of manifest_of; return its folder.
+    """Write a chart with the three manifests, and return its folder.
+
+    The chart has the values image, mode and note, which are passed to manifest_of().
     """
     chart = folder / "chart"
     (chart / "templates").mkdir(parents=True)
@@ -31,7 +33,7 @@ def write_chart(folder: Path) -> Path:
 
 
 class Release(Controllers):
-    """The release web of the chart in a namespace, and the commands of Helm."""
+    """The Helm release `web` in a namespace, with methods that run Helm."""
 
     def __init__(self, program: Path, namespace: Namespace, folder: Path) -> None:
         super().__init__(namespace)
@@ -43,19 +45,22 @@ class Release(Controllers):
             **{f"HELM_{name}_HOME": str(folder / name) for name in ("CACHE", "CONFIG", "DATA")}}
 
     def command(self, verb: str, *options: str, **values: str) -> list[str]:
-        """Return the command line of a verb, such as install; `values` are values of the chart."""
+        """Return the words of a Helm command on the release.
+
+        verb: for example "install". values: values of the chart, which override its defaults.
+        """
         chart = [str(self.chart)] if verb in ("install", "upgrade") else []
         set_options = [f"--set={key}={value}" for key, value in values.items()]
         return [str(self.program), verb, "web", *chart, *options, *set_options]
 
     def run(self, verb: str, *options: str, **values: str) -> str:
-        """Run a command of Helm; return the error, or "" after success."""
+        """Run a Helm command on the release; return the error, or "" after success."""
         done = subprocess.run(self.command(verb, *options, **values), env=self.environment,
                               capture_output=True, text=True, check=False, timeout=120)
         return (done.stderr.strip() or done.stdout or "failed") if done.returncode else ""
 
     def history(self) -> list[tuple[int, str]]:
-        """Return the number and the status of each revision."""
+        """Return (number, status) of each revision, such as (1, "deployed"), oldest first."""
         done = subprocess.run([str(self.program), "history", "web", "-o", "json"],
                               env=self.environment, capture_output=True, text=True, check=True)
         return [(item["revision"], item["status"]) for item in json.loads(done.stdout)]
@@ -66,7 +71,7 @@ class Release(Controllers):
         self.wait()
 
     def interrupt(self, **values: str) -> None:
-        """Start an upgrade that waits for the pods, and kill it after its last write."""
+        """Start an upgrade, and kill Helm while it waits for the new pods, after its last write."""
         command = self.command("upgrade", "--wait", "--timeout=2m", **values)
         with subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as process:

@@ -9,9 +9,10 @@ from namespace import Namespace
 from objects import Json, eventually, is_ready, manifest, role_rules
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Readiness probe, because updates of some kinds give a warning without one.
+#: A readiness probe: without one, updates of some kinds would give a warning.
 PROBE = {"tcpSocket": {"port": 80}}
-#: Kinds with a size, except ReplicaSet, whose flow is that of a ReplicationController.
+#: Kinds with spec.replicas. A ReplicaSet is left out: its updates work like those of a
+#: ReplicationController.
 SCALABLE = ("ReplicationController", "Deployment", "StatefulSet")
 
 
@@ -38,5 +39,5 @@ def ready(namespace: Namespace) -> list[Json]:
 
 
 def images(namespace: Namespace) -> set[str]:
-    """Return the images of the first containers."""
+    """Return the image of the first container of each pod."""
     return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}

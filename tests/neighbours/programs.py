@@ -19,8 +19,9 @@ from workspace import HERE, ClusterError
 
 
 def provide(name: str) -> Path:
-    """Return the path of a program in binaries.PACKAGES, built if missing; skip the test with the
-    reason if the build fails.
+    """Return the path of a program in binaries.PACKAGES, and build the program if it is missing.
+
+    If the build fails, skip the test and give the reason.
     """
     try:
         return binaries.provide([name])[name]
@@ -29,7 +30,7 @@ def provide(name: str) -> Path:
 
 
 def version(program: str) -> str:
-    """Return the version of a program's module in its go.mod, such as "v4.3.1"."""
+    """Return the version, such as "v4.3.1", that go.mod requires of a program's Go module."""
     folder, package = binaries.PACKAGES[program]
     modules = re.findall(r"^\s*(\S+) (v\S+)", (HERE / folder / "go.mod").read_text("utf-8"),
                          re.MULTILINE)
@@ -39,8 +40,9 @@ def version(program: str) -> str:
 
 
 def module_folder(module: str) -> Path:
-    """Return the folder of MODULE@VERSION in Go's module cache, downloaded if missing; skip the
-    test with the reason if the download fails.
+    """Return the folder of a module in Go's module cache, and download the module if it is missing.
+
+    module: MODULE@VERSION. If the download fails, skip the test and give the reason.
     """
     command = [str(go_toolchain.find_go()), "mod", "download", "-json", module]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600,
@@ -53,8 +55,10 @@ def module_folder(module: str) -> Path:
 @contextlib.contextmanager
 def running(command: t.Sequence[str], log: Path, environment: t.Mapping[str, str],
             is_ready: t.Callable[[], bool]) -> t.Iterator[subprocess.Popen[bytes]]:
-    """Run a program until the end of the block, and wait until it is ready; its output goes to the
-    log, which a failing test shows.
+    """Run a program until the end of the block, which begins when the program is ready.
+
+    The output of the program goes to the file `log`. The end of this file is printed after the
+    block, so that a failed test shows it.
     """
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=dict(environment))

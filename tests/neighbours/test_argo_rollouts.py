@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers of which Argo Rollouts owns the pods, or uses the template."""
+"""Update controllers that belong to a Rollout of Argo Rollouts.
+
+They are ReplicaSets that the Rollout owns, or a Deployment whose template the Rollout uses.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +128,7 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, has_w
     assert error.what == (TEMPLATE_IS_USED if has_workload_ref else
                           "it is controlled by Rollout/web, which would undo every step")
     if options.get("state") == "restarted":
-        # Argo Rollouts restarts one pod each 30 seconds, once all pods are available.
+        # Argo Rollouts restarts one pod every 30 seconds, once all pods are available.
         assert rollout.get()["spec"]["restartAt"]
         return
     eventually(lambda: images(namespace) == {new_image} and not pods & {

@@ -3,7 +3,8 @@
 
 """Measure updates of 100 pods by the collection, and by Argo Rollouts, on one cluster.
 
-With WRITE_COMPARISON, the table is written to docs/concepts/compared.md.
+If the environment variable WRITE_COMPARISON is set, the table is written to
+docs/concepts/compared.md.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ BEGIN, END = "<!-- Measured: begin -->", "<!-- Measured: end -->"
 PODS, RUNS, SURGE = 100, 3, "25%"
 #: The number of new pods at which the driving process is killed.
 KILLED_AT = 30
-#: Images of which make_one_unready has changed one pod.
+#: Images that make_one_unready has already replaced in one pod.
 CHANGED: set[str] = set()
 #: Seconds after which the collection and Argo Rollouts give up an update without progress.
 DEADLINE = 10
@@ -46,8 +47,10 @@ OURS, ARGO = "this collection", "Argo Rollouts"
 
 
 class Measurement:
-    """A context manager that measures its block: the seconds, and the requests per pod of each
-    client.
+    """A context manager that measures its block.
+
+    After the block, `seconds` is its duration, and `requests` has the number of requests per pod of
+    each client (the keys of the counters).
     """
 
     def __init__(self, counters):
@@ -67,7 +70,9 @@ class Measurement:
 
 
 class Bench:
-    """The Deployment foo and the Rollout web, with counters of the clients that update them."""
+    """The Deployment foo and the Rollout web, with a counter of the requests of each client that
+    updates them.
+    """
 
     def __init__(self, namespace, program, folder):
         self.namespace, self.program, self.folder = namespace, program, folder
@@ -180,8 +185,10 @@ def measure_good_updates(bench):
 
 
 def measure_failure(bench, what, word):
-    """Measure an update to an image with `word` in its tag, which fails, until all pods are old
-    again; return the two errors.
+    """Measure an update that fails, from its start until all pods are old again.
+
+    word: a suffix of the new image's tag, which causes the failure. Return the error of the task,
+    and the message of the Rollout.
     """
     good = {app: bench.pods(app)[0]["spec"]["containers"][0]["image"] for app in ("foo", "web")}
     with bench.measure() as ours, pytest.raises(RolloutError) as error:
@@ -203,7 +210,10 @@ def measure_failure(bench, what, word):
 
 
 def make_one_unready(pod):
-    """Make the first pod of each image that ends with "-one" unready, by changing its image."""
+    """Return a patch for the first pod of each image that ends with "-one", and [] for other pods.
+
+    The patch replaces the image by one with which the pod never becomes ready.
+    """
     image = pod["spec"]["containers"][0]["image"]
     if not image.endswith("-one") or image in CHANGED:
         return []
@@ -212,8 +222,9 @@ def make_one_unready(pod):
 
 
 def measure_kill(bench, process):
-    """Measure an update whose driver, the task or the controller of Argo Rollouts, is killed after
-    30 new pods, and started again immediately.
+    """Measure an update whose driving process is killed at 30 new pods, and started again at once.
+
+    The driving process is the task, or the controller of Argo Rollouts.
     """
     def kill_at_new_pods(gateway):
         original = gateway.wait

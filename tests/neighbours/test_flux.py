@@ -24,7 +24,7 @@ from writes import action_after_write, is_reparenting, is_write
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.gitops import FLUX_RECONCILE
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Manifests of the three controllers; those of version 2 also have the annotation note=b.
+#: Manifests of the three controllers. V1 has the annotation note=a, and V2 has note=b.
 V1 = [manifest_of(kind, "myimage:v1") for kind in NAMES]
 V2 = [manifest_of(kind, "myimage:v2", note="b") for kind in NAMES]
 
@@ -84,7 +84,7 @@ def test_reconciliation_resets_paused_updates(kustomization, controllers):
     ids=["sizes", "handover", "StatefulSet"])
 def test_running_update_resumes_after_a_reconciliation(
         kustomization, controllers, kind, write, matches):
-    """The reconciliation follows a write of the task."""
+    """The reconciliation happens immediately after a write of the task."""
     result = controllers.roll(
         kind, image="myimage:v2",
         fault=action_after_write(write, kustomization.reconcile, matches))
@@ -98,7 +98,10 @@ def test_running_update_resumes_after_a_reconciliation(
 
 def test_running_update_of_a_deployment_fails_or_resumes_after_a_reconciliation(
         kustomization, controllers):
-    """The task fails if a pod is still new when the task observes the reset, or else resumes."""
+    """The outcome depends on the moment at which the task observes the reset.
+
+    If a pod is still new at this moment, the task fails. Otherwise, it resumes the update.
+    """
     def reconcile_after_the_first_new_pod():
         eventually(lambda: "v2" in controllers.pods(DEPLOYMENT), "a new pod")
         kustomization.reconcile()
@@ -116,8 +119,8 @@ def test_running_update_of_a_deployment_fails_or_resumes_after_a_reconciliation(
 
 
 def test_reconciliation_undoes_a_complete_update(kustomization, controllers):
-    """The reset template replaces no pods of a ReplicationController, as the warning says; the pods
-    of the other controllers are replaced.
+    """Flux resets all templates. A ReplicationController keeps its new pods, as the warning says.
+    The pods of the other controllers are replaced.
     """
     controllers.roll_all(image="myimage:v2")
 
@@ -130,8 +133,8 @@ def test_reconciliation_undoes_a_complete_update(kustomization, controllers):
 
 
 def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
-    """The commands of the warnings exclude the controllers; Flux still applies other objects. The
-    successor of the ReplicationController is not pruned.
+    """The commands in the warnings exclude the controllers from Flux, which still applies other
+    objects. Flux does not prune the successor of the ReplicationController.
     """
     for kind in NAMES:
         kubectl(command_of_warning(controllers, kind, image="myimage:v2"))
@@ -161,9 +164,10 @@ def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
 
 @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "not committed"])
 def test_suspended_controllers_are_updated(kustomization, controllers, is_committed):
-    """Flux reconciles during the updates, at their pauses and after their ends. The new manifest is
-    published at the pauses or, if not committed, never: then Flux resets a controller as soon as
-    its update has ended.
+    """Flux reconciles during the updates, at their pauses, and after their ends.
+
+    is_committed: whether the new manifests are published at the pauses. Otherwise, they are never
+    published, and Flux resets a controller as soon as its update has ended.
     """
     reconcile_after_first_write = functools.partial(action_after_write, 1, kustomization.reconcile)
     for kind in NAMES:
@@ -208,7 +212,7 @@ def test_rollback_ends_the_exclusion_of_suspended_controllers(kustomization, con
 
 
 def test_task_removes_the_exclusion_that_kubectl_restores(kustomization, controllers, kubectl):
-    """`kubectl rollout undo` restores the annotations of the ReplicaSet."""
+    """`kubectl rollout undo` copies the annotations of the old ReplicaSet to the Deployment."""
     for version in ("v2", "v3"):
         controllers.roll(DEPLOYMENT, image=f"myimage:{version}", suspend_gitops=True)
     name = NAMES[DEPLOYMENT]

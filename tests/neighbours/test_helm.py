@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update the controllers of a release of Helm, and upgrade or roll back the release meanwhile.
+"""Update the controllers of a Helm release, and upgrade or roll back the release meanwhile.
 
 docs/how-to/gitops.md has a row for each of these outcomes. The annotation `note` of the three
 controllers, such as "abb", shows which of them an upgrade has changed.
@@ -79,8 +79,8 @@ def test_upgrade_during_an_update_fails_and_changes_no_controller(release, verb,
 
 
 def test_upgrade_with_the_new_image_during_an_update(release):
-    """The release fails, since the update has changed the size of the ReplicationController; the
-    other controllers have the image of the values.
+    """The upgrade of the ReplicationController fails, since the update has changed its size. The
+    other controllers already have the new image, so their upgrade succeeds.
     """
     release.install()
     release.pause()
@@ -95,7 +95,7 @@ def test_upgrade_with_the_new_image_during_an_update(release):
 
 
 def test_client_side_upgrade_with_the_new_image_during_an_update(release):
-    """The ReplicationController has its old size and the new template until the next task."""
+    """Until the next task, the ReplicationController has its original size and the new template."""
     release.install(CLIENT_SIDE)
     release.pause()
 
@@ -113,7 +113,7 @@ def test_client_side_upgrade_with_the_new_image_during_an_update(release):
                          [((), (FORCE,)), ((CLIENT_SIDE,), ())], ids=["forced", "client-side"])
 def test_upgrade_that_resets_the_controllers_during_an_update(
         release, install_options, upgrade_options):
-    """Upgrade with --force-conflicts, or a release that Helm applies on the client."""
+    """The upgrade has the option --force-conflicts, or Helm applies the release on the client."""
     release.install(*install_options)
     release.pause()
 
@@ -124,7 +124,9 @@ def test_upgrade_that_resets_the_controllers_during_an_update(
 
 
 def test_upgrade_after_an_update(release):
-    """The values need the new image, and a ReplicationController also needs --force-conflicts."""
+    """An upgrade fails unless its values contain the new image. For the ReplicationController, it
+    also needs --force-conflicts.
+    """
     release.install()
     release.roll_all(image="myimage:v2")
     before = release.pod_uids()
@@ -148,8 +150,8 @@ def test_upgrade_after_an_update(release):
 @pytest.mark.parametrize("install_options, upgrade_options",
                          [((), (FORCE,)), ((CLIENT_SIDE,), ())], ids=["forced", "client-side"])
 def test_upgrade_that_undoes_an_update(release, install_options, upgrade_options):
-    """The reset template replaces no pods of a ReplicationController, as the warning says; the pods
-    of the other controllers are replaced.
+    """Helm resets all templates. A ReplicationController keeps its new pods, as the warning says.
+    The pods of the other controllers are replaced.
     """
     release.install(*install_options)
     release.roll_all(image="myimage:v2")
@@ -181,8 +183,8 @@ def test_update_of_a_release_in_pending_upgrade(release):
 
 
 def test_update_of_a_client_side_release_in_pending_upgrade(release):
-    """A rollback of the release would reset the controllers; without its Secret, the interrupted
-    upgrade is forgotten.
+    """A rollback of the release would reset the controllers. The test deletes the Secret of the
+    interrupted upgrade instead, so that Helm forgets this upgrade.
     """
     release.install(CLIENT_SIDE)
     make_pending(release)
@@ -200,7 +202,7 @@ def test_update_of_a_client_side_release_in_pending_upgrade(release):
 
 
 def make_pending(release):
-    """Kill an upgrade of the release, and wait until all pods have its image."""
+    """Kill Helm during an upgrade, and wait until all pods have the image of the upgrade."""
     release.interrupt(image="myimage:v2")
     release.wait()
     assert release.history()[-1] == (2, "pending-upgrade")

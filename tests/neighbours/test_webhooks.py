@@ -17,11 +17,12 @@ from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Seconds of an outage for controllers, which the retries of a write outlast.
+#: Seconds of a short outage of a webhook for controllers. The retries of a write take longer.
 SHORT = 8
-#: Seconds of outages for pods.
+#: Seconds of the outages of a webhook for pods.
 OUTAGE, LONG_OUTAGE = 15, 60
-#: Kinds that create a successor, and kinds that delete a pod before they replace it.
+#: Kinds whose update creates a successor, and kinds whose update deletes a pod before it creates
+#: the replacement.
 CLIENT_DRIVEN, IN_PLACE = KINDS[:2], KINDS[3:]
 
 
@@ -79,8 +80,8 @@ def test_update_is_killed_resumed_and_rolled_back_with_a_mirror(namespace, tmp_p
 
 
 class Outage:
-    """An outage of a webhook, which begins at the first progress line with this first word, and
-    ends after some seconds.
+    """An outage of a webhook. It begins at the first progress line that starts with `first_word`,
+    and ends after some seconds.
     """
 
     def __init__(self, webhook, seconds, is_timeout, first_word):

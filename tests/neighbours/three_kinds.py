@@ -22,7 +22,8 @@ REPLICAS = 4
 def manifest_of(kind: str, image: str, mode: str = "a", note: str = "a") -> Json:
     """Return the manifest of the controller of a kind.
 
-    mode is a variable of its container, and note an annotation of the controller.
+    mode: value of the container's environment variable MODE. note: value of the controller's
+    annotation `note`.
     """
     body = manifest(REPLICAS, image, NAMES[kind], annotations={"note": note})
     body["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "MODE", "value": mode}]
@@ -50,11 +51,13 @@ class Controllers:
         return self.namespace.call("GET", self.path(kind))
 
     def notes(self) -> str:
-        """Return the annotation `note` of the three controllers, such as "aab"."""
+        """Return the values of the annotation `note` of the three controllers, such as "aab"."""
         return "".join(self.controller(kind)["metadata"]["annotations"]["note"] for kind in NAMES)
 
     def images(self) -> list[str]:
-        """Return the version of the image in the template of each controller."""
+        """Return the tag of the image in the template of each controller, such as ["v1", "v2",
+        "v2"], in the order of NAMES.
+        """
         templates = [self.controller(kind)["spec"]["template"] for kind in NAMES]
         return [template["spec"]["containers"][0]["image"].partition(":")[2]
                 for template in templates]
@@ -65,7 +68,7 @@ class Controllers:
                 if pod["metadata"]["labels"]["app"] == NAMES[kind]]
 
     def pods(self, kind: str) -> str:
-        """Return the versions of the images of a controller's pods, such as "v1 v1 v2 v2"."""
+        """Return the sorted tags of the images of a controller's pods, such as "v1 v1 v2 v2"."""
         return " ".join(sorted(pod["spec"]["containers"][0]["image"].partition(":")[2]
                                for pod in self.pods_of(kind)))
 
@@ -84,12 +87,12 @@ class Controllers:
         return [self.roll(kind, **task) for kind in NAMES]
 
     def pause(self, image: str = "myimage:v2") -> None:
-        """Begin an update of each controller, and pause it at two of four pods."""
+        """Begin an update of each controller, which pauses when two of four pods are new."""
         for result in self.roll_all(image=image, pause_at=2):
             assert result["rollout"]["phase"] == "paused"
 
     def assert_paused(self) -> None:
-        """Assert that each update to v2 is paused where pause() has paused it."""
+        """Assert that the updates to v2 are still in the state in which pause() has left them."""
         for kind in NAMES:
             assert self.pods(kind) == "v1 v1 v2 v2", kind
         assert self.images() == ["v1", "v2", "v2"]
@@ -97,8 +100,11 @@ class Controllers:
         assert self.controller(DEPLOYMENT)["spec"]["paused"]
 
     def assert_reset_and_updated_again(self) -> None:
-        """Assert that another tool has reset three paused updates by applying the old manifest, and
-        that the next tasks update the controllers.
+        """Check how the collection continues after another tool has reset three paused updates.
+
+        First assert that the other tool has applied the old manifests. Then run the updates again:
+        those of the ReplicationController and the StatefulSet succeed. That of the Deployment fails
+        until its paused update has been rolled back.
         """
         assert self.images() == ["v1"] * 3
         self.wait_for_pods(RC, "v1 v1 v1 v1 v2 v2")

@@ -23,14 +23,15 @@ from objects import Json, eventually, manifest
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 NAME = "mutate.example.com"
-#: Rules that send new pods to a webhook, or new and changed controllers.
+#: Rules of a webhook. With PODS, the API server calls the webhook for each new pod; with
+#: CONTROLLERS, for each new or changed controller.
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
 CONTROLLERS = {"apiGroups": ["", "apps"], "apiVersions": ["v1"],
                "resources": ["replicationcontrollers", "replicasets", "deployments",
                              "statefulsets", "daemonsets"], "operations": ["CREATE", "UPDATE"]}
-#: Registry of the mirror.
+#: The registry (a mirror) that use_mirror() adds to images.
 MIRROR = "mirror.example.com/"
-#: A function that returns the operations of a JSON patch for an object.
+#: A function that receives an object, and returns the operations of a JSON patch for it.
 Mutation: t.TypeAlias = t.Callable[[Json], list[Json]]
 
 
@@ -49,7 +50,7 @@ def add_sidecar(pod: Json) -> list[Json]:
 
 
 def use_mirror(item: Json) -> list[Json]:
-    """Set the registry of each image of a controller or a pod to that of the mirror."""
+    """Prefix each image of a controller or a pod with MIRROR."""
     is_pod = item["kind"] == "Pod"
     spec = item["spec"] if is_pod else item["spec"]["template"]["spec"]
     prefix = "/spec" if is_pod else "/spec/template/spec"
@@ -66,7 +67,7 @@ def request_more(pod: Json) -> list[Json]:
 
 
 class Webhook(http.server.ThreadingHTTPServer):
-    """The webhook of a namespace; active in the block of a with statement."""
+    """A webhook for the objects of a namespace. It is active in the block of a with statement."""
 
     daemon_threads = True
 
@@ -75,7 +76,7 @@ class Webhook(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler, bind_and_activate=False)
         self.namespace, self.mutate, self.rules, self.timeout_seconds = (
             namespace, mutate, rules, timeout)
-        #: The reviewed objects: kind, name and operation.
+        #: The kind, the name and the operation of each request to the webhook.
         self.reviews: list[tuple[str, str, str]] = []
         self.errors: list[BaseException | None] = []
         #: Set while the webhook does not respond.
@@ -101,7 +102,7 @@ class Webhook(http.server.ThreadingHTTPServer):
                                          do_handshake_on_connect=False), address
 
     def handle_error(self, request: t.Any, client_address: t.Any) -> None:
-        """Collect errors, except of connections that the API server has closed."""
+        """Collect an error, unless the reason is that the API server has closed a connection."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             self.errors.append(error)
@@ -137,7 +138,11 @@ class Webhook(http.server.ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def outage(self, is_timeout: bool) -> t.Iterator[None]:
-        """Refuse connections in the block, or accept them and do not respond."""
+        """Let all calls of the webhook fail in the block.
+
+        is_timeout: whether the webhook accepts connections, but does not respond. Otherwise, it
+        refuses connections.
+        """
         if is_timeout:
             self.is_hanging.set()
         else:

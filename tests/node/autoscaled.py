@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A HorizontalPodAutoscaler with the metrics of real containers, from a metrics-server."""
+"""A HorizontalPodAutoscaler that scales by the CPU metrics of real containers (metrics-server)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 NODES = "/apis/metrics.k8s.io/v1beta1/nodes"
 
 RESOLUTION = 10
-"""Seconds between two measurements of metrics-server, its minimum."""
+"""Seconds between two measurements of metrics-server. It accepts no shorter interval."""
 
 MINIMUM, MAXIMUM = 4, 10
-"""minReplicas and maxReplicas."""
+"""minReplicas and maxReplicas of the autoscaler."""
 
 REQUEST, UTILIZATION = 40, 50
-"""CPU request of each pod in millicores, and target utilization in percent."""
+"""CPU request of each pod in millicores, and the autoscaler's target in percent of this request."""
 
 RATE, MILLISECONDS = 65, 2
-"""Requests per second under load, and processor time of each answer."""
+"""Requests per second under load, and milliseconds of processor time that each answer takes."""
 
 NEEDED = 6
-"""Fewest pods that the load needs: RATE * MILLISECONDS / (REQUEST * UTILIZATION / 100) is 6.5. With
-the idle load of the pods, and within its tolerance of 10%, the autoscaler selects 6 to 9.
+"""The smallest size that the autoscaler may select under load. By calculation, the load needs
+RATE * MILLISECONDS / (REQUEST * UTILIZATION / 100) = 6.5 pods. The autoscaler selects 6 to 9 pods,
+since pods without requests also use processor time, and since it tolerates a deviation of 10%.
 """
 
 CONTAINER: Json = {**WELL_BEHAVED, "resources": {"requests": {"cpu": f"{REQUEST}m"}}}
@@ -49,7 +50,7 @@ CONTAINER: Json = {**WELL_BEHAVED, "resources": {"requests": {"cpu": f"{REQUEST}
 def metrics_server(cluster: Cluster, folder: Path) -> t.Iterator[None]:
     """Run metrics-server during the block, and register it in the API server.
 
-    The API server connects to metrics-server at the loopback interface.
+    The API server connects to metrics-server through the loopback interface.
     """
     certificate = Path(cluster.kubeconfig).with_name("kubelet-client.crt")
     port = first_free_port()
@@ -95,8 +96,9 @@ class AutoscaledShop(Shop):
             f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers")
 
     def open_autoscaled(self) -> str:
-        """Create foo and its autoscaler, wait for the metrics of all pods, and return the URL to
-        which a test sends the load.
+        """Create foo and its autoscaler, and wait until the autoscaler has the metrics of all pods.
+
+        Return the URL to which a test sends the load.
         """
         url = self.open()
         version = self.manifest("")["apiVersion"]
@@ -117,7 +119,7 @@ class AutoscaledShop(Shop):
         return self.namespace.call("GET", f"{self._autoscalers}/foo")
 
     def conditions(self) -> dict[str, str]:
-        """Return the status of each condition of the autoscaler."""
+        """Return the status ("True" or "False") of each condition of the autoscaler, by type."""
         conditions = self.autoscaler().get("status", {}).get("conditions", ())
         return {condition["type"]: condition["status"] for condition in conditions}
 
@@ -130,17 +132,20 @@ class AutoscaledShop(Shop):
         return {image: count for image, count in self.images().items() if image}
 
     def wait_for_scale_out(self) -> int:
-        """Wait until all pods for the load are ready, and return their number."""
+        """Wait until the autoscaler has scaled out for the load and all pods are ready.
+
+        Return the number of pods.
+        """
         eventually(lambda: self.size() >= NEEDED, "the size for the load")
         eventually(lambda: sum(self.ready().values()) == self.size(), "the pods of this size")
         return self.size()
 
     def wait_for_canary(self) -> None:
-        """Wait until one pod is new, and no pod is terminating."""
+        """Wait until one of MINIMUM pods is new, all are ready, and no pod is terminating."""
         eventually(lambda: self.images() == {V1: MINIMUM - 1, V2: 1}, "a canary")
 
     def rescales(self) -> list[str]:
-        """Return the messages of the autoscaler's Events about a new size."""
+        """Return the messages of the Events that report a new size chosen by the autoscaler."""
         events = self.namespace.call("GET", self.namespace.path("events"))["items"]
         return [event["message"] for event in events if event["reason"] == "SuccessfulRescale"]
 
@@ -152,7 +157,8 @@ class AutoscalerLog:
 
     def __init__(self, shop: AutoscaledShop) -> None:
         self._shop = shop
-        #: The times of these three events, in seconds since 1970.
+        #: The times at which the autoscaler was frozen, was restored, and has scaled, in seconds
+        #: since 1970.
         self.frozen: list[float] = []
         self.restored: list[float] = []
         self.scaled: list[float] = []
@@ -168,12 +174,15 @@ class AutoscalerLog:
         self._thread.join()
 
     def first_freeze(self) -> tuple[float, float]:
-        """Wait for the end of the first freeze, and return its start and its end."""
+        """Wait for the end of the first freeze, and return the times of its start and its end."""
         return eventually(lambda: self.restored and (self.frozen[0], self.restored[0]),
                           "a restored autoscaler", 5)
 
     def first_scaling(self, after: float, seconds: float = 90) -> float:
-        """Wait for the first scaling after the time `after`, and return when it happened."""
+        """Wait for the first scaling after the time `after`, and return the time of this scaling.
+
+        seconds: the timeout of the wait.
+        """
         return eventually(lambda: next((scaled for scaled in self.scaled if scaled > after), 0),
                           "a scaling by the autoscaler", seconds)
 
@@ -196,5 +205,5 @@ class AutoscalerLog:
 
 
 def load(url: str) -> Traffic:
-    """Return the load: RATE requests per second, each on a new connection."""
+    """Return the load of an autoscaled shop: RATE requests per second, each on a new connection."""
     return Traffic(url, {"new": RATE})

@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update a canary under live traffic with the role, and measure its share of the requests.
+"""Update one pod (a canary) with the role image_bump under live traffic, and measure its share of
+the requests.
 
-Prometheus scrapes the containers. Debian's Prometheus has no discovery by the Kubernetes API, so it
-reads the pods' addresses from a file.
+Prometheus scrapes the containers. Debian's Prometheus cannot discover pods by the Kubernetes API,
+so it reads their addresses from a file.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ CONTAINER: Json = {
 }
 
 INTERVAL = "500ms"
-"""Scrape interval."""
+"""Interval in which Prometheus scrapes the containers."""
 
 FAILING_METRICS = {"errors": "success_rate", "slow": "latency"}
-"""Metric of the analysis that fails, by bad version."""
+"""The bad versions, each with the metric of the analysis that must fail for it."""
 
 
 def image(version: str) -> str:
@@ -60,7 +61,10 @@ def image(version: str) -> str:
 
 @contextlib.contextmanager
 def scraped_pods(shop: Shop, targets: Path) -> t.Iterator[Json]:
-    """Keep a file of scrape targets current during the block; yield the scrape configuration."""
+    """Keep a file with the addresses of the pods current during the block.
+
+    targets: the path of the file. Yield the scrape configuration that makes Prometheus read it.
+    """
     stopped = threading.Event()
 
     def update_targets() -> None:
@@ -96,7 +100,7 @@ def scraped_pods(shop: Shop, targets: Path) -> t.Iterator[Json]:
 
 
 def analysis() -> Json:
-    """Return the example of docs/how-to/analysis.md."""
+    """Return the analysis that docs/how-to/analysis.md shows as an example."""
     (block,) = re.findall(r"```yaml\n# canary.yml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (spec,) = yaml.safe_load(block)["image_bump_analysis"]
     return t.cast(Json, spec)
@@ -104,7 +108,7 @@ def analysis() -> Json:
 
 @dataclasses.dataclass
 class Canary:
-    """One run of the role, with one pod of a new version."""
+    """One run of the role, which updates one pod to a new version."""
 
     version: str
     #: Start and end of the playbook, in seconds since 1970.
@@ -112,12 +116,13 @@ class Canary:
     ended: float
     output: str
     is_rolled_back: bool
-    #: Number of requests during the playbook, and of requests without an answer.
+    #: Number of requests during the playbook, and number of those that got no answer.
     requests: int = 0
     lost: int = 0
-    #: Answers of all versions from the first to the last answer of this version.
+    #: Answers of all versions, from the time of the first answer of the new version to that of its
+    #: last answer.
     all_answers: list[Answer] = dataclasses.field(default_factory=list)
-    #: Answers of this version.
+    #: Answers of the new version.
     answers: list[Answer] = dataclasses.field(default_factory=list)
 
     @property
@@ -132,12 +137,14 @@ class Canary:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds between the first and the last answer of this version."""
+        """Return the seconds between the first and the last answer of the new version."""
         return self.all_answers[-1].sent - self.all_answers[0].sent if self.all_answers else 0
 
     def assign_answers(self, traffic: Traffic) -> None:
-        """Set the fields of requests and answers from the traffic during the playbook; after a
-        rollback, the answers of the terminating pod are included.
+        """Set the fields about requests and answers from the traffic during the playbook.
+
+        After a rollback, the pod still answers requests while it terminates. These answers are
+        included.
         """
         during_playbook = traffic.between(self.began, self.ended)
         self.requests = len(during_playbook)
@@ -155,12 +162,17 @@ class Canary:
 
 
 def max_share(requests: int) -> float:
-    """Return the maximum plausible share: the expected share plus five standard deviations."""
+    """Return the maximum plausible share of the canary in so many requests.
+
+    It is the expected share plus five standard deviations.
+    """
     return SHARE + 5 * math.sqrt(SHARE * (1 - SHARE) / requests)
 
 
 class CanaryRunner:
-    """Runs the role image_bump like a user, with an analysis of Prometheus metrics."""
+    """Runs the role image_bump in a playbook, as a user does, with an analysis of metrics in
+    Prometheus.
+    """
 
     def __init__(self, shop: Shop, prometheus: str, folder: Path) -> None:
         self._shop = shop
@@ -168,7 +180,7 @@ class CanaryRunner:
         self._analysis = {**analysis(), "prometheus_url": prometheus}
 
     def update_canary(self, version: str) -> Canary:
-        """Run the role, which updates one pod, and then pauses or rolls back."""
+        """Run the role, which updates one pod to a version, and then pauses or rolls back."""
         shop = self._shop
         role = {
             "role": "baton.kubernetes.image_bump",

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the measurements as Markdown tables: requests during rollouts, canaries, scale-outs."""
+"""Write the measurements as Markdown tables.
+
+There are three tables: of the requests during rollouts, of canaries, and of scale-outs.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,15 @@ class Measurement(t.NamedTuple):
 
 
 class ScaleOut(t.NamedTuple):
-    """A scale-out by an autoscaler, in seconds."""
+    """The durations of a scale-out by an autoscaler."""
 
     title: str
     kind: str
-    #: Time in which the autoscaler was frozen; 0 without an update.
+    #: Seconds for which an update had frozen the autoscaler; 0 without an update.
     frozen: float
-    #: Time to the first scaling, and time to the size for the load. Both count from the end of the
-    #: freeze, or, without an update, from the start of the load.
+    #: Seconds until the autoscaler has scaled for the first time, and until the size is sufficient
+    #: for the load. Both count from the end of the freeze or, without an update, from the start of
+    #: the load.
     first: float
     complete: float
 
@@ -46,11 +50,16 @@ class ScaleOut(t.NamedTuple):
 SCALE_OUTS = pytest.StashKey[list[ScaleOut]]()
 TRAFFIC = pytest.StashKey[list[Measurement]]()
 CANARIES = pytest.StashKey[list[Canary]]()
-"""Measurements of the test session. For canaries, only the test with the most rollouts counts."""
+"""Keys of the measurements in the stash of the test session. The canaries are only those of the
+test with the most rollouts.
+"""
 
 
 def table(measurements: list[Measurement]) -> list[str]:
-    """Return a row per rollout, with the negative controls last, and a row with the totals."""
+    """Return the lines of a table with a row per rollout and a row with the totals.
+
+    The negative controls are the last rollouts, and are not counted in the totals.
+    """
     header = (
         "| rollout | kind | by | seconds | requests on new connections | failed "
         "| requests on persistent connections | failed |"
@@ -85,7 +94,8 @@ def machine(kubeconfig: str) -> str:
 
 
 def settings(measurements: list[Measurement]) -> list[str]:
-    """Return lines with the settings of the measurement and the reasons for failures."""
+    """Return lines with the settings of the measurement, and with the reasons why requests failed.
+    """
     lost = reasons(answer for measurement in measurements for answer in measurement.answers)
     failures = ", ".join(f"{reason} ({count:,})" for reason, count in lost.items()) or "none"
     return [
@@ -97,7 +107,7 @@ def settings(measurements: list[Measurement]) -> list[str]:
 
 
 def table_of_canaries(canaries: list[Canary]) -> list[str]:
-    """Return a table with a row for the good versions and a row per bad version."""
+    """Return the lines of a table with a row for all good versions and a row per bad version."""
     header = (
         "| version | rollouts | rolled back | requests | answered by the canary "
         "| average share | maximum share "
@@ -126,7 +136,8 @@ def table_of_canaries(canaries: list[Canary]) -> list[str]:
 
 
 def settings_of_canaries(canaries: list[Canary]) -> list[str]:
-    """Return lines with the settings of the measurement and the number of failures."""
+    """Return lines with the settings of the measurement, and with the numbers of failed requests.
+    """
     failed = [answer for canary in canaries for answer in canary.answers if answer.failure]
     lost = sum(canary.lost for canary in canaries)
     return [
@@ -160,7 +171,7 @@ def _line(title: str, answers: list[Answer]) -> str:
 
 
 def table_of_scale_outs(scale_outs: list[ScaleOut]) -> list[str]:
-    """Return a row per scale-out."""
+    """Return the lines of a table with a row per scale-out."""
     header = "| under load | kind | seconds frozen | then first scaling | size for the load |"
     return [header, "|---|---|---|---|---|",
             *(f"| {title} | {kind} | {frozen:.0f} | {first:.0f} s | {complete:.0f} s |"
@@ -181,15 +192,18 @@ def settings_of_scale_outs(_scale_outs: list[ScaleOut]) -> list[str]:
 
 
 class Page(t.NamedTuple):
-    """A documentation page whose last section is generated."""
+    """A documentation page whose last section (from HEADING on) is generated."""
 
+    #: Path of the page in docs/.
     name: str
+    #: Key of the measurements in the stash of the test session.
     measurements: pytest.StashKey[t.Any]
+    #: Both functions return lines of Markdown about the measurements.
     table: t.Callable[[t.Any], list[str]]
     settings: t.Callable[[t.Any], list[str]]
 
     def write(self, text: str) -> None:
-        """Replace everything after the heading."""
+        """Replace everything after HEADING by the text."""
         document = DOCUMENTS / self.name
         retained = document.read_text("utf-8").partition(HEADING)[0]
         document.write_text(

@@ -3,9 +3,9 @@
 
 """Define the rollouts that test_traffic.py measures, for each kind of controller.
 
-To add a kind, append the kind to SCALABLE_KINDS. To add a rollout, write a function and append a
-row to ROWS. A DaemonSet has separate rows, since its single pod on the only node cannot be updated
-in two halves.
+To add a kind, append it to SCALABLE_KINDS. To add a rollout, write a function, and append a row to
+ROWS. A DaemonSet has rows of its own: the cluster has one node, so the DaemonSet has one pod, and a
+rollout cannot stop when half of the pods are new.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ deletes all pods at once would lose no request.
 """
 
 DEADLINE = 180
-"""Timeout of a wait in seconds."""
+"""Timeout in seconds of each wait for a state of the cluster."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,17 +52,20 @@ class Kind:
     name: str
     #: Path of the API group, such as /apis/apps/v1.
     group: str
-    #: Resource in the path of the API, such as deployments.
+    #: Name of the resource in URL paths, such as deployments.
     resource: str
+    #: Additional fields of spec.
     spec: Json = dataclasses.field(default_factory=dict)
-    #: Whether the selector is a map of labels, without matchLabels.
+    #: Whether spec.selector is a map of labels. Otherwise, it contains matchLabels.
     has_plain_selector: bool = False
-    #: The module's options for this kind.
+    #: Options of the module that a task on this kind needs.
     options: Json = dataclasses.field(default_factory=dict)
-    #: Number of unavailable pods during an update, because the old pod is deleted first.
+    #: Number of pods that are unavailable during an update, because an old pod is deleted before
+    #: its replacement is created.
     unavailable: int = 0
-    #: Additional Role of docs/reference/permissions.md for this kind.
+    #: Name of the additional Role in docs/reference/permissions.md that this kind needs.
     role: str = ""
+    #: Number of pods of foo.
     pods: int = REPLICAS
 
 
@@ -93,21 +96,24 @@ DAEMON_SET = Kind(
     role="baton-daemon-sets",
     pods=1,
 )
-#: The kinds of most rows: those with a size, and so several pods on the only node.
+#: The kinds of most rows. They have spec.replicas, and so can have several pods on the only node.
 SCALABLE_KINDS = (RC, REPLICA_SET, DEPLOYMENT, STATEFUL_SET)
 
 
 class Shop:
-    """The application under test: controller foo and a Service, with the actions of a user."""
+    """The application under test: the controller foo and its Service.
+
+    The methods are actions of a user.
+    """
 
     def __init__(self, cluster: Cluster, namespace: Namespace, kind: Kind, container: Json) -> None:
         self.cluster = cluster
         self.namespace = namespace
         self.kind = kind
         self._container = container
-        #: Progress lines of the tasks.
+        #: Progress lines of all tasks.
         self.lines: list[str] = []
-        #: Pauses of staged updates: start, end, share of new pods.
+        #: The pauses of staged updates: start and end in seconds since 1970, and share of new pods.
         self.stages: list[tuple[float, float, float]] = []
 
     @property
@@ -144,11 +150,14 @@ class Shop:
         return {**item, "apiVersion": version, "kind": self.kind.name, "spec": spec}
 
     def roll(self, **task: t.Any) -> Json:
-        """Run a task to its end."""
+        """Run a task on foo to its end, and return its result."""
         return self.namespace.roll(on_line=self.lines.append, **self.kind.options, **task)
 
     def roll_until(self, is_reached: t.Callable[[], bool], what: str, **task: t.Any) -> None:
-        """Run the module with the command ansible, and kill it when the condition is true."""
+        """Run a task with the command `ansible`, and kill the command when is_reached() is true.
+
+        what: a description of the condition, for the error after a timeout.
+        """
         program = clients.Program()
         params = {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **task}
         with (
@@ -165,7 +174,10 @@ class Shop:
             assert running.result().was_killed, running.result().last_output
 
     def images(self) -> dict[str, int]:
-        """Return the number of ready pods by image; None counts unready and terminating pods."""
+        """Return the number of ready pods by image.
+
+        The key None has the number of all other pods: unready and terminating ones.
+        """
         pods = self.namespace.call("GET", self.namespace.path("pods"))["items"]
         return collections.Counter(
             pod["spec"]["containers"][0]["image"]
@@ -179,7 +191,8 @@ class Shop:
         return any(pod["spec"]["containers"][0]["image"] == image for pod in self.namespace.pods())
 
     def wait_for_pods_of(self, image: str) -> None:
-        """Wait until all pods run the image and kube-proxy has written its rules."""
+        """Wait until all pods are ready and have the image, and until kube-proxy has observed this.
+        """
         pods = self.kind.pods
         eventually(
             lambda: self.images() == {image: pods}, f"{pods} pods of {image} and no other", DEADLINE
@@ -187,7 +200,8 @@ class Shop:
         time.sleep(SETTLE)
 
 
-# Rollouts: each function starts with serving pods of v1, and returns when the rollout has ended.
+# Rollouts. When such a function is called, the pods of v1 are serving. It returns when the rollout
+# has ended.
 
 
 def update(shop: Shop) -> None:
@@ -216,7 +230,7 @@ def kill_at_new_pod_and_roll_back(shop: Shop) -> None:
 
 
 def kill_in_handover_and_resume(shop: Shop) -> None:
-    """Kill the task in the handover, with half of the pods reparented to foo."""
+    """Kill the task in the handover, when half of the pods have been reparented to foo."""
     with pytest.raises(Killed):
         shop.namespace.roll(
             fault=kill_at_write(2, after=True, matches=is_reparenting),
@@ -228,13 +242,13 @@ def kill_in_handover_and_resume(shop: Shop) -> None:
 
 
 def roll_back(shop: Shop) -> None:
-    """Roll back at half of the pods."""
+    """Kill an update when half of the pods are new, and roll it back."""
     shop.roll_until(lambda: shop.images()[V2] >= 2, "two new pods", image=V2)
     shop.roll(state="rolled_back")
 
 
 def update_in_stages(shop: Shop) -> None:
-    """Pause at a quarter and at half of the pods."""
+    """Update with two pauses: when a quarter of the pods are new, and when half are new."""
     for share in (0.25, 0.5):
         shop.roll(image=V2, pause_at=f"{share:.0%}")
         eventually(lambda: None not in shop.images(), "the termination of the old pods", DEADLINE)
@@ -273,7 +287,7 @@ def update_with_disruption(disrupt: t.Callable[[Shop], None]) -> t.Callable[[Sho
 
 
 def outage_of(component: str) -> t.Callable[[Shop], None]:
-    """Return a disruption: one component of the node is killed and restarted after 3 s."""
+    """Return a disruption that kills a component of the node, and restarts it after 3 s."""
 
     def outage(shop: Shop) -> None:
         shop.cluster.stop(component, kill=True)
@@ -307,7 +321,9 @@ def set_schedulable(shop: Shop, is_schedulable: bool) -> None:
 
 
 def patch_template(shop: Shop) -> None:
-    """Patch the image without the collection; the controller manager replaces the pods."""
+    """Patch the image as a user would without the collection. The controller manager then replaces
+    the pods.
+    """
     containers = [{"name": "web", "image": V2}]
     patch = {"spec": {"template": {"spec": {"containers": containers}}}}
     shop.namespace.call(
@@ -332,7 +348,7 @@ def delete_and_create(shop: Shop) -> None:
 
 
 def delete_pods_without_grace(shop: Shop) -> None:
-    """Delete the pods one by one without a grace period; foo replaces them."""
+    """Delete the pods one after the other without a grace period, so that foo replaces them."""
     for pod in shop.namespace.pods():
         shop.namespace.call(
             "DELETE",
@@ -342,7 +358,8 @@ def delete_pods_without_grace(shop: Shop) -> None:
         time.sleep(0.5)
 
 
-#: Fields of a container that drains before it exits, and has a readiness probe.
+#: Fields of a container that has a readiness probe, and that still serves for DRAIN seconds after
+#: SIGTERM.
 WELL_BEHAVED: Json = {
     "env": [
         {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"},
@@ -364,14 +381,14 @@ class Row:
     kinds: tuple[Kind, ...] = SCALABLE_KINDS
     #: Image of all pods after the rollout.
     final_image: str = V2
-    #: Whether some of the initial pods may survive.
+    #: Whether some of the initial pods may still exist after the rollout.
     may_retain_old_pods: bool = False
     container: Json = dataclasses.field(default_factory=lambda: WELL_BEHAVED)
-    #: Whether the number of ready pods never drops below the kind's size minus `unavailable`.
+    #: Whether the number of ready pods must never drop below Kind.pods minus Kind.unavailable.
     has_all_pods_ready: bool = True
     #: Whether the rollout has a deliberate fault, so that requests must fail.
     is_negative_control: bool = False
-    #: Whether the row is part of `make test`, with the first of its kinds only.
+    #: Whether `make test` runs the row (with the first of its kinds only).
     is_sample: bool = False
 
 

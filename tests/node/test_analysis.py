@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that an analysis of real Prometheus metrics stops bad versions at one pod.
+"""Test that an analysis of real Prometheus metrics rolls back bad versions at their first pod.
 
-docs/how-to/analysis.md explains the settings. To write the measured table to that page:
+docs/how-to/analysis.md explains the settings of the analysis. To write the measured table to that
+page:
 
     WRITE_TRAFFIC=1 make test-node
 """

@@ -15,9 +15,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 #: Environment of the web server: 20 lines per second, of which 1% or 20% are errors.
 GOOD, BAD = ({"LOG_MS": "50", "LOG_ERRORS": errors} for errors in ("1", "20"))
-#: Metrics: errors per pod and minute (12 or 240), and the share of errors in the lines.
+#: Options of two metrics: errors per pod and minute (12 with GOOD, 240 with BAD), and share of the
+#: lines that are errors.
 BY_MINUTE, BY_LINE = {"max_increase": 100}, {"per": "line", "max": 0.1, "name": "share"}
-#: Seconds of the logs that an analysis reads.
+#: An analysis reads the lines of the last WINDOW seconds.
 WINDOW = 10
 
 

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test autoscaling by the processor time of real containers before, during and after updates.
+"""Test how an autoscaler scales before, during and after updates.
+
+The autoscaler uses the processor time of real containers.
 
 To write the measured seconds to docs/how-to/autoscalers.md:
 
@@ -33,8 +35,9 @@ pytestmark = pytest.mark.long
 NAME = operator.attrgetter("name")
 
 MAX_DELAY = 60
-"""Maximum seconds from the start of a load, or from the end of a freeze, to a scale-out. A new pod
-counts as idle until metrics-server has measured it twice.
+"""Maximum seconds until the autoscaler scales out, counted from the start of the load or from the
+end of a freeze. It takes some time, since the autoscaler takes a new pod for idle until
+metrics-server has measured the pod twice.
 """
 
 
@@ -51,7 +54,7 @@ def shop(request, cluster, namespace):
 
 @pytest.fixture
 def measure(request, shop):
-    """Provide a function that waits for a scale-out, and records its duration since `begin`."""
+    """Provide a function that waits for a scale-out, and records the seconds from `begin` to it."""
     def measure(title, log, begin, frozen=0.0):
         first = log.first_scaling(begin)
         eventually(lambda: shop.size() >= NEEDED, "the size for the load")
@@ -64,8 +67,9 @@ def measure(request, shop):
 
 
 def freeze_of(log):
-    """Return the end of the freeze and its duration in seconds, after checking that the autoscaler
-    did not scale in that time.
+    """Assert that the autoscaler did not scale during the first freeze.
+
+    Return the time at which the freeze ended, and its duration in seconds.
     """
     frozen, restored = log.first_freeze()
     assert not [scaled for scaled in log.scaled if frozen < scaled < restored]
@@ -132,8 +136,8 @@ def test_active_autoscaler_adds_new_pods_to_the_canary_of_a_stateful_set(shop):
 
 @pytest.mark.parametrize("shop", [RC], indirect=True, ids=NAME)
 def test_active_autoscaler_adds_old_pods_to_the_canary_of_a_replication_controller(shop):
-    """Without a load, the autoscaler restores minReplicas of foo alone, without counting the pods
-    of the successor; so the autoscaler undoes the steps of the update, which cannot end.
+    """Without a load, the autoscaler keeps foo at minReplicas, since it does not count the pods of
+    the successor. It thus undoes each step of the update, so that the update cannot end.
     """
     shop.open_autoscaled()
     shop.roll(image=V2, pause_at=1, autoscaler="ignore")

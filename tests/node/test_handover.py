@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test failures of pods during a handover, when neither controller can create a pod."""
+"""Test failures of pods during a handover.
+
+During a handover, neither foo nor its successor can create pods.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def shop(cluster, namespace):
-    """Provide a shop after a killed handover: two pods belong to foo, two to its successor."""
+    """Provide a shop whose handover was killed: two pods belong to foo, and two to its successor.
+    """
     shop = Shop(cluster, namespace, RC, WELL_BEHAVED)
     shop.open()
     with pytest.raises(Killed):

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that the error of a failed rollout contains the cause and the log, with a real kubelet.
+"""Test that the error of a failed rollout contains the cause and the last lines of the log.
+
+The node has a real kubelet.
 
 tests/integration/test_broken_rollouts.py tests more causes, with fake nodes.
 """
@@ -21,8 +23,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 Json = dict[str, t.Any]
 
 GRACE, DEADLINE = 3.0, 40.0
-"""failure_grace and progress_deadline in seconds. A container crashes again 15 s after the
-first crash.
+"""The options failure_grace and progress_deadline, in seconds. For comparison, a container that
+crashes at its start crashes again 15 s after its first crash.
 """
 
 WORKERS = 4
@@ -30,26 +32,29 @@ WORKERS = 4
 
 PROBE = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1, "failureThreshold": 2}
 LATE_PROBE = PROBE | {"initialDelaySeconds": 60}
-"""Probe with a delay, so that the container exits before the first probe on a busy machine too."""
+"""A probe with a delay, so that even on a busy machine the container exits before the first probe.
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """A rollout that fails."""
+    """A rollout that fails, and the cause that its error must contain."""
 
     title: str
+    #: The field `kind` of the cause.
     kind: str
-    #: Regular expression for the reason that Kubernetes reports.
+    #: Regular expression that matches the reason which Kubernetes reports.
     reason: str
-    #: Regular expression for the message of that reason, in progress lines and in the error.
+    #: Regular expression that matches the message of this reason, in progress lines and in the
+    #: error.
     message: str
     is_fatal: bool = True
-    #: Fields of the container and of the pod in the new template.
+    #: Additional fields of the container and of the pod in the new template.
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
-    #: End of the place in the error; the place begins with the pod.
+    #: The end of the place that the error names. (It begins with the name of the pod.)
     place: str = ", container web"
-    #: Text in the last lines of the log; "" if the cause has no log.
+    #: A text in the log that the error contains; "" if the error contains no log.
     log: str = ""
 
     def template(self) -> Json:
@@ -184,7 +189,7 @@ ROWS = [
 
 @dataclasses.dataclass
 class Outcome:
-    """Error and progress lines of a failed rollout."""
+    """The error and the progress lines of a failed rollout."""
 
     error: RolloutFailed
     lines: list[str]
@@ -209,7 +214,7 @@ def fail_rollout(row: Row, kubeconfig: str) -> Outcome:
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, request):
-    """Start the rollouts of the selected tests, and provide a Future with the outcome by row."""
+    """Start the rollouts of all selected tests; provide the Future of the Outcome of each row."""
     rows = [
         item.callspec.params["row"]
         for item in request.session.items

@@ -19,7 +19,7 @@ BROKEN = {
 
 @pytest.fixture
 def shop(namespace, tmp_path):
-    """Provide a namespace with foo, whose two pods have a hostPath volume each."""
+    """Provide a namespace with the StatefulSet foo. Each of its two pods has a hostPath volume."""
     for number in range(2):
         namespace.call(
             "POST",
@@ -64,7 +64,9 @@ def shop(namespace, tmp_path):
 
 
 def stored_versions(namespace):
-    """Return the versions that have started with each pod's volume, by pod."""
+    """Return the list of versions that have started with the volume of each pod, by name of the
+    pod.
+    """
     versions = {}
     for pod in namespace.pods():
         server = http.client.HTTPConnection(pod["status"]["podIP"], 8080, timeout=10)

@@ -3,7 +3,7 @@
 
 """Switch a Service between the old and the new pods under traffic through kube-proxy.
 
-New connections follow the selector within two seconds; existing connections stay with their pods.
+New connections follow the selector within two seconds. Existing connections stay with their pods.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ CONTAINER = {
             {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}],
     "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}}
 RATES = {"new": 60, "persistent": 60}
-#: Maximum seconds from the write of the selector to the last new connection to a pod of the other
-#: version.
+#: Maximum seconds from the write of the selector to the last new connection that still reaches a
+#: pod of the previous version.
 MAX_DELAY = 2.0
 
 

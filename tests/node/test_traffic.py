@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that no request fails during a rollout; negative controls show that failures are detected.
+"""Test that no request fails during a rollout.
+
+Negative controls are rollouts with a deliberate fault. They show that failures would be detected.
 
 The test session ends with a table of the requests, and can write the table to
 docs/internals/traffic.md:

@@ -1,10 +1,11 @@
 // GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 // SPDX-License-Identifier: GPL-3.0-or-later
 
-// Send requests at a constant rate, and log a line per request: time, version in the answer, failure,
-// and of a failed request the user agent, which is unique, and the milliseconds of each phase.
-// The method is POST because Go's client silently retries a GET when a persistent connection breaks;
-// k6 itself retries no request.
+// Send requests at a constant rate, and log a JSON list per request: time, version in the answer,
+// failure, detail. For a failed request, the detail contains the user agent (which is unique) and
+// the milliseconds of each phase. For a successful request, the detail is null.
+// The method is POST, because Go's HTTP client silently retries a GET when a persistent connection
+// breaks. k6 itself retries no request.
 import exec from "k6/execution";
 import http from "k6/http";
 

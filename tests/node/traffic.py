@@ -3,8 +3,8 @@
 
 """Send HTTP requests with k6, on new and on persistent connections, and record each answer.
 
-k6 sends requests at a constant rate even if answers are slow, retries no request, and logs each
-answer with its time; wrk and hey print only totals. k6 is built from its Go module, like the
+k6 sends requests at a constant rate even if answers are slow. It retries no request, and logs each
+answer with its time. (wrk and hey print only totals.) k6 is built from its Go module, like the
 programs of the embedded cluster.
 """
 
@@ -24,19 +24,22 @@ from objects import eventually
 SCRIPT = Path(__file__).parent / "traffic.js"
 
 RATE = 200
-"""Default requests per second, once on new connections and once on persistent connections."""
+"""Default number of requests per second on new connections, and of as many additional requests on
+persistent connections.
+"""
 
 TIMEOUT = 3.0
 """Request timeout in seconds. TCP retransmits a lost packet after one second."""
 
 SETTLE = 1.5
-"""Seconds until kube-proxy has observed a terminated pod; kube-proxy writes its rules once per
-second.
+"""Seconds after which kube-proxy has surely removed a terminated pod from its rules. It writes the
+rules once per second.
 """
 
 PRIORITY = ("nice", "-n", "-10")
-"""Prefix of the commands that measure: it raises their priority, so that other work on the machine
-does not make requests fail. Without permission, nice runs the command with its normal priority.
+"""First words of the commands that measure. They raise the priority of the command, so that other
+work on the machine does not make requests fail. Without the permission for this, nice runs the
+command with its normal priority.
 """
 
 PHASES = ("blocked", "connecting", "sending", "waiting", "receiving")
@@ -49,17 +52,17 @@ RATES = dict.fromkeys(CONNECTIONS, RATE)
 class Answer(t.NamedTuple):
     """The answer to a request, or the failure of the request."""
 
-    #: Seconds since 1970.
+    #: Time at which the request was sent, in seconds since 1970.
     sent: float
-    #: "new" or "persistent".
+    #: The sort of connection: "new" or "persistent".
     connection: str
-    #: Version in the answer; "" without an answer. A failed request may have an answer.
+    #: The version that the answer names; "" without an answer. A failed request may have an answer.
     version: str
-    #: "" if the answer has status 200.
+    #: The reason why the request failed; "" if the answer has the status 200.
     failure: str
     #: The user agent of a failed request; "" for a successful request.
     agent: str = ""
-    #: The milliseconds of each phase of a failed request, as k6 names the phases.
+    #: The phases of a failed request (PHASES), each with its duration in milliseconds.
     phases: tuple[tuple[str, float], ...] = ()
 
 
@@ -71,7 +74,8 @@ class Traffic:
         self._url = url
         self._headers = headers or {}
         self._rates = rates or RATES
-        #: Answers in the order of the requests; set when the block ends.
+        #: Answers to the requests of the block, in the order of the requests. Empty until the block
+        #: has ended.
         self.answers: list[Answer] = []
 
     def __enter__(self) -> Traffic:
@@ -123,7 +127,7 @@ class Traffic:
         return max(0, planned - len(self.answers))
 
     def count(self) -> int:
-        """Return the number of answers so far, while the block runs."""
+        """Return the number of answers that k6 has logged so far. Only works during the block."""
         return sum(self._log(connection).read_bytes().count(b"\n") for connection in self._rates)
 
     def _start(self, connection: str) -> subprocess.Popen[bytes]:
@@ -172,7 +176,10 @@ class Traffic:
 
 
 def _detail(detail: tuple[str, dict[str, float]] | None) -> tuple[t.Any, ...]:
-    """Return the user agent and the phases of a failed request; () for a successful request."""
+    """Return the last two fields of an Answer (agent, phases) for a failed request.
+
+    For a successful request, `detail` is None, and the result is ().
+    """
     if not detail:
         return ()
     agent, phases = detail
@@ -180,12 +187,15 @@ def _detail(detail: tuple[str, dict[str, float]] | None) -> tuple[t.Any, ...]:
 
 
 def versions(answers: t.Iterable[Answer]) -> list[str]:
-    """Return the sorted versions in the answers."""
+    """Return the different versions in the answers, sorted."""
     return sorted({answer.version for answer in answers} - {""})
 
 
 def reasons(answers: t.Iterable[Answer]) -> dict[str, int]:
-    """Return the number of failures per reason, without addresses, most frequent first."""
+    """Return the number of failed requests per reason, with the most frequent reason first.
+
+    The reasons are shortened: they contain no addresses.
+    """
     counts = collections.Counter(
         answer.failure.rpartition(": ")[2] for answer in answers if answer.failure
     )

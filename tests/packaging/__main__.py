@@ -7,8 +7,8 @@
     python tests/packaging release  build, if the last commit can be released
     python tests/packaging          also check with galaxy-importer, ansible-builder and reuse
 
-These programs have a separate environment in the user's cache, since galaxy-importer needs other
-versions of ansible-core and ansible-lint.
+galaxy-importer, ansible-builder and reuse are installed in a separate virtual environment in the
+user's cache, since galaxy-importer needs other versions of ansible-core and ansible-lint.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ CONTENT = {".ansible-lint", "CHANGELOG.rst", "CODE_OF_CONDUCT.md", "CONTRIBUTING
 
 
 def git(*arguments: str) -> str:
-    """Return the output of git in this checkout; "" after an error."""
+    """Run git in this checkout, and return its output without the last newline ("" after an error).
+    """
     return subprocess.run(["git", *arguments], cwd=ROOT, check=False, capture_output=True,
                           text=True).stdout.strip()
 
@@ -65,7 +66,9 @@ def galaxy() -> dict:
 
 
 def address() -> str:
-    """Return the URL of the git remote without credentials; "" unless the URL is https and public.
+    """Return the URL of the git remote, without credentials.
+
+    Return "" if the URL is not https, or if its host is not public.
     """
     url = urllib.parse.urlsplit(git("remote", "get-url", "origin"))
     host = url.hostname or ""
@@ -76,7 +79,8 @@ def address() -> str:
 def build(folder: Path) -> Path:
     """Build the archive from all files that git does not ignore, with release notes.
 
-    The archive depends on the files and the time of the last commit alone.
+    Return the path of the archive. Its bytes depend on nothing but the files and the time of the
+    last commit.
     """
     seconds = int(git("log", "-1", "--format=%ct") or 0)
     with tempfile.TemporaryDirectory(prefix="baton-build-") as collections:
@@ -100,7 +104,8 @@ def build(folder: Path) -> Path:
 
 
 def fill_in_address(tree: Path) -> None:
-    """Replace the placeholder in galaxy.yml, and the relative links in each README.md.
+    """Replace the placeholder of the address in galaxy.yml, and make the links in each README.md
+    absolute.
 
     If the address is known, also write the address of the pages about errors into the code.
     """
@@ -134,10 +139,11 @@ def release_faults() -> list[str]:
 
 
 def error_address(metadata: dict) -> str:
-    """Return the address of a page about errors, with PAGE for its name; "" if unknown.
+    """Return the address of the pages about errors, with PAGE in place of a page's name.
 
-    The field `documentation` of galaxy.yml is the address of a folder of the repository (Markdown),
-    or of a site with the HTML of `make docs`.
+    Return "" if the address is unknown. metadata: the content of galaxy.yml. Its field
+    `documentation` is the address of a folder in the repository (with Markdown pages), or of a site
+    with the HTML pages of `make docs`.
     """
     repository, docs = metadata["repository"].removesuffix(".git"), metadata["documentation"]
     if PLACEHOLDER in docs:
@@ -148,8 +154,10 @@ def error_address(metadata: dict) -> str:
 
 
 def absolute_links(text: str, repository: str, folder: str = ".") -> str:
-    """Return a folder's README with absolute links, since Galaxy and Automation Hub show the README
-    without the other files.
+    """Make the relative links in the text of a README absolute.
+
+    Galaxy and Automation Hub show a README without the other files. folder: the path of the README
+    in the repository.
     """
     base = repository.removesuffix(".git")
 
@@ -179,7 +187,9 @@ def content_faults(file: Path) -> list[str]:
 
 
 def relative_links(file: Path) -> list[str]:
-    """Return the links of the archive's README files that would not work on Galaxy."""
+    """Return a fault for each relative link in the archive's README files, since such links do not
+    work on Galaxy.
+    """
     faults = []
     with tarfile.open(file) as archive:
         for name in archive.getnames():
@@ -192,7 +202,7 @@ def relative_links(file: Path) -> list[str]:
 
 
 def unlicensed_files(reuse: Path) -> list[str]:
-    """Return a line of `reuse lint` for each file without a copyright or a license."""
+    """Return the lines in which `reuse lint` names the files without a copyright or a license."""
     run = subprocess.run([str(reuse), "lint", "--lines"], cwd=ROOT, check=False,
                          capture_output=True, text=True)
     return (run.stdout + run.stderr).splitlines() if run.returncode else []
@@ -223,7 +233,10 @@ def importer_findings(python: Path, file: Path) -> list[str]:
 
 
 def main(command: str) -> int:
-    """Build, check unless the command is build or release, and return the exit code."""
+    """Run the command (see the docstring of this file), and return the exit code.
+
+    The command "" builds and checks the archive; "build" and "release" do not check it.
+    """
     if command == "release" and (faults := release_faults()):
         return report(faults)
     file = build(ROOT / "build")

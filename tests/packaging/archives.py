@@ -3,8 +3,8 @@
 
 """Make the archive of a collection reproducible.
 
-ansible-galaxy stores the times of files and the order of the file system, which differ between
-machines.
+ansible-galaxy stores the files in the order of the file system, with their modification times. Both
+differ between machines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from pathlib import Path
 
 
 def make_reproducible(file: Path, seconds: int) -> None:
-    """Rewrite the archive with sorted files that all have this modification time."""
+    """Rewrite the archive: sort its files by name, and set all modification times to `seconds`
+    since the epoch.
+    """
     with tarfile.open(file) as archive:
         contents = {member: archive.extractfile(member).read() if member.isfile() else b""
                     for member in archive}
@@ -36,12 +38,12 @@ def make_reproducible(file: Path, seconds: int) -> None:
           tarfile.open(fileobj=packed, mode="w") as archive):
         for member, content in sorted(contents.items(), key=lambda item: item[0].name):
             member.mtime = seconds
-            member.pax_headers = {}  # they contain the time in fractions of a second
+            member.pax_headers = {}  # they contain the modification time with fractions of a second
             if member.isfile():
                 member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
 
 
 def as_bytes(values: dict) -> bytes:
-    """Return the JSON in the format of ansible-galaxy."""
+    """Return the values as JSON, formatted as ansible-galaxy does."""
     return json.dumps(values, indent=1).encode()

@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the environments of examples/ with ansible-builder, as far as possible without pulling
-images.
+"""Check the execution and decision environments of examples/ with ansible-builder.
 
-ansible-builder writes the Containerfile, and reads the dependencies of the built collection. The
-tests of examples/ install the same requirements without an image.
+No image is built or pulled: ansible-builder only writes the Containerfile, and reads the
+dependencies of the built collection. The tests of examples/ install the same requirements without
+an image.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import yaml
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-#: System packages in the final image, by environment.
+#: The system packages that the final image of each environment must have (content of bindep.txt).
 SYSTEM_PACKAGES = {"execution": "", "decision": "java-17-openjdk-headless [platform:rpm]"}
 INSTALL_GIT = "RUN $PKGMGR install --assumeyes git-core"
 INSTALL_COLLECTIONS = "ansible-galaxy collection install"
@@ -41,8 +41,10 @@ def faults(builder: Path, archive: Path) -> Iterator[str]:
 
 
 def stage_faults(containerfile: str) -> Iterator[str]:
-    """Yield the faults of the build stages: git must be installed before the collections, and must
-    not be in the final image.
+    """Yield the faults of the build stages.
+
+    In the stage `galaxy`, git must be installed before the collections. The stages of the final
+    image must not contain git.
     """
     stages = re.split(r"^FROM .* AS ", containerfile, flags=re.MULTILINE)[1:]
     lines = {stage.split()[0]: stage.splitlines() for stage in stages}
@@ -55,7 +57,11 @@ def stage_faults(containerfile: str) -> Iterator[str]:
 
 
 def context_faults(build: Path, packages: str) -> Iterator[str]:
-    """Yield the differences between the build context and the definition."""
+    """Yield the differences between the build context that ansible-builder has written and the
+    requirements of the environment.
+
+    packages: the expected content of bindep.txt.
+    """
     requirements = (EXAMPLES / "collections/requirements.yml").read_text("utf-8")
     if (build / "requirements.yml").read_text("utf-8") != requirements:
         yield "the collections differ from collections/requirements.yml"

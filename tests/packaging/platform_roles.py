@@ -3,8 +3,9 @@
 
 """Compare examples/awx/controller.yml with the roles of infra.aap_configuration.
 
-A role ignores a key that it does not read, and fails without a mandatory key. SOURCE names another
-source of the collection than Galaxy, such as a folder.
+A role ignores keys that it does not read, and fails if a mandatory key is missing. To install
+infra.aap_configuration from elsewhere than Galaxy, such as from a folder, set the environment
+variable BATON_AAP_CONFIGURATION to this source.
 """
 
 from __future__ import annotations
@@ -21,25 +22,30 @@ from workspace import say
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "examples/awx/controller.yml"
 COLLECTION = "infra.aap_configuration"
-#: Environment variable with the source.
+#: The environment variable that names another source of infra.aap_configuration.
 SOURCE = "BATON_AAP_CONFIGURATION"
-#: The variable of a loop in the tasks of a role, and the key of an object that the tasks read.
+#: Matches the places where the tasks of a role read a key of an object, such as `__item.name`. The
+#: groups are the loop variable (`__item`) and the key (`name`).
 KEY = re.compile(r"\b(__\w*item)\.(\w+)")
+#: The key of a workflow template with the list of its nodes.
 NODES = "simplified_workflow_nodes"
 
 
 class Loader(yaml.SafeLoader):
-    """Loader that reads !unsafe as text."""
+    """A YAML loader that reads a value with the tag !unsafe as text."""
 
 
 Loader.add_constructor("!unsafe", Loader.construct_scalar)
 
 
-def faults(programs: Path, folder: Path) -> Iterator[str]:
-    """Yield the differences; none, with a message, if the collection cannot be installed."""
+def faults(bin_folder: Path, folder: Path) -> Iterator[str]:
+    """Install infra.aap_configuration into `folder`, and yield the differences from its roles.
+
+    If the collection cannot be installed, print a message, and yield nothing.
+    """
     source = os.environ.get(SOURCE, COLLECTION)
     install = subprocess.run(
-        [str(programs / "ansible-galaxy"), "collection", "install", source, "--no-deps", "-p",
+        [str(bin_folder / "ansible-galaxy"), "collection", "install", source, "--no-deps", "-p",
          str(folder)], check=False, capture_output=True, text=True, timeout=300)
     if install.returncode:
         say(f"packaging: examples/awx is not compared with {COLLECTION}: "
@@ -52,7 +58,9 @@ def faults(programs: Path, folder: Path) -> Iterator[str]:
 
 
 def differences(configuration: dict[str, Any], roles: Path) -> Iterator[str]:
-    """Yield the variables without a role, and the keys that a role ignores or requires."""
+    """Yield the variables that no role reads, the keys that a role ignores, and the mandatory keys
+    that are missing.
+    """
     dispatched = {entry["var"]: entry["role"] for entry in dispatched_roles(roles)}
     for variable, objects in configuration.items():
         if variable not in dispatched:
@@ -69,10 +77,11 @@ def differences(configuration: dict[str, Any], roles: Path) -> Iterator[str]:
 
 
 def key_faults(item: dict[str, Any], tasks: str, *, is_node: bool) -> Iterator[str]:
-    """Yield a fault for each key of an object that the tasks ignore, and for each missing mandatory
-    key.
+    """Yield a fault for each key of an object that the tasks ignore, and for each mandatory key
+    that is missing.
 
-    is_node: whether the object is a node of a workflow.
+    tasks: the text of the role's task files. is_node: whether the object is a node of a workflow
+    template. Loop variables of nodes have "node" in their names.
     """
     keys, mandatory = set(), set()
     for line in tasks.splitlines():
@@ -85,7 +94,11 @@ def key_faults(item: dict[str, Any], tasks: str, *, is_node: bool) -> Iterator[s
 
 
 def dispatched_roles(roles: Path) -> Iterator[dict[str, str]]:
-    """Yield the entries of the role dispatch: a role, and the variable with its objects."""
+    """Yield the entries that the role `dispatch` has in its defaults.
+
+    An entry has the keys `role` (the name of another role) and `var` (the variable with the objects
+    of this role).
+    """
     defaults = yaml.safe_load((roles / "dispatch/defaults/main.yml").read_text("utf-8"))
     for name, entries in defaults.items():
         if name.endswith("_dispatcher_roles") and isinstance(entries, list):

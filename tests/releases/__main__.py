@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make test-releases`: random releases by ansible-playbook on a real API server.
+"""Play random releases with ansible-playbook on a real API server (`make test-releases`).
 
 Each seed determines a release: its request, and the events during its checks, such as kills and
-changes of other clients. Every fourth release has several clusters; some of those of a single
-controller have shares of the requests, or keep_old. A failed release is printed with its request,
-events and output.
+changes by other clients. Every fourth seed gives a release over several clusters. Some releases of
+a single controller split the requests into shares, or use keep_old. A failed release is printed
+with its request, events and output.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ from workers import prepare_program  # noqa: E402
 
 CLUSTER = embedded.checkout_cluster_name("releases")
 DOCUMENT = ROOT / "docs" / "internals" / "faults.md"
-#: Heading after the table of recorded runs.
+#: The heading of DOCUMENT that follows the table of recorded runs.
 NEXT_HEADING = "\n## Random histories"
 
 
 def play(seed: int) -> tuple[int, collections.Counter[str], str]:
-    """Play a release in a separate process; return the seed, the events, and the failure or ""."""
+    """Play the release of a seed. This function runs in a separate process.
+
+    Return the seed, the counts of events and outcomes, and the text of the failure ("" after
+    success).
+    """
     release = Release(seed, embedded.find(CLUSTER).kubeconfig)
     try:
         with release:

@@ -28,13 +28,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Events during a check: the outcome of the check, a kill of the playbook, or an action of another
-#: client on a controller: it deletes or scales the controller, holds its Lease, or finishes or
-#: undoes its update.
+#: Events during a check. Each is the outcome of the check ("passes", "fails"), a kill of the
+#: playbook, or an action of another client on a controller: the client deletes it, scales it, holds
+#: its Lease, finishes its update, or undoes its update. "passes" is the most probable event.
 EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hold", "finish",
           "undo")
-#: The kinds with keep_old.
+#: The kinds that accept the option keep_old.
 KEEPING_KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
+#: Shares of the requests that a stage can give to the new pods.
 SHARES = ("0%", "1%", "10%", "50%")
 V1, V2 = "myimage:v1", "myimage:v2"
 #: An image whose containers crash on the cluster's nodes.
@@ -50,7 +51,9 @@ Json = dict[str, t.Any]
 
 
 class Events(CheckServer):
-    """Check server that triggers the next event of the release at each check."""
+    """A server to which the playbook sends a request in each check. Each request triggers the next
+    event of the release.
+    """
 
     def __init__(self, release: Release) -> None:
         super().__init__()
@@ -107,7 +110,7 @@ class Release:
                              "verify_tasks": [], "approve_within": ""}
         self.unreachable = (draw.choice(self.hosts) if len(self.hosts) > 1
                             and draw.random() < 0.4 else "")
-        #: Violations of guarantees that were observed during the checks.
+        #: Descriptions of the violations that were observed during the checks.
         self.violations: list[str] = []
         self.has_shares = (self.is_single and self.stages != ["100%"]) and draw.random() < 0.7
         self.keeps_old = (self.is_single and self.kind in KEEPING_KINDS) and draw.random() < 0.5
@@ -115,7 +118,7 @@ class Release:
             self._draw_shares()
 
     def _draw_shares(self) -> None:
-        """Draw shares of the requests, the time of keep_old, and edits of the route."""
+        """Draw the shares of the requests, the option keep_old_for, and edits of the route."""
         draw, self.replicas = self.random, 4
         self.request["kind"] = self.kind
         self.request["route"] = "edge" if self.has_shares else ""
@@ -207,7 +210,7 @@ class Release:
                    f"{self.replicas} pods of {name}", seconds=60)
 
     def _make_route(self) -> None:
-        """Create the Service of the controller, and the route edge."""
+        """Create the Service of the controller, and the HTTPRoute `edge`."""
         gateway_api.install(self.namespace)
         self.namespace.allow(role_rules("baton-traffic"), "baton-traffic")
         (name,) = self.names["localhost"]
@@ -227,14 +230,18 @@ class Release:
     # Events
 
     def observe_old_pods(self) -> None:
-        """Record a violation if an old pod is missing at a check in spite of keep_old."""
+        """If the release has keep_old, record a violation if an old pod is missing at this check.
+        """
         for name in self.names["localhost"] if self.keeps_old else ():
             old = self.images(name).count(V1)
             if old < self.replicas and name not in self.changed_by_others:
                 self.violations.append(f"{old} old pods at a check, with keep_old")
 
     def trigger(self, event: str, name: str) -> None:
-        """Change the cluster as another client, or kill the playbook."""
+        """Let an event happen: change the cluster as another client, or kill the playbook.
+
+        name: the controller that the other client changes.
+        """
         self.counts[f"event: {event}"] += 1
         if event == "kill":
             for pid in descendants(self.process.pid):
@@ -268,7 +275,7 @@ class Release:
             "application/merge-patch+json")
 
     def _finish(self, name: str) -> None:
-        """Update the controller to its end, like a task of another client."""
+        """Complete the update of the controller, like a task of another client."""
         self.namespace.roll(name=name, kind=self.kind, image=V2)
 
     def _undo(self, name: str) -> None:
@@ -328,7 +335,10 @@ class Release:
             self._assert_rerun_and_rollback(results["localhost"])
 
     def _roll(self, **changes: t.Any) -> Json:
-        """Run the playbook, again after each kill, until it ends; return its custom stats."""
+        """Run the playbook, and run it again after each kill, until it ends by itself.
+
+        Return the custom stats of the last run. changes: variables that differ from the request.
+        """
         variables = self.request | changes
         playbook, options = (("image_bump", []) if self.hosts == ["localhost"]
                              else ("regions", ["-i", "clusters.yml"]))
@@ -351,7 +361,7 @@ class Release:
     # Guarantees
 
     def _assert_outcome(self, host: str, result: Json) -> None:
-        """Assert that the report and the images of the pods agree with the result of a host."""
+        """Assert that the report and the images of the pods agree with the result for a host."""
         outcome, message = result["outcome"], result["msg"]
         if host == self.unreachable or (self.request["image"] == BROKEN
                                         and not self.changed_by_others):
@@ -383,8 +393,9 @@ class Release:
             self._assert_restored()
 
     def _assert_restored(self) -> None:
-        """Assert that the route has its initial rule with the edits of another client, and that no
-        annotation or Service of the split remains.
+        """Assert that nothing of the split remains: no annotation, no Service, no changed weight.
+
+        Edits of the route by another client must have been retained.
         """
         route = self.namespace.call("GET", gateway_api.route_path(self.namespace, "edge"))
         services = self.namespace.call("GET", self.namespace.path("services"))["items"]
@@ -397,7 +408,7 @@ class Release:
         self.counts["route restored"] += 1
 
     def _assert_regions(self, results: Json) -> None:
-        """Assert that no cluster of the second region is updated after a failure in the first."""
+        """Assert that no cluster of the second region is updated if the first region has failed."""
         first, *rest = self.hosts
         has_failed = (results[first] or {}).get("outcome") not in ("updated", "paused")
         for host in rest:

@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make test-versions`: test the collection with other versions of its dependencies.
+"""Test the collection with other versions of its dependencies (`make test-versions`).
 
     .venv/bin/python tests/versions [--sample] [--workers N] [--record] [WORD ...]
 
-Prints a Markdown table with a row per version: the version, the other versions in its test, and the
-result. A version that is not available on this machine is SKIPPED with the reason. WORD selects
-rows by title: `kubernetes`, `"core 2.16"`.
+Prints a Markdown table with a row per tested version: the version, the versions of the other
+software in its test, and the result. A version that is not available on this machine is SKIPPED,
+and the row gives the reason. WORD selects rows by title, such as `kubernetes` or `"core 2.16"`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ import table  # noqa: E402
 from row import AnyCluster, Row  # noqa: E402
 from workers import prepare_program, run_jobs  # noqa: E402
 
-#: Lock, since several threads write the table.
+#: The lock of the document, since several threads write the table to it.
 RECORDING = threading.Lock()
-#: Functions that return the rows of the sample, or all rows.
+#: Functions that return rows: those of the sample if the argument is true, otherwise all.
 SOURCES = (packages.rows, cores.rows, api_servers.rows)
 
 
@@ -54,7 +54,7 @@ def main() -> int:
     prepare_program()
     rows = [row for source in SOURCES for row in source(options.sample)
             if not options.words or any(word in row.title for word in options.words)]
-    # a cluster per selection, so that runs of different rows can overlap
+    # Each selection of rows has its own cluster, so that two runs with different rows can overlap.
     key = hashlib.sha256(repr((options.sample, options.words)).encode()).hexdigest()[:6]
     with embedded.up(embedded.checkout_cluster_name(f"versions-{key}")) as cluster:
         if isinstance(cluster, embedded.Cluster):
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def run_row(is_recorded: bool, cluster: AnyCluster, row: Row) -> None:
-    """Run a row, and record its result immediately."""
+    """Run a row. If is_recorded is true, write its result to the document immediately."""
     row.run(cluster)
     if is_recorded:
         with RECORDING:

@@ -20,9 +20,9 @@ import embedded
 from common import PROGRAMS, ROOT
 from row import AnyCluster, Row, Unavailable
 
-#: First column of the rows.
+#: Text in the first column of these rows.
 WHAT = "Kubernetes"
-#: Files of tests/integration by part of the row.
+#: Files of tests/integration (without .py), by the part of the row that they test.
 PARTS = {
     "update": "test_rollout",
     "kill and resume": "test_resume",
@@ -40,12 +40,12 @@ PARTS = {
 }
 #: Seeds of the random histories.
 SEEDS = "1-2"
-#: Timeout of the integration tests of a version, and of its histories, in seconds.
+#: Timeout in seconds, both of the integration tests of a version and of its random histories.
 TIMEOUT = 1800
 
 
 def rows(is_sample: bool) -> list[Row]:
-    """Return the rows; none in the sample, since the build of an API server takes minutes."""
+    """Return a row per version. The sample has none, since building an API server takes minutes."""
     versions = () if is_sample else binaries.VERSIONS
     return [Row(WHAT, binaries.release(kubernetes).removeprefix("v"),
                 functools.partial(run, kubernetes=kubernetes)) for kubernetes in versions]

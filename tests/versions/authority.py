@@ -20,7 +20,7 @@ _NAME = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "clients")])
 
 
 def install(cluster: Cluster) -> None:
-    """Create a CA, and restart the API server with the CA."""
+    """Create a CA, and restart the API server, which then trusts the CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _signed(key.public_key(), _NAME, key,
                           x509.BasicConstraints(ca=True, path_length=None))
@@ -31,7 +31,7 @@ def install(cluster: Cluster) -> None:
 
 
 def new_client_certificate(cluster: Cluster, user: str) -> tuple[bytes, bytes]:
-    """Return a new client certificate of the user, and its key, in PEM format."""
+    """Issue a client certificate for a user; return the certificate and its key in PEM format."""
     authority = serialization.load_pem_private_key(_paths(cluster)[1].read_bytes(), None)
     assert isinstance(authority, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -44,7 +44,7 @@ def new_client_certificate(cluster: Cluster, user: str) -> tuple[bytes, bytes]:
 def _paths(cluster: Cluster) -> tuple[Path, Path]:
     """Return the paths of the CA certificate and of its key.
 
-    tests/cluster/components.py defines the name of the certificate.
+    The file name of the certificate must be the one in tests/cluster/components.py.
     """
     certificate = Path(cluster.kubeconfig).with_name("client-authority.crt")
     return certificate, certificate.with_suffix(".key")

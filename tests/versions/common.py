@@ -15,7 +15,8 @@ from namespace import Namespace
 from row import AnyCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Folders of the programs of this checkout's ansible-core, and of the collection.
+#: The folder with the programs of this checkout's ansible-core, and the folder of collections that
+#: contains this collection.
 PROGRAMS, COLLECTIONS = ROOT / ".venv" / "bin", ROOT / ".venv" / "collections"
 
 
@@ -23,7 +24,8 @@ PROGRAMS, COLLECTIONS = ROOT / ".venv" / "bin", ROOT / ".venv" / "collections"
 def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
     """Provide a namespace during the block.
 
-    Its name is short, since the user name in a certificate has at most 64 characters.
+    The title of the namespace is short: the user name in a client certificate contains the name of
+    the namespace, and has at most 64 characters.
     """
     namespace = Namespace(cluster.kubeconfig, "versions")
     try:

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of ansible-core versions: integration tests, with the collection installed as in README."""
+"""Rows of ansible-core versions.
+
+The collection is installed by the commands of README.md. Integration tests then run with it.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,17 @@ from environments import describe, environment
 from row import AnyCluster, Row
 from workspace import cache
 
-#: First column of the rows.
+#: Text in the first column of these rows.
 WHAT = "ansible-core"
-#: Versions of ansible-core, Python and the package kubernetes. The first row has the oldest
-#: versions, the second those of AAP 2.5.
+#: The versions of ansible-core, of Python and of the package kubernetes, for each row. The first
+#: row has the oldest versions. The second row has those of AAP 2.5.
 CORES = (
     ("2.16.19", "3.10", "24.2.0"), ("2.16.19", "3.11", "29.0.0"), ("2.17.14", "3.11", "31.0.0"),
     ("2.18.19", "3.11", "33.1.0"),
     ("2.19.14", "3.11", "37.0.2"), ("2.20.10", "3.12", "37.0.2"), ("2.21.5", "3.13", "37.0.2"),
 )
 AAP = CORES[1]
-#: Tests of tests/integration by part of the row.
+#: Tests in tests/integration, by the part of the row to which they belong.
 TESTS = {
     "ad hoc": [
         "test_ansible.py::test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing",
@@ -77,7 +80,10 @@ def run(row: Row, cluster: AnyCluster, versions: tuple[str, str, str], is_sample
 
 
 def core_environment(versions: tuple[str, str, str]) -> Path:
-    """Return the virtual environment with this ansible-core. Raises Unavailable."""
+    """Return the folder of a virtual environment with these versions (an item of CORES).
+
+    Raises Unavailable.
+    """
     core, minor, package = versions
     # the commands of README require pip
     return environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg", "pip")
@@ -85,7 +91,11 @@ def core_environment(versions: tuple[str, str, str]) -> Path:
 
 @contextlib.contextmanager
 def installed_collection(folder: Path) -> Iterator[dict[str, str]]:
-    """Install the collection by the commands of README, and provide the environment of commands."""
+    """Install the collection by the commands of README.md.
+
+    Provide environment variables with which Ansible's commands find it. folder: the virtual
+    environment with ansible-core.
+    """
     (block,) = re.findall(r"## Install\n.*?\n\n((?:    [^\n]*\n)+)",
                           (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     with (tempfile.TemporaryDirectory(prefix="baton-collections-") as collections,
@@ -116,8 +126,10 @@ def check_documentation(variables: dict[str, str]) -> None:
 
 def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str],
               *options: str) -> None:
-    """Run integration tests with the Ansible commands of the row's environment, and record the
-    result of each part.
+    """Run integration tests, and record the result of each part.
+
+    pytest itself runs in the environment of this checkout, but the tests call the Ansible commands
+    of the row's environment.
     """
     with tempfile.TemporaryDirectory(prefix="baton-tests-") as folder:
         # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.
@@ -147,7 +159,9 @@ def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variab
 
 
 def run_sanity(folder: Path, variables: dict[str, str]) -> None:
-    """Run the command of the tier `sanity`; ansible-test installs its packages in the user's cache.
+    """Run the command of the tier `sanity` in tests/run.py.
+
+    ansible-test installs the packages that it needs in a folder of the user's cache.
     """
     packages = cache() / "versions" / f"sanity-{folder.name}"
     run_command(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(packages)})

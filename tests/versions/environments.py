@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Create virtual environments with other versions in the user's cache, once per set of versions."""
+"""Create virtual environments with other versions of Python and packages.
+
+They are in the user's cache. Each set of versions is installed only once.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,17 @@ import subtask
 from row import Unavailable
 from workspace import ClusterError, cache, locked
 
-#: Program that prints the path and the version of a Python.
+#: A Python program that prints a JSON list: the path of the running Python, and its version.
 _PRINT_VERSION = ("import json, platform, sys; "
                   "print(json.dumps([sys.executable, platform.python_version()]))")
 
 
 @functools.cache
 def python(minor: str) -> tuple[str, str]:
-    """Return path and version of a Python such as 3.9 from PATH or pyenv. Raises Unavailable."""
+    """Find a Python in PATH or pyenv; return its path and its full version.
+
+    minor: for example "3.9". Raises Unavailable.
+    """
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     candidates = [shutil.which(f"python{minor}"),
                   *sorted(root.glob(f"versions/{minor}.*/bin/python{minor}"))]
@@ -35,14 +41,18 @@ def python(minor: str) -> tuple[str, str]:
                                     text=True, timeout=30, check=True)
             path, version = json.loads(answer.stdout)
         except (OSError, ValueError, subprocess.SubprocessError):
-            continue  # a shim of pyenv for an inactive version
+            continue  # for example, a shim of pyenv whose version is not active
         if version.startswith(f"{minor}."):
             return path, version
     raise Unavailable(f"no Python {minor} on this machine")
 
 
 def environment(minor: str, *requirements: str) -> Path:
-    """Return the folder of an environment with the Python and the packages. Raises Unavailable."""
+    """Return the folder of a virtual environment, and create the environment if it is missing.
+
+    minor: the version of Python, such as "3.9". requirements: arguments of `pip install`. Raises
+    Unavailable.
+    """
     path, version = python(minor)
     key = hashlib.sha256(repr((path, version, requirements)).encode()).hexdigest()[:16]
     folder = cache() / "versions" / key
@@ -67,19 +77,19 @@ def environment(minor: str, *requirements: str) -> Path:
 
 @functools.cache
 def package_versions(folder: Path) -> dict[str, str]:
-    """Return the versions of the packages in an environment."""
+    """Return the versions of the packages in an environment, by name of the package."""
     pip_list = subprocess.run([*_pip(folder), "list", "--format=json"], capture_output=True,
                               text=True, timeout=60, check=True)
     return {package["name"]: package["version"] for package in json.loads(pip_list.stdout)}
 
 
 def _pip(folder: Path) -> list[str]:
-    """Return a pip command of this checkout for an environment without pip."""
+    """Return a command that runs the pip of this checkout for another environment."""
     return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python",
             str(folder / "bin" / "python")]
 
 
 def describe(folder: Path, minor: str, *packages: str) -> str:
-    """Return the versions of Python and of some packages for the column "with"."""
+    """Return a text for the column "with": the versions of Python and of these packages."""
     return ", ".join([f"Python {python(minor)[1]}",
                       *(f"{name} {package_versions(folder)[name]}" for name in packages)])

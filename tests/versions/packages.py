@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of the package kubernetes and of the module's Python, with all sources of credentials."""
+"""Rows of versions of the Python package kubernetes, and of the Python that runs the module.
+
+Each version of the package is tested with all sources of credentials.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,23 @@ from namespace import Namespace
 from objects import manifest
 from row import AnyCluster, Row
 
-#: The last release of each major version of the package, with a Python that it supports.
+#: The last release of each major version of the package, with a Python version that supports it.
 KUBERNETES = {
     "24.2.0": "3.9", "25.3.0": "3.9", "26.1.0": "3.10", "27.2.0": "3.10", "28.1.0": "3.11",
     "29.0.0": "3.11", "30.1.0": "3.11",
     "31.0.0": "3.11", "32.0.1": "3.11", "33.1.0": "3.12", "34.1.0": "3.12", "35.0.0": "3.12",
     "36.0.3": "3.13", "37.0.2": "3.13",
 }
-#: Python versions of the module, each with the requirement of a package that supports it.
+#: The tested Python versions. Each has the pip requirement of the package kubernetes.
 PYTHONS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes", "3.12": "kubernetes",
            "3.13": "kubernetes"}
 #: Python versions that the modules refuse.
 TOO_OLD = ("3.6", "3.8")
-#: First columns of the rows.
+#: Texts in the first column: of the rows of the package, and of the rows of Python versions.
 PACKAGE, TARGET = "kubernetes (Python package)", "Python of the module"
 
-#: An exec plugin that prints its first argument as the token; from its second call on, it prints
-#: its second argument, if any.
+#: A credential plugin (a shell script) that prints a token. The token is its first argument or,
+#: from the second call on, its second argument, if there is one.
 PLUGIN = """#!/bin/sh
 echo called >> "$0.log"
 token=$1
@@ -60,7 +63,11 @@ def rows(is_sample: bool) -> list[Row]:
 
 
 def run_package(row: Row, cluster: AnyCluster, minor: str) -> None:
-    """Update a controller with each source of credentials, and run the module as a process."""
+    """Test a version of the package: update a controller with each source of credentials, and run
+    the module with Ansible.
+
+    minor: the version of Python, such as "3.9".
+    """
     folder = environment(minor, f"kubernetes=={row.version}")
     row.other_versions = describe(folder, minor, "urllib3")
     with namespace_for(cluster) as namespace:
@@ -75,7 +82,9 @@ def run_package(row: Row, cluster: AnyCluster, minor: str) -> None:
 
 
 def run_target(row: Row, cluster: AnyCluster, requirement: str) -> None:
-    """Update a controller with this Python, and run the modules without the package kubernetes."""
+    """Test a Python version: update a controller, and assert that the modules report if the package
+    kubernetes is missing.
+    """
     folder = environment(row.version, requirement)
     row.other_versions = describe(folder, row.version, "kubernetes")
     with namespace_for(cluster) as namespace:
@@ -96,7 +105,9 @@ def run_too_old_python(row: Row, _cluster: AnyCluster) -> None:
 
 
 def update_by_module(row: Row, namespace: Namespace, folder: Path) -> None:
-    """Run the module as a process of this checkout's ansible-core."""
+    """Update a controller with this checkout's ansible-core, which runs the module with the Python
+    of the virtual environment `folder`.
+    """
     with (row.part("module"),
           ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables):
         namespace.make_primary(1, name="module")
@@ -106,7 +117,10 @@ def update_by_module(row: Row, namespace: Namespace, folder: Path) -> None:
 
 
 def assert_refused(interpreter: str, message: str, programs: Path = PROGRAMS) -> None:
-    """Assert that the modules refuse the Python with the message, without a traceback."""
+    """Assert that the modules fail with the message, and without a traceback.
+
+    interpreter: the path of the Python that runs the modules.
+    """
     with ansible_environment(programs) as variables:
         for name, arguments in (("rolling_update", "name=foo image=myimage:v2"),
                                 ("rolling_update_info", "name=foo")):
@@ -116,7 +130,7 @@ def assert_refused(interpreter: str, message: str, programs: Path = PROGRAMS) ->
 
 def run_module(name: str, arguments: str, interpreter: str,
                variables: dict[str, str]) -> dict[str, Any]:
-    """Run a module with the Python, and return its result."""
+    """Run a module with the Python whose path is `interpreter`, and return the module's result."""
     # only a variable overrides the interpreter of localhost
     extra_variable = f"ansible_python_interpreter={interpreter}"
     run = subprocess.run(["ansible", "localhost", "-e", extra_variable,
@@ -128,7 +142,9 @@ def run_module(name: str, arguments: str, interpreter: str,
 
 
 def sources_of_credentials(namespace: Namespace) -> dict[str, dict[str, Any]]:
-    """Return the options of the connection, by the name of the source of credentials."""
+    """Return the options of the connection, by the name of the source of credentials, such as
+    "token" or "exec-plugin".
+    """
     server = namespace.client.configuration
 
     def plugin(name: str, *tokens: str) -> dict[str, Any]:
@@ -145,7 +161,7 @@ def sources_of_credentials(namespace: Namespace) -> dict[str, dict[str, Any]]:
 
 
 def client_certificate(namespace: Namespace, cluster: Cluster) -> dict[str, Any]:
-    """Return the options for a kubeconfig with an inline client certificate."""
+    """Return the option `kubeconfig` with a user who has a client certificate."""
     user = f"system:serviceaccount:{namespace.name}:baton"
     certificate, key = (base64.b64encode(content).decode()
                         for content in authority.new_client_certificate(cluster, user))
@@ -153,7 +169,7 @@ def client_certificate(namespace: Namespace, cluster: Cluster) -> dict[str, Any]
 
 
 def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
-    """Return the option for an inline kubeconfig."""
+    """Return the option `kubeconfig`, whose value is the content of a kubeconfig with this user."""
     content = namespace.kubeconfig_of(user)
     cluster = content["clusters"][0]["cluster"]
     if path := cluster.pop("certificate-authority", None):
@@ -172,7 +188,7 @@ def expired_token(namespace: Namespace) -> str:
 
 def update_by_each_source(row: Row, namespace: Namespace, folder: Path,
                           sources: dict[str, dict[str, Any]]) -> None:
-    """Update a controller for each source of credentials, in one process."""
+    """Update one controller with each source of credentials, all in one process (probe.py)."""
     for name in sources:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
     server = namespace.client.configuration

@@ -3,9 +3,9 @@
 
 """Update a controller with each source of credentials, in the Python of a row.
 
-Reads from stdin the namespace, the options of the connection by source (the controller has the name
-of its source), and the paths of the token and CA certificate of a simulated pod. Prints the error
-of each source, or "".
+Reads a JSON object from stdin: `namespace`, `sources` (the options of the connection by name of the
+source, which is also the name of a controller), and `pod` (the paths of the token and of the CA
+certificate of a simulated pod). Prints a JSON object: the error of each source ("" without one).
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
 def roll(name: str, namespace: str, options: dict[str, Any]) -> str:
-    """Update the controller of a source; return the error, or ""."""
+    """Update the controller of a source; return the error, or "" after success.
+
+    options: the options of the connection.
+    """
     request = parse_request({"name": name, "namespace": namespace, "image": "myimage:v2"})
     try:
         gateway = KubernetesGateway(Connection(options, {}), namespace, choose(request).watches)

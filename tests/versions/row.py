@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A row of the table of versions: a version, the other versions in its test, and the result."""
+"""A row of the table of versions.
+
+It has a version, the versions of the other software in its test, and the result of the test.
+"""
 
 from __future__ import annotations
 
@@ -15,33 +18,31 @@ from embedded import Cluster
 from external import ExternalCluster
 from workspace import say
 
-#: Name of the pseudo-part that receives an error outside of the parts.
+#: Name of a pseudo-part, to which an error is assigned that occurs outside of all parts.
 WHOLE = "all"
-#: The cluster of all rows.
+#: Type of the cluster that the rows share.
 AnyCluster = Cluster | ExternalCluster
 
 
 class Unavailable(Exception):
-    """The version is not available, or a part cannot run, for the reason in the text."""
+    """A version is not available, or a part cannot run. The text is the reason."""
 
 
 @dataclasses.dataclass
 class Row:
-    """A tested version.
-
-    `work` runs each part in a `with row.part("..."):` block, and sets `other_versions`.
-    """
+    """A version, and the results of the parts of its test."""
 
     #: First column of the table, such as a package. Rows with the same value are consecutive.
     what: str
     version: str
+    #: Runs the test: each part in a `with row.part("..."):` block. Also sets `other_versions`.
     work: Callable[[Row, AnyCluster], None]
     #: Versions of the other programs and packages in the test.
     other_versions: str = ""
     passed: list[str] = dataclasses.field(default_factory=list)
-    #: Reasons by part, for the parts that failed.
+    #: The parts that failed, each with the reason.
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: Reasons by part, for the parts that could not run.
+    #: The parts that could not run, each with the reason.
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     date: str = dataclasses.field(
         default_factory=lambda: str(datetime.datetime.now(datetime.UTC).date()))
@@ -70,7 +71,9 @@ class Row:
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Record the result of a part: passed, failed or, after Unavailable, skipped."""
+        """Run a part in the block, and record its result: passed, failed or (if the block raises
+        Unavailable) skipped.
+        """
         try:
             yield
         except Unavailable as error:
@@ -84,5 +87,6 @@ class Row:
 
 
 def one_line(error: object) -> str:
-    """Return the end of the message, which usually contains the cause, in one line."""
+    """Return the message in one line, cut to its last 300 characters, where the cause usually is.
+    """
     return " ".join(str(error).replace("|", "/").split())[-300:]

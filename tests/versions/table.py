@@ -29,7 +29,11 @@ def text(lines: Iterable[Cells]) -> str:
 
 
 def record(rows: list[Row], is_all: bool) -> None:
-    """Write the table. Rows that did not run retain their recorded results, unless `is_all`."""
+    """Write the table to the document.
+
+    is_all: whether `rows` are all rows of the new table. Otherwise, the recorded results of other
+    rows are retained.
+    """
     head, _heading, recorded_table = DOCUMENT.read_text("utf-8").partition(HEADING)
     recorded = [] if is_all else [tuple(cell.strip() for cell in line.strip("| ").split(" | "))
                                   for line in recorded_table.splitlines()
@@ -44,6 +48,6 @@ def record(rows: list[Row], is_all: bool) -> None:
 
 
 def numbers(version: str) -> list[int]:
-    """Return the numbers in a version, such as [1, 24, 0], as its sort key."""
+    """Return the sort key of a version: its numbers, such as [1, 24, 0]."""
     return [int(part)
             for part in version.split(" ")[0].removeprefix("v").split(".") if part.isdigit()]

@@ -419,6 +419,7 @@ class Playground:
                                 ["rollout", "status", resource])
 
     def _by_kubectl(self, path: Path, *commands: list[str]) -> Rollout:
+        """Run kubectl commands one after the other, and measure them together."""
         before, began = self._client_requests.total(), time.perf_counter()
         for words in commands:
             command = [str(path), "--kubeconfig", self.kubeconfig, "--cache-dir", self._folder.name,
@@ -503,6 +504,11 @@ class Playground:
         return self._roll("daemon_set", image)
 
     def _roll(self, resource: str, image: str) -> Rollout:
+        """Patch all objects of a resource, such as "stateful_set", as the administrator.
+
+        Wait until their rollouts are complete, and return the measurements. The requests are those
+        of the Deployment controller.
+        """
         before = self._peer_requests.total()
         client = kubernetes.config.new_client_from_config(self._administrator)
         if self._is_far:

@@ -464,6 +464,7 @@ def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
 
 
 def _handover_rows(what: str, runs: list[HandoverTimes], max_seconds: float | None) -> list[Row]:
+    """Return the rows of a handover; max_seconds is as in _handover()."""
     return [
         Row(f"{what}: from closed to open", [run.closed for run in runs], "the same patches alone",
             [run.bare for run in runs],
@@ -565,6 +566,11 @@ def fleet(bench: Bench) -> list[Row]:
 
 
 def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
+    """Return the rows for 100 controllers of a kind.
+
+    The goal allows the time of two things together: a task for one controller, and 100 Deployments
+    that are updated in parallel.
+    """
     count, pods = 100, 3
     many, single_runs, theirs = _fleet(bench, kind, count, pods, concurrency=count)
     allowed = [run.seconds + peer_run.seconds

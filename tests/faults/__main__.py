@@ -3,8 +3,8 @@
 
 """Kill the client at every write, and inject a fault into every request (`make test-faults`).
 
-A point is one place of one fault: a task runs with the fault, and then runs the task that a user
-would run next. A series has the points of one flow and one kind of fault. Prints the number of
+For each point, a task runs with one fault at one place, and then the task runs that a user would
+run next. A series consists of all points with one flow and one kind of fault. Prints the number of
 points and of passed points of each series as Markdown. WORD selects series by title.
 """
 

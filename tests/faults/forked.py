@@ -68,6 +68,7 @@ class Forked:
 
 def _run(name: str, argument: str, environment: Mapping[str, str],
          files: Sequence[str]) -> None:
+    """Run the module in this (forked) process. files: the paths for stdout and stderr."""
     os.setsid()
     for number, path in enumerate([os.devnull, *files]):
         file = os.open(path, os.O_RDWR)

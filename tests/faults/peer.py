@@ -79,6 +79,7 @@ def violation_kinds(violations: list[str]) -> list[str]:
 
 
 def violations_of_reference(world: World, client: Client) -> list[str]:
+    """Run kubectl without a kill; return the kinds of guarantees that it violates even then."""
     world.clear()
     FLOW.create_state(world)
     world.judge.begin(REPLICAS, FLOW.required_controllers, FLOW.max_surge)

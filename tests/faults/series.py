@@ -88,6 +88,10 @@ class References:
 
     def _end_of_task(self, world: World, flow: Flow, task_name: str,
                      create_state: Callable[[World], None], task: Json, client: Client) -> Any:
+        """Return the end state of a task without a fault. Only the first call runs the task.
+
+        Raises SystemExit if the task fails or violates a guarantee.
+        """
         key = (flow.name, task_name)
         with self._lock:
             if key not in self._ends:

@@ -163,7 +163,9 @@ class ReleaseSpan(t.NamedTuple):
     killed: int
 
 
-#: The requests of `make test-gateway`: 20 releases, of which 10 are killed, and 5 rolled back.
+#: Minimum number of requests in `make test-gateway`, distributed evenly over five kinds of
+#: controllers. Each kind has four releases: one is undisturbed, a task is killed in two, and one is
+#: rolled back.
 REQUESTS = 400_000
 LONG = [pytest.param(kind, (1, 2, 1), REQUESTS // 5, id=f"{kind.name}-long",
                      marks=pytest.mark.long)

@@ -3,9 +3,10 @@
 
 """Play random histories on a real API server (`make test-histories`).
 
-A history is a random sequence of moves on one kind of controller. A move is a task, which may be
-killed, or an action of another client. An observer watches the pods during each task. A seed
-determines a few histories. A failed history is printed with its moves and results.
+A history is a random sequence of moves on one controller, or on several controllers (a fleet). A
+move is a task, which may be killed, or an action of another client. An observer watches the pods
+during each task. A seed determines a few histories. A failed history is printed with its moves and
+results.
 
 With --acts, this program plays a fixed table of tasks (acts.py) instead of random histories. Each
 task of the table is killed at each of its writes.

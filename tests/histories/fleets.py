@@ -44,8 +44,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
-#: The label that all controllers of the fleet have, and the label that each controller and its pods
-#: have alone (Member.label).
+#: The label that all controllers of the fleet have, and the label whose value identifies a
+#: controller and its pods (Member.label).
 FLEET_LABEL, MEMBER_LABEL = "tier", "member"
 #: Seconds between two renewals of a Lease: so few that even a short task renews it.
 RENEW_INTERVAL = 0.3
@@ -88,6 +88,7 @@ class FleetWorld(RealWorld):
     """A namespace of a real cluster with a fleet."""
 
     def create_all(self, members: t.Mapping[Member, int]) -> None:
+        """Create the members with these numbers of replicas (a DaemonSet always has two pods)."""
         self._kinds = tuple(RESOURCES)
         if any(member.kind == "DaemonSet" for member in members):
             self._nodes = self.namespace.add_nodes(3)
@@ -185,6 +186,7 @@ def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | N
 
 
 def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> TaskRun:
+    """Run a task for a fleet, and return its outcome: "done", "refused" or "crashed"."""
     try:
         selected_fleet = t.cast(fleet.Fleet, fleet.Fleet.from_params(params))
         groups = {}
@@ -283,6 +285,11 @@ class Fleets(RuleBasedStateMachine):
 
     def _roll(self, params: Json, death: tuple[int, bool] | None,
               is_loaded: bool = False) -> TaskRun:
+        """Run a task for all members, assert that its results are plausible, and record whether it
+        is pending.
+
+        death: when the task is killed (DEATHS). is_loaded: whether another client writes meanwhile.
+        """
         params = {"label_selectors": [f"{FLEET_LABEL}=fleet"], "kind": list(KINDS), **params}
         self.has_failed = True  # until the task has succeeded
         self.world.wait_until_idle()

@@ -80,7 +80,7 @@ DEATHS = st.one_of(st.none(),
 class TaskRun:
     """How one run of a task ended."""
 
-    #: "done", "killed" or "refused".
+    #: "done", "killed" or "refused" (or "crashed", for a task of a fleet with an unexpected error).
     outcome: str
     #: The result of the module; if it has refused, the progress that the error contains.
     result: Json = dataclasses.field(default_factory=dict)
@@ -399,8 +399,7 @@ class History(RuleBasedStateMachine):
 
     def _run_and_paste(self, params: Json, death: tuple[int, bool] | None,
                        hurry: bool = False) -> None:
-        """Run a task; if it fails, execute the commands that its error suggests, like a user who
-        pastes them.
+        """Run a task. If it fails, act like a user who pastes the commands that its error suggests.
         """
         run = self._run(params, death, hurry)
         if self.pastes is not None:
@@ -690,10 +689,10 @@ class History(RuleBasedStateMachine):
         self._assert_requested_state("myimage:last")
 
     def _pods_of_update(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
-        """Return the pods that a task must care for.
+        """Return those of the pods whose controllers a task can know.
 
-        If another client has removed a record, no task knows the other controllers of the kind.
-        Their pods are left out.
+        If another client has removed the record of an update, no task knows the other controllers
+        of the kind. Their pods are left out.
         """
         ignored = set(self.world.names(self.kind)) - {self.name} if self.has_lost_record else set()
         return [pod for pod in pods if pod[0] not in ignored]

@@ -51,7 +51,7 @@ AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
 
 class RealWorld:
-    """A namespace of a real cluster."""
+    """A World (history.py) that is a namespace of a real cluster."""
 
     has_all_actions = True
     clock_ahead: float = 0
@@ -420,7 +420,7 @@ def clocks_ahead(seconds: float) -> t.Iterator[None]:
 
 
 class _TimeAhead:
-    """The module time with an offset of the wall clock."""
+    """Stands in for the module `time`. Its wall clock is ahead of the real one."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

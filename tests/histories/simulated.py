@@ -74,9 +74,13 @@ class CheckedCluster(Cluster):
 
     @property
     def controllers_and_pods(self) -> ClusterModel:
+        """Return the model that has the pods: for a Deployment, the model of its ReplicaSets."""
         return self.cluster.sets if self.kind is Kind.DEPLOYMENT else self.cluster
 
     def settle(self) -> None:
+        """Let the controllers of the model act until they have nothing to do, and check the pods
+        after each act.
+        """
         while moves := self.cluster.moves():
             self.cluster.make(moves[0])
             self.check_pods()
@@ -87,6 +91,7 @@ class CheckedCluster(Cluster):
                     else self.controllers_and_pods.pods)
 
     def check_pods(self) -> None:
+        """Update min_ready and max_pods, and assert that each pod has a controller."""
         pods = self.pods
         self.min_ready = min(getattr(self, "min_ready", 0), sum(pod.ready for pod in pods))
         self.max_pods = max(getattr(self, "max_pods", 0), len(pods))
@@ -130,7 +135,10 @@ class CheckedCluster(Cluster):
 
 
 class SimulatedWorld:
-    """A World (history.py) with a simulated cluster."""
+    """A World (history.py) with a simulated cluster.
+
+    Actions that need a real API server do nothing.
+    """
 
     has_all_actions, clock_ahead, ends_slowly = False, 0.0, False
 

@@ -47,6 +47,7 @@ def _read(file: Path) -> list[Manifest]:
 
 
 def _long() -> list[Manifest]:
+    """Return manifests with a long text, or with many items in a list."""
     line = 'rule "{}" {{ match = "<a href=\'x\'>" && threshold > 0.5 }}  # Größe\n'
     config = "".join(map(line.format, range(100_000 // len(line.encode()))))
     env = [{"name": f"SETTING_{number}", "value": f"<{number}> & more"} for number in range(500)]

@@ -102,6 +102,7 @@ def templates(namespace: Namespace, seed_number: int, count: int) -> Iterator[Ma
 
 
 def _draw(strategy: st.SearchStrategy[Json], seed_number: int, count: int) -> list[Json]:
+    """Return about `count` values of the strategy, which the seed determines."""
     drawn: list[Json] = []
 
     @seed(seed_number)
@@ -149,6 +150,10 @@ class Schema:
         return self._strategies[kind]
 
     def _fields(self, kind: str, schema: Json) -> st.SearchStrategy[Json]:
+        """Return a strategy for objects of a type: all required fields and a few optional ones.
+
+        The field `containers` is left out.
+        """
         needed = (set(schema.get("required", ())) - {"containers"}
                   | ({"image"} if kind == "Container" else set()))
         fields = {name: self._value(name, definition)

@@ -17,7 +17,8 @@ from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Seconds of a short outage of a webhook for controllers. The retries of a write take longer.
+#: Seconds of a short outage of a webhook for controllers. A write is retried for a longer time, and
+#: so succeeds.
 SHORT = 8
 #: Seconds of the outages of a webhook for pods.
 OUTAGE, LONG_OUTAGE = 15, 60
@@ -112,7 +113,7 @@ class Outage:
     pytest.param("StatefulSet", True, LONG_OUTAGE, marks=pytest.mark.long)])
 def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
         namespace, tmp_path, kind, is_timeout, seconds):
-    """The controller manager creates no pods in the meantime, and tries again with a backoff."""
+    """During the outage, the controller manager cannot create pods, and retries with a backoff."""
     with Webhook(namespace, tmp_path, add_sidecar, PODS) as webhook:
         make(namespace, kind)
         outage = Outage(webhook, seconds, is_timeout,
@@ -149,7 +150,9 @@ def test_short_outage_of_a_webhook_for_controllers_is_retried(
     ("Deployment", True, f"the admission webhook {NAME} does not respond")])
 def test_long_outage_of_a_webhook_for_controllers_is_an_error_and_the_rerun_completes(
         namespace, tmp_path, kind, what, is_timeout):
-    """The first request to the webhook of a Deployment is a dry run of the desired template."""
+    """For a Deployment, the first request that reaches the webhook is a dry run of the desired
+    template.
+    """
     with Webhook(namespace, tmp_path, use_mirror, CONTROLLERS) as webhook:
         make(namespace, kind)
         namespace.roll(kind=kind, image="myimage:v2", pause_at=1)

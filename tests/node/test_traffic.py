@@ -78,6 +78,6 @@ def test_no_request_fails_during_a_rollout(case, cluster, namespace, request):
         replies = [
             answer.version for answer in traffic.between(begin, end) if answer.connection == "new"
         ]
-        # of the binomial distribution, since a Service selects a random pod for each connection
+        # A Service selects a random pod for each connection, so the distribution is binomial.
         standard_deviation = math.sqrt(share * (1 - share) / len(replies))
         assert abs(replies.count("v2") / len(replies) - share) < 5 * standard_deviation

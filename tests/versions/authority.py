@@ -52,6 +52,7 @@ def _paths(cluster: Cluster) -> tuple[Path, Path]:
 
 def _signed(key: ec.EllipticCurvePublicKey, name: x509.Name, signer: ec.EllipticCurvePrivateKey,
             extension: x509.ExtensionType) -> bytes:
+    """Return a certificate of the key in PEM format, which is signed by the CA's key `signer`."""
     now = datetime.datetime.now(datetime.UTC)
     return (x509.CertificateBuilder().subject_name(name).issuer_name(_NAME).public_key(key)
             .serial_number(x509.random_serial_number()).not_valid_before(

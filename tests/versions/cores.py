@@ -66,6 +66,7 @@ def rows(is_sample: bool) -> list[Row]:
 
 
 def run(row: Row, cluster: AnyCluster, versions: tuple[str, str, str], is_sample: bool) -> None:
+    """Run the parts of a row. versions: an item of CORES."""
     folder = core_environment(versions)
     row.other_versions = describe(folder, versions[1], "kubernetes", "urllib3", "Jinja2")
     with installed_collection(folder) as variables:

@@ -66,7 +66,7 @@ SITES: dict[str, str] = {
     "explain/preflight_warnings.py::_nodes": WARNS,
     "explain/preflight_warnings.py::_quotas": WARNS,
     "explain/preflight_warnings.py::_services": WARNS,
-    "flows/autoscaler.py::_cannot_restore": WARNS,
+    "flows/autoscaler.py::_not_restored_warning": WARNS,
     "flows/argo_rollouts.py::kubectl_argo": PART,
     "flows/argo_rollouts.py::": "not executed here: needs Argo Rollouts; "
                                 "tests/neighbours/test_argo_rollouts.py executes the commands",

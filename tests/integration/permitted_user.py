@@ -98,7 +98,7 @@ def assert_each_permission_is_needed(user: User, name: str, use: t.Callable[[Use
     assert unneeded == POLLED.get(name, set()), full_result
     assert "not allowed" not in str(full_result)
     # the error or the warning names the missing permission
-    is_named_in_message = FEATURES[name].is_whole and name not in (
+    is_named_in_message = FEATURES[name].is_sufficient and name not in (
         "info", "analysis", "traffic", "traffic-service")
     for (_group, resource, verb, _name), result in results_without.items():
         assert not is_named_in_message or (verb in str(result) and resource in str(result))

@@ -15,7 +15,7 @@ from table import LONG_RUNS, progress
 
 @dataclass(frozen=True)
 class Bench:
-    """What a measurement needs."""
+    """The cluster and the programs of a measurement."""
 
     kubeconfig: str
     ansible: Ansible

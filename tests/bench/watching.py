@@ -55,7 +55,7 @@ class Watch:
 
 
 class _Observations:
-    """What the separate process has observed so far."""
+    """The observations of the separate process so far."""
 
     def __init__(self, url: str, pool: Any, headers: dict[str, str]) -> None:
         self._url, self._pool, self._headers = url, pool, headers

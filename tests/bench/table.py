@@ -16,8 +16,8 @@ from statistics import median
 import kubernetes
 from external import external_kubeconfig
 
-EMBEDDED = ("the embedded cluster: controller manager and scheduler with 2000 requests/s, KWOK as "
-            "the kubelet")
+EMBEDDED = ("the embedded cluster: controller manager and scheduler limited to 2000 requests/s, "
+            "KWOK as the kubelet")
 
 LONG_RUNS = 5
 """Maximum number of runs of a long measurement."""
@@ -83,8 +83,8 @@ def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
                          for name in ("ansible-core", "kubernetes", "urllib3"))
     loads = f"load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
     return [
-        f"- Medians of {runs} alternating runs (at most {LONG_RUNS} of long measurements), with "
-        "minimum and maximum in parentheses.",
+        f"- Medians of {runs} runs, alternating with the peer (long measurements: at most "
+        f"{LONG_RUNS}), with minimum and maximum in parentheses.",
         f"- Kubernetes {server}, {cluster}.",
         f"- Python {platform.python_version()}, {packages}.",
         f"- {os.cpu_count()} CPUs ({platform.machine()}), {loads}.",

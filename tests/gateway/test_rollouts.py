@@ -19,9 +19,10 @@ from rollouts import DAEMON_SET, DEPLOYMENT, RC, REPLICA_SET, STATEFUL_SET, V1, 
 from routed_shop import CONTAINER, Kill, RoutedShop, WriteCounter, container
 from traffic import Traffic, versions
 
-RATES = {"new": 60, "persistent": 240}
-#: Seconds that the new pod of a DaemonSet takes to listen. They are so many that the update is
-#: still in progress when a rollback follows.
+#: Requests per second on new connections, and on persistent connections.
+REQUESTS_PER_SECOND = {"new": 60, "persistent": 240}
+#: Seconds until the new pod of a DaemonSet starts to listen: long enough that the update is still
+#: in progress when the rollback starts.
 SLOW_START = 8.0
 #: Seconds of traffic before the first and after the last rollout.
 MARGIN = 2.0
@@ -34,8 +35,8 @@ def tasks(kind: Kind, image: str) -> list[Json]:
 
     The tasks set the weight of the new version to 0%, update one pod, set the weight to 1% and to
     10%, and update all pods. The last task restores the route before it deletes the last old pods.
-    A DaemonSet has only one pod, whose requests cannot be split. It has no shares, and its update
-    restores the route first.
+    A DaemonSet has only one pod, whose requests cannot be split. Its release therefore has no tasks
+    for shares, and the update restores the route before it replaces the pod.
     """
     all_to_old, update = {**SPLIT, "weight": "0%"}, {**UPDATE, "image": image}
     if kind is DAEMON_SET:
@@ -81,7 +82,7 @@ class Release(t.NamedTuple):
 class Pace:
     """Delays the tasks, so that k6 sends at least `count` requests during all releases.
 
-    On an overloaded machine, k6 sends fewer requests per second than RATES. The requests are
+    On an overloaded machine, k6 sends fewer requests than REQUESTS_PER_SECOND. The requests are
     distributed evenly over the releases, and over the tasks of a release.
     """
 
@@ -101,7 +102,7 @@ def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int
                 wait: t.Callable[[float], None]) -> int:
     """Run the tasks of a release, and return the number of killed tasks.
 
-    writes: a list to which an undisturbed release writes the number of writes of each task. wait:
+    writes: the number of API writes of each task, which an undisturbed release fills in. wait:
     called after each task, with the part of the release that is done (up to 1).
     """
     killed = 0
@@ -183,7 +184,7 @@ def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace,
     fields = container(SLOW_START) if kind is DAEMON_SET else CONTAINER
     with RoutedShop(gateway, cluster, namespace, kind, fields) as shop, Stalls() as stalls:
         shop.open()
-        with shop.traffic(RATES) as traffic:
+        with shop.traffic(REQUESTS_PER_SECOND) as traffic:
             time.sleep(MARGIN)
             pace = Pace(traffic, requests, sum(counts))
             for number, release in enumerate(releases(kind, writes, counts, seed)):

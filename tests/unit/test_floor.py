@@ -38,8 +38,8 @@ def test_message_on_an_older_python(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("path", [FLOOR, *MODULES], ids=lambda path: path.name)
-def test_imported_files_parse_on_an_older_python(path):
-    """Python 3.6 has no annotations from __future__."""
+def test_floor_and_modules_parse_on_an_older_python(path):
+    """`from __future__ import annotations` is a syntax error in Python 3.6."""
     tree = ast.parse(path.read_text("utf-8"), feature_version=(3, 6))
 
     assert not any(isinstance(node, ast.ImportFrom) and node.module == "__future__"
@@ -59,7 +59,8 @@ def test_oldest_versions_are_consistent():
     fragment = read("plugins/doc_fragments/connection.py")
     documented = dict(re.findall(r"^\| ([^|]+?) \| (\d[\d.]+) \|",
                                  read("docs/reference/versions.md"), re.MULTILINE))
-    oldest_row = re.search(r"KUBERNETES = \{\s*\"(\d+\.\d+)\.", read("tests/versions/packages.py"))
+    oldest_tested = re.search(r"KUBERNETES = \{\s*\"(\d+\.\d+)\.",
+                              read("tests/versions/packages.py"))
     core = yaml.safe_load(read("meta/runtime.yml"))["requires_ansible"].removeprefix(
         ">=").removesuffix(".0")
     python = ".".join(map(str, runpy.run_path(str(FLOOR))["OLDEST"]))
@@ -71,6 +72,6 @@ def test_oldest_versions_are_consistent():
     assert {yaml.safe_load(path.read_text())["galaxy_info"]["min_ansible_version"]
             for path in ROOT.glob("roles/*/meta/main.yml")} == {core}
     oldest = documented["Python package `kubernetes`"]
-    assert oldest_row and oldest_row[1] == oldest
+    assert oldest_tested and oldest_tested[1] == oldest
     assert (f"kubernetes >= {oldest}.0 " in fragment
             and f"kubernetes>={oldest}.0" in read("meta/ee-requirements.txt"))

@@ -39,7 +39,8 @@ class Sources(t.NamedTuple):
 
     #: Returns the result of a query.
     query: t.Callable[[str], Reading]
-    #: Returns the value of a metric for the logs of these pods, and the number of their lines.
+    #: Counts the error lines in the logs of the named pods. Returns this number, and the number of
+    #: all lines.
     read_logs: t.Callable[[ErrorLines, t.Sequence[str]], tuple[Reading, Reading]]
 
 
@@ -99,8 +100,7 @@ def _measure(metric: Metric, values: dict[str, dict[str, str]], subject: Subject
              stop: t.Callable[[], str]) -> Readings:
     """Return the readings of a metric for the new and the old pods.
 
-    values: the values of the placeholders by name, for a query about the "new" pods and for one
-    about the "old" pods.
+    values: for each group of pods ("new" and "old"), the values of the placeholders by name.
     Raises RolloutError if stop() returns a reason, or for an error that a retry cannot fix.
     """
     if metric.needs_old_pods and not subject.old:
@@ -111,7 +111,7 @@ def _measure(metric: Metric, values: dict[str, dict[str, str]], subject: Subject
     def send(query: str, group: str) -> Reading:
         _raise_if_stopped(stop, subject)
         reading = sources.query(queries.render(query, values[group]))
-        _raise_if_stopped(stop, subject)  # a stop also ends the retries of the source
+        _raise_if_stopped(stop, subject)  # a stop ends the retries, so the reading may be missing
         return reading
 
     measures_old = bool(subject.old) and metric.applies_to_old_pods
@@ -134,14 +134,14 @@ def _measure_logs(error_lines: ErrorLines, subject: Subject, sources: Sources,
         _raise_if_stopped(stop, subject)
         readings.append(sources.read_logs(error_lines, _sample(names, MAX_PODS_FOR_LOGS)) if names
                         else (None, None))
-        _raise_if_stopped(stop, subject)  # a stop also ends the retries of the source
-    (new, lines), (old, old_lines) = readings
-    return Readings(new, old, lines, old_lines)
+        _raise_if_stopped(stop, subject)  # a stop ends the retries, so the reading may be missing
+    (new, new_lines), (old, old_lines) = readings
+    return Readings(new, old, new_lines, old_lines)
 
 
 def _placeholder_values(namespace: str, analysis: Analysis,
                         subject: Subject) -> dict[str, dict[str, str]]:
-    """Return the values of the placeholders by name, for queries about "new" and "old" pods."""
+    """Return the values of the placeholders by name, for each group of pods ("new", "old")."""
     new, old = (queries.pod_name_pattern(_sample(names, MAX_PODS))
                 for names in (subject.new, subject.old))
     common = {"new_pods": new, "old_pods": old, "namespace": namespace, "window": analysis.window}
@@ -156,11 +156,11 @@ def _sample(names: t.Sequence[str], limit: int) -> list[str]:
 
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
     """Return a warning for each list of pods of which only a sample is measured."""
-    limits = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
-              else (MAX_PODS, "", "measured") for metric in analysis.metrics}
-    return [f"{logs_of}only {limit} of the {len(names)} {group} pods are {action}, an evenly "
+    samples = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
+               else (MAX_PODS, "", "measured") for metric in analysis.metrics}
+    return [f"{prefix}only {limit} of the {len(names)} {group} pods are {action}, an evenly "
             "spaced sample"
-            for limit, logs_of, action in sorted(limits)
+            for limit, prefix, action in sorted(samples)
             for group, names in (("new", subject.new), ("old", subject.old)) if len(names) > limit]
 
 

@@ -4,9 +4,9 @@
 
 """Find images that run in several versions in the new pods, because a tag has moved. No I/O.
 
-The kubelet reports the version of a running image as imageID in the status of a container: a digest
-of the registry, or the ID of a local image. The status is untrusted, so its texts are escaped and
-truncated. They are only compared with each other.
+The kubelet reports the version of a running image as imageID in the status of a container: the
+digest under which a registry serves the image, or the ID of a local image. The status is untrusted:
+its texts are escaped, truncated and compared with each other, but never parsed.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ MAX_VERSIONS, MAX_NAMES = 5, 5
 _FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
-class Version(t.NamedTuple):
-    """The version of the image that a container of a pod runs."""
+class RunningImage(t.NamedTuple):
+    """The image that a container of a pod runs, and its version."""
 
     container: str
     #: The image as the spec names it, such as "web:1.2".
     image: str
-    #: Whether the version is a digest of the registry. A digest is never equal to an image ID, so
+    #: Whether the version is the digest of a registry. A digest is never equal to an image ID, so
     #: digests are only compared with digests.
     is_digest: bool
+    #: The digest or the image ID.
     version: str
 
 
 class PodVersions(t.NamedTuple):
-    """The versions of all images of a pod."""
+    """The running images of a pod, with their versions."""
 
+    #: The name of the pod.
     name: str
-    versions: tuple[Version, ...]
+    images: tuple[RunningImage, ...]
 
 
 def versions_of(pod: Json) -> PodVersions:
@@ -50,7 +52,7 @@ def versions_of(pod: Json) -> PodVersions:
 
     Images of init containers, and of containers that admission added, are included.
     """
-    versions = []
+    running: list[RunningImage] = []
     for field, status_field in _FIELDS.items():
         images = {text(container, "name"): text(container, "image")
                   for container in objects(mapping(pod, "spec"), field)}
@@ -58,10 +60,10 @@ def versions_of(pod: Json) -> PodVersions:
             name, image_id = text(status, "name"), text(status, "imageID")
             image = images.get(name, "")
             if image_id and image and "@" not in image:
-                digest = image_id.rpartition("@")[2]
-                versions.append(Version(_truncate(name), _truncate(image), "@" in image_id,
-                                        _truncate(digest)))
-    return PodVersions(_truncate(text(mapping(pod, "metadata"), "name")), tuple(versions))
+                version = image_id.rpartition("@")[2]
+                running.append(RunningImage(_truncate(name), _truncate(image), "@" in image_id,
+                                            _truncate(version)))
+    return PodVersions(_truncate(text(mapping(pod, "metadata"), "name")), tuple(running))
 
 
 def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
@@ -70,7 +72,7 @@ def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
     #: version.
     pod_names: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
     for pod in pods:
-        for container, image, is_digest, version in pod.versions:
+        for container, image, is_digest, version in pod.images:
             versions = pod_names.setdefault((container, image, is_digest),
                                             collections.defaultdict(list))
             versions[version].append(pod.name)

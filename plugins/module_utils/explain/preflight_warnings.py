@@ -30,8 +30,7 @@ from ..model.template import labels_of
 from ..model.thresholds import grow_to, resolve_fenceposts
 from . import quotas
 
-#: Hooks to add to a container, as YAML. The numbers of lost requests in the warnings were measured
-#: at 400 new connections per second, with 4 replicas and kube-proxy.
+#: Hooks to add to a container, as YAML.
 PRE_STOP = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
 PRE_STOP_BEFORE_1_30 = 'lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}'
 #: Default of terminationGracePeriodSeconds (pkg/apis/core/v1/defaults.go).
@@ -256,8 +255,8 @@ def _with_tolerations(update: _Update) -> Json:
 def _budgets(update: _Update) -> t.Iterator[str]:
     """Warn of PodDisruptionBudgets that allow no eviction, or do not select the new pods.
 
-    If a budget allows no eviction, an update needs a surge to keep the full size available. For an
-    update without a surge, the planner raises an error, so this function does not warn.
+    An update respects a budget. If a budget allows no eviction, no pod may be missing, so the
+    update needs a surge. Without a surge, the planner raises an error, so no warning is needed.
     """
     new_template = {"metadata": {"labels": update.new_labels}}
     for budget in budgets_of(update.primary.template, update.related.budgets):
@@ -359,14 +358,15 @@ class _Obstacle(t.NamedTuple):
     summary: str
     #: Remedy. {} stands for the result of find(), {kubectl} for the kubectl command of the cluster.
     advice: str
-    #: Return why a node cannot run the pods of a template, such as "disktype=ssd", or "".
+    #: Return the detail for {} (such as the missing label "disktype=ssd") if a node cannot run the
+    #: pods of a template; "" if it can.
     find: t.Callable[[Json, Json], str]
 
 
 def _not_ready(node: Json, _template: Json) -> str:
     ready = [_text(condition, "status") for condition in _list(_map(node, "status"), "conditions")
              if _text(condition, "type") == "Ready"]
-    return "" if ready == ["True"] else "Ready"
+    return "" if ready == ["True"] else "not ready"
 
 
 def _cordoned(node: Json, template: Json) -> str:

@@ -91,7 +91,7 @@ def images_of(template: Json) -> dict[str, str]:
 
 
 def is_image(text: str) -> bool:
-    """Return whether the text can be an image name. The API server accepts any text."""
+    """Return whether the text can be an image name, which the API server does not check."""
     return bool(_IMAGE.fullmatch(text))
 
 
@@ -125,8 +125,9 @@ def repository(image: str) -> str:
 def with_image(template: Json, container: str, image: str, controller: str) -> Json:
     """Return the pod template with the image in a container.
 
-    container: its name; "" for the container that runs the repository of the image. controller: the
-    name of the controller, for errors. Raises RolloutError for a missing or ambiguous container.
+    container: the name of the container; "" for the container whose present image is from the same
+    repository. controller: the name of the controller, for errors. Raises RolloutError if the
+    container is missing or ambiguous.
     """
     spec = template["spec"]
     name = container or _container_for(image, template, controller)
@@ -145,9 +146,9 @@ def with_image(template: Json, container: str, image: str, controller: str) -> J
 
 
 def containers_with(image: str, template: Json) -> list[str]:
-    """Return the names of the containers that run an image of the same repository.
+    """Return the names of the containers that run an image from the same repository.
 
-    The names of init containers are returned only if no other container runs the repository.
+    The names of init containers are returned only if no other container runs such an image.
     """
     for field in ("containers", "initContainers"):
         running = [container["name"] for container in template["spec"].get(field) or ()
@@ -160,7 +161,7 @@ def containers_with(image: str, template: Json) -> list[str]:
 def _container_for(image: str, template: Json, controller: str) -> str:
     """Return the name of the container that gets an image.
 
-    It is the only container that runs the repository of the image. If none runs the repository, it
+    It is the only container whose present image is from the same repository. If there is none, it
     is the only container of the template. Raises RolloutError if there are several.
     """
     containers = [container["name"] for container in template["spec"]["containers"]]

@@ -207,7 +207,7 @@ class Ending:
         if self.rollback:
             return [f"{'' if self.request.name else 'Rolled back: '}{message}.", *remaining_lines]
         is_awx = self.request.layer == "awx"
-        remaining = (self.history.summary.in_progress_or_failed
+        remaining = (self.history.summary.in_progress_even_if_failed
                      if self.request.role != "rollback" else [])
         if (self._is_in_progress if event.turn.purpose in ("traffic", "check", "approval")
                 else is_awx and remaining):
@@ -252,7 +252,7 @@ def next_commands(ending: Ending) -> list[str]:
     request, history = ending.request, ending.history
     is_update = request.role == "image_bump"
     is_resumable = is_update and bool(history.summary.in_progress
-                                      or history.summary.in_progress_or_failed)
+                                      or history.summary.in_progress_even_if_failed)
     if ending.is_refused or not (is_resumable or history.failed):
         return []
     is_undone = bool(ending.rollback) and not ending.rollback.get("failed")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The status of the controllers according to the result of a task of the module. Pure.
+"""The status of the controllers, read from the result of a module task. Pure.
 
 A task file supplied by the user (a check) may overwrite the result variable, so a missing key
 counts as an empty value.
@@ -70,10 +70,10 @@ class Summary:
         return [name for name, phase in self.phases.items() if phase in IN_PROGRESS]
 
     @property
-    def in_progress_or_failed(self) -> list[str]:
+    def in_progress_even_if_failed(self) -> list[str]:
         """Return the names of the controllers that are paused or progressing.
 
-        Controllers that have failed or been skipped are included.
+        Such a controller is included even if its task has failed or skipped it.
         """
         return [name for name, rollout in self.rollouts.items()
                 if text(rollout, "phase") in IN_PROGRESS]

@@ -160,7 +160,7 @@ def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules:
                              "mirror=100%")
     requested_rules = rules.split(unsplit_rules, service, namespace, pair, request.share,
                                   request.match, request.mirror)
-    rules.refuse_limits(requested_rules, where)
+    rules.refuse_exceeded_limits(requested_rules, where)
     return requested_rules
 
 

@@ -100,7 +100,7 @@ def weights_of(rules: Rules, service: str, namespace: str) -> tuple[int, ...]:
 def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None:
     """Raise RolloutError if a rule that names the Service cannot be split.
 
-    Such a rule has other backends, too, or the backend has the weight 0.
+    A rule cannot be split if it has other backends, too, or if the backend has the weight 0.
     """
     for position, rule in enumerate(rules, 1):
         backends = objects(rule, "backendRefs")
@@ -179,10 +179,11 @@ def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool
             or any(name in names for name in mirrored_services(rules, namespace)))
 
 
-def with_mirror(rules: Rules, mirror: Share) -> list[Json]:
-    """Return the rules for a dry run that shows whether the API server stores the share.
+def mirror_probe(rules: Rules, mirror: Share) -> list[Json]:
+    """Return the rules for a dry run, in whose result has_share() looks for the share.
 
-    The first rule that has a backend gets a filter, which mirrors the share to this backend.
+    An older Gateway API drops the field of the share as unknown. The first rule that has a backend
+    gets a filter, which mirrors the share to this backend.
     """
     result = list(rules)
     for position, rule in enumerate(rules):
@@ -199,7 +200,7 @@ def has_share(rules: Rules, mirror: Share) -> bool:
                if text(item, "type") == MIRROR)
 
 
-def refuse_limits(rules: Rules, where: str) -> None:
+def refuse_exceeded_limits(rules: Rules, where: str) -> None:
     """Raise RolloutError if the rules of a split exceed the limits of Gateway API."""
     if len(rules) > MAX_RULES:
         raise RolloutError(f"the route would have {len(rules)} rules, and Gateway API allows "
@@ -315,8 +316,8 @@ def _mirroring(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
 def _share_field(mirror: Share) -> Json:
     """Return a share as a field of requestMirror: {"percent": 10}, for example.
 
-    The field is fraction if the percentage is not an integer. Returns {} for all requests. Gateway
-    API has these fields since v1.3.
+    The field is fraction if the percentage is not an integer. Returns {} for a share of 100 %.
+    Gateway API has these fields since v1.3.
     """
     percent, rest = divmod(mirror.new * 100, mirror.total)
     if rest:
@@ -353,7 +354,7 @@ def _weights_to_restore(rules: Rules, service: str, namespace: str,
                         record: Record | None) -> tuple[int, ...]:
     """Return the weight for each backend that names the Service, from the record.
 
-    Returns the current weights if there is no record, or if it has another number of weights.
+    Returns the current weights if there is no record, or if its number of weights differs.
     """
     current = weights_of(rules, service, namespace)
     if record is None or len(record.weights) != len(current):

@@ -131,7 +131,7 @@ class RealObjects:
         if mirror is None or mirror.new == mirror.total:
             return True
         if self._stores_mirror is None:
-            stored_rules = self._dry_run(rules.with_mirror(Route.from_api(route).rules, mirror))
+            stored_rules = self._dry_run(rules.mirror_probe(Route.from_api(route).rules, mirror))
             self._stores_mirror = rules.has_share(stored_rules, mirror)
         return self._stores_mirror
 

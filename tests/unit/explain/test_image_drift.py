@@ -96,4 +96,4 @@ def test_a_hostile_status_is_escaped_and_cut(hostile):
 @pytest.mark.parametrize("status", [None, [], {"containerStatuses": 1},
                                     {"containerStatuses": [None, {"name": 1, "imageID": []}]}])
 def test_a_malformed_status_counts_as_unknown(status):
-    assert versions_of({**pod("a", "x"), "status": status}).versions == ()
+    assert versions_of({**pod("a", "x"), "status": status}).images == ()

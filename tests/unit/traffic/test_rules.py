@@ -119,7 +119,7 @@ def test_mirror_copies_a_share_to_the_new_pods(mirror, fields):
 def test_share_of_a_mirror_that_the_server_does_not_store():
     """An API server with an older Gateway API drops the unknown field percent."""
     mirror = Share(20, 100)
-    (first, second) = rules.with_mirror([rule(backend("foo")), rule(backend("bar"))], mirror)
+    (first, second) = rules.mirror_probe([rule(backend("foo")), rule(backend("bar"))], mirror)
     assert rules.has_share([first], mirror) and "filters" not in second
     del first["filters"][0]["requestMirror"]["percent"]
     assert not rules.has_share([first], mirror)
@@ -198,8 +198,8 @@ def test_rules_that_cannot_be_split_are_refused(backends, error):
 ])
 def test_limits_of_gateway_api_are_refused(plain, match, error):
     with pytest.raises(RolloutError, match=error):
-        rules.refuse_limits(split_rules(plain, match=match), "the route")
-    rules.refuse_limits(split_rules(plain), "the route")
+        rules.refuse_exceeded_limits(split_rules(plain, match=match), "the route")
+    rules.refuse_exceeded_limits(split_rules(plain), "the route")
 
 
 def test_rules_that_cannot_be_mirrored_are_refused():
@@ -211,7 +211,7 @@ def test_rules_that_cannot_be_mirrored_are_refused():
                              "the route")
     full = split_rules([rule(backend("foo"), filters=[FOREIGN_MIRROR] * 16)], mirror=ONE_PERCENT)
     with pytest.raises(RolloutError, match="a rule would have 17 filters, and Gateway API allows"):
-        rules.refuse_limits(full, "the route")
+        rules.refuse_exceeded_limits(full, "the route")
 
 
 def test_share_is_shown_in_percent():

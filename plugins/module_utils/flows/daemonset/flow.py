@@ -35,9 +35,9 @@ from .observed import (
 )
 from .planner import DaemonSetPlanner, DaemonSetSettings
 
-#: Seconds between two lists of pods while the status of the DaemonSet is unchanged.
+#: Seconds between two requests for the list of pods while miscounted pods remain.
 LIST_INTERVAL = 2.0
-#: Seconds until the next list, if the last two lists were equal.
+#: Seconds between two requests for the list of pods while a surge may have stalled.
 UNCHANGED_LIST_INTERVAL = 30.0
 
 
@@ -53,7 +53,7 @@ class Caches(RevisionsCaches):
     #: that resourceVersion has not changed (in seconds, see Memory.seconds).
     next_stall_check: tuple[str, float] = ("", 0.0)
     #: The number of new pods when the task last woke the DaemonSet controller; -1 before that.
-    woken_at: int = -1
+    new_pods_at_wake_up: int = -1
 
 
 class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
@@ -201,8 +201,8 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     Without permission to list pods or ControllerRevisions, no pod is found. The pods are listed
     after each change of the status. However, the deletion of a miscounted pod leaves the status
     unchanged if its replacement is ready before the controller writes the status. While miscounted
-    pods remain, the pods are therefore also listed every LIST_INTERVAL seconds. The result of such
-    a list is used only if at least as many pods are ready in it as are available in the status.
+    pods remain, the pods are therefore also listed every LIST_INTERVAL seconds. Such a list is
+    ignored while it has fewer ready pods than the status has available pods.
     """
     if observed.present is None or not _counts_all_as_new(primary):
         return observed
@@ -224,12 +224,13 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
                 memory: Memory) -> DaemonSetObserved:
     """Return the observation, with is_stalled set if a surge has stalled.
 
-    It is set only once for each number of new pods, since one write wakes the controller. The pods
-    are listed only if the DaemonSet has not changed for a while. Without permission to list pods, a
-    stalled surge goes unnoticed.
+    One write is enough to wake the controller, so is_stalled is not set again until the number of
+    new pods has changed. The pods are listed only if the DaemonSet has not changed for a while.
+    Without permission to list pods, a stalled surge goes unnoticed.
     """
     caches = memory.caches(Caches)
-    if observed.present is None or not primary.may_stall or caches.woken_at == primary.updated:
+    is_awake = caches.new_pods_at_wake_up == primary.updated
+    if observed.present is None or not primary.may_stall or is_awake:
         return observed
     version, next_list = caches.next_stall_check
     if version != primary.resource_version:
@@ -241,7 +242,7 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
     pods = map(DaemonPod.from_api, own_pods(primary, cluster.all_pods(primary) or ()))
     stalled = is_stalled(primary, observed.present.pod_revision, pods, memory.server_time)
     if stalled:
-        caches.woken_at = primary.updated
+        caches.new_pods_at_wake_up = primary.updated
     return dataclasses.replace(observed, is_stalled=stalled)
 
 

@@ -26,8 +26,8 @@ Json = dict[str, Any]
 PROGRAM = "kubectl-1.17"
 
 FLOW = Flow("kubectl rolling-update", create_new, UPDATE)
-"""The flow of kubectl. It starts without a deployment label, so that kubectl has to label the pods
-of foo. kubectl does this only in the first update of a controller.
+"""The flow of kubectl. Its controller has no deployment label at first, so that kubectl has to
+label the pods of foo. kubectl does this only in the first update of a controller.
 """
 
 
@@ -46,8 +46,9 @@ def series_of_kills(path: Path) -> Series:
     reference: Json = {}
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
+        """Kill kubectl at a place: the number of the write, and whether after it."""
         if not reference:
-            reference["violations"] = violations_of_reference(world, client)
+            reference["violations"] = violations_without_a_kill(world, client)
             reference["end"] = end_of(world)
         killed = killed_at(world, FLOW, place, client)
         if killed is None:
@@ -78,7 +79,7 @@ def violation_kinds(violations: list[str]) -> list[str]:
     return [text.partition(":")[0] for text in violations]
 
 
-def violations_of_reference(world: World, client: Client) -> list[str]:
+def violations_without_a_kill(world: World, client: Client) -> list[str]:
     """Run kubectl without a kill; return the kinds of guarantees that it violates even then."""
     world.clear()
     FLOW.create_state(world)

@@ -141,7 +141,7 @@ def play_acts(number: int, kind: str, row: acts.Row, step: int) -> tuple[str, Co
     title, counts = f"{kind}: {row.title}", Counts()
     try:
         counts["histories"] = counts["killed"] = acts.play(
-            kind, row, tuple(acts.REAL_ACTIONS), lambda: RealWorld(CLUSTER, f"acts-{number}"),
+            kind, row, tuple(acts.ALL_ACTIONS), lambda: RealWorld(CLUSTER, f"acts-{number}"),
             number % step, step)
     except Exception:
         return title, counts, traceback.format_exc()
@@ -181,7 +181,7 @@ def main() -> int:
             with embedded.up(CLUSTER):
                 counts, failed = gather(
                     [pool.submit(play_acts, number, kind, row, options.acts)
-                     for number, (kind, row) in enumerate(acts.series(has_all_actions=True))
+                     for number, (kind, row) in enumerate(acts.series(on_api_server=True))
                      if kind in options.kinds and re.search(options.rows, row.title)]
                     if options.acts else
                     [pool.submit(play_on_cluster, seed, options.kinds) for seed in seeds])

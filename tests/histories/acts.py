@@ -46,7 +46,7 @@ ROWS = (
     Row("an update", V2),
     Row("an update to a pause", PAUSE),
     Row("an update from a pause to the end", V2, before=(PAUSE,)),
-    Row("an update from a pause to the next", {**PAUSE, "pause_at": 2}, before=(PAUSE,)),
+    Row("an update from a pause to the next pause", {**PAUSE, "pause_at": 2}, before=(PAUSE,)),
     Row("an update, then a rollback", V2, after=ROLL_BACK),
     Row("an update with a surge of two", {**V2, "max_surge": 2},
         kinds=tuple(kind for kind in KINDS if kind != "StatefulSet")),
@@ -54,11 +54,11 @@ ROWS = (
         kinds=TWO_CONTROLLER_KINDS),
     Row("an update to a pause with two unavailable pods", {**PAUSE, "max_unavailable": 2}),
     Row("an update that keeps the old pods", KEEP_OLD, kinds=TWO_CONTROLLER_KINDS),
-    Row("an update from kept old pods to the end", V2, before=(KEEP_OLD,),
+    Row("an update that ends after keep_old", V2, before=(KEEP_OLD,),
         kinds=TWO_CONTROLLER_KINDS),
-    Row("an update from kept old pods, then a rollback", V2, before=(KEEP_OLD,), after=ROLL_BACK,
-        kinds=TWO_CONTROLLER_KINDS),
-    Row("a rollback from kept old pods", ROLL_BACK, before=(KEEP_OLD,), kinds=TWO_CONTROLLER_KINDS),
+    Row("an update that ends after keep_old, then a rollback", V2, before=(KEEP_OLD,),
+        after=ROLL_BACK, kinds=TWO_CONTROLLER_KINDS),
+    Row("a rollback after keep_old", ROLL_BACK, before=(KEEP_OLD,), kinds=TWO_CONTROLLER_KINDS),
     Row("a rollback from a pause", ROLL_BACK, before=(PAUSE,)),
     Row("a rollback from a pause, then the update", ROLL_BACK, before=(PAUSE,), after=V2),
     Row("a rollback to a revision", {**ROLL_BACK, "to_revision": 1}, before=(V2,)),
@@ -68,7 +68,7 @@ ROWS = (
         kinds=("ReplicationController",), needs_api_server=True),
 )
 
-#: Actions of another client between the kill and the next task. Every world supports them.
+#: Actions of another client between the kill and the next task, in every world.
 ACTIONS: dict[str, t.Callable[[History], None]] = {
     "nothing": lambda history: None,
     "scale up": lambda history: history.scale(5),
@@ -77,8 +77,8 @@ ACTIONS: dict[str, t.Callable[[History], None]] = {
     "edit the template": lambda history: history.edit("a"),
     "remove the annotations": lambda history: history.unmark(),
 }
-#: All actions. Those that are not in ACTIONS need a real API server.
-REAL_ACTIONS = {
+#: ACTIONS, and the actions that need a real API server.
+ALL_ACTIONS = {
     **ACTIONS,
     "apply the first manifest": lambda history: history.apply(REPLICAS),
     "recreate the controller": lambda history: history.recreate(REPLICAS, "myimage:v1", True),
@@ -88,17 +88,17 @@ REAL_ACTIONS = {
 }
 
 
-def series(has_all_actions: bool) -> list[tuple[str, Row]]:
+def series(on_api_server: bool) -> list[tuple[str, Row]]:
     """Return a pair (kind, row) for each row and each of its kinds.
 
-    has_all_actions: whether the world is a real API server (see World in history.py). If not, the
-    rows that need one are left out.
+    on_api_server: whether the world is a real API server. If not, the rows that need one are left
+    out.
     """
     return [(kind, row) for row in ROWS for kind in row.kinds
-            if has_all_actions or not row.needs_api_server]
+            if on_api_server or not row.needs_api_server]
 
 
-class Acts(History):
+class HistoryWithKill(History):
     """A history with one kill. The caller sets the world."""
 
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
@@ -112,7 +112,7 @@ class Acts(History):
             assert self._run(task, None).outcome == "done", task
         if self._run(row.task, moment).outcome != "killed":
             return False
-        REAL_ACTIONS[action](self)
+        ALL_ACTIONS[action](self)
         task = row.task if row.after is None else row.after
         self._run_and_paste(task, None)
         if action == "nothing" and not self.pending:
@@ -134,12 +134,12 @@ def play(kind: str, row: Row, actions: t.Sequence[str], world: t.Callable[[], Wo
 
     The moments are numbered: 0 is before the first write, 1 after it, 2 before the second write,
     and so on. The kills begin at the moment `first`, and continue at every `step`-th moment until
-    the task ends before the kill. The actions of the other client take turns.
+    the task ends before the kill. Each kill is followed by the next action, in rotation.
     """
     for kills, index in enumerate(range(first, 2 * MAX_WRITES, step)):
         moment = index // 2 + 1, index % 2 == 1
         action = actions[(index + 1) // 2 % len(actions)]
-        history = Acts()
+        history = HistoryWithKill()
         history.world = world()
         try:
             is_killed = history.play(kind, row, moment, action)

@@ -20,8 +20,8 @@ class Request(t.NamedTuple):
     method_and_path: str
     began: float
     ended: float
-    #: Whether the next step waits for the answer: a request by the main thread, or the patch of a
-    #: pod in a handover.
+    #: Whether the next step waits for the answer, as for each request of the main thread, and for
+    #: the patches of pods in a handover.
     is_awaited: bool
 
 
@@ -51,13 +51,14 @@ class SlowConnection:
         pool.urlopen = slow
 
     def arm(self, gateway: t.Any) -> None:
-        """Delay the requests of a gateway."""
+        """Delay the requests of a gateway; see writes.py for arm()."""
         self.delay(gateway.http.connection.pool)
 
     @property
     def sequential_requests(self) -> list[str]:
-        """Return the requests that the steps await one after another; of parallel requests, only
-        the one that is answered first.
+        """Return requests that the steps await, each sent after the answer to the previous one.
+
+        Of parallel requests, the one that is answered first is returned.
         """
         sequence: list[str] = []
         answered_at = 0.0

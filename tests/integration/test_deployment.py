@@ -43,8 +43,8 @@ def test_image_is_updated_and_the_rerun_writes_nothing(namespace):
     assert namespace.wait_for_rollout() and pod_counts(namespace) == (0, 4)
     assert result["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
     assert result["steps"][0]["action"] == "update"
-    sizes = [step for step in result["steps"] if step["kind"] == "ReplicaSet"]
-    assert ({step["name"] for step in sizes}
+    replica_set_steps = [step for step in result["steps"] if step["kind"] == "ReplicaSet"]
+    assert ({step["name"] for step in replica_set_steps}
             == {item["metadata"]["name"] for item in namespace.replica_sets()})
     assert (result["rollout"]["images"]
             == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}})
@@ -185,15 +185,15 @@ def test_settings_changed_by_another_client_during_the_update_are_retained(names
 
 
 @pytest.mark.full
-def test_scaling_during_a_pause_allows_the_next_stages(namespace):
+def test_update_continues_after_scaling_during_a_pause(namespace):
     before = namespace.make_deployment(4)
     update(namespace, pause_at="50%")
-    for replicas, expected_versions in ((8, (4, 4)), (3, None)):
+    for replicas, expected_counts in ((8, (4, 4)), (3, None)):
         namespace.patch_deployment({"spec": {"replicas": replicas}})
         eventually(lambda size=replicas: sum(pod_counts(namespace)) == size, "pods of the new size")
         update(namespace, pause_at="50%")
         assert (
-            expected_versions in (None, pod_counts(namespace))
+            expected_counts in (None, pod_counts(namespace))
             and sum(pod_counts(namespace)) == replicas
         )
         assert (pod_counts(namespace)[1] >= replicas / 2 - 1
@@ -233,7 +233,7 @@ def test_pod_disruption_budget_limits_unavailable_pods(namespace):
 
 
 @pytest.mark.full
-def test_rollback_after_another_template_is_refused(namespace):
+def test_rollback_after_a_template_of_another_client_is_refused(namespace):
     namespace.make_deployment(2)
     update(namespace, pause_at="1")
     roll_back(namespace)
@@ -245,7 +245,7 @@ def test_rollback_after_another_template_is_refused(namespace):
 
 
 @pytest.mark.full
-def test_update_to_a_revision_pauses_and_rolls_back(namespace):
+def test_rollback_to_a_revision_can_pause_and_be_rolled_back(namespace):
     namespace.make_deployment(3)
     update(namespace)
     result = roll_back(namespace, to_revision=1, pause_at="1")
@@ -338,7 +338,7 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(namespace):
 
 
 @pytest.mark.full
-def test_info_reports_an_update_in_progress_like_other_kinds(namespace):
+def test_info_reports_an_update_in_progress_as_for_other_kinds(namespace):
     namespace.make_deployment(4)
     update(namespace, pause_at="25%")
 

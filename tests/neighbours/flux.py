@@ -122,7 +122,7 @@ def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[
     def is_ready() -> bool:
         return status_of(f"http://{health_address}/readyz") == 200
 
-    command = [str(program), f"--health_address-addr={health_address}", "--metrics-addr=0",
+    command = [str(program), f"--health-addr={health_address}", "--metrics-addr=0",
                "--watch-all-namespaces=false", "--enable-leader-election=false",
                "--interval-jitter-percentage=0"]
     with programs.running(command, folder / "kustomize-controller.log", environment, is_ready):

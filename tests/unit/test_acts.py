@@ -18,7 +18,7 @@ PARTS = 5
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.full)
                                        for part in range(1, PARTS))])
 @pytest.mark.parametrize("kind, row", [pytest.param(kind, row, id=f"{kind}: {row.title}")
-                                       for kind, row in series(has_all_actions=False)])
+                                       for kind, row in series(on_api_server=False)])
 def test_next_task_completes_after_a_kill_at_each_write(kind, row, part):
     # the first part of each row begins before or after its first or second write
     first = (part + len(f"{kind}{row.title}") % 4) % PARTS

@@ -40,7 +40,7 @@ class RelatedObjects(Namespaced):
     _server_version: tuple[int, int] | None = None
 
     def collection(self, resource: str) -> str:
-        """Return the path of a resource in the namespace; of nodes, the path in the cluster."""
+        """Return the path of a resource in the namespace, or in the cluster for nodes."""
         namespace = "" if resource == "nodes" else f"/namespaces/{self._namespace}"
         return f"{GROUPS[resource]}{namespace}/{resource}"
 
@@ -109,7 +109,7 @@ class RelatedObjects(Namespaced):
             raise refused.as_error(self._where) from refused
 
     def has_change_times(self) -> bool:
-        """Return whether managedFields show the times of changes (kubernetes pull request 110058).
+        """Return whether managedFields have the times of changes (kubernetes pull request 110058).
 
         True for Kubernetes 1.25 or newer, and for an unknown version.
         Raises RolloutError.
@@ -136,7 +136,7 @@ class RelatedObjects(Namespaced):
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
     def other_kinds(self, name: str) -> list[str]:
-        """Return the kinds, except the task's kind, of which the user can read an object `name`."""
+        """Return the other kinds that have an object with this name that the user can read."""
         paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
         return [kind for kind, path in paths.items()
                 if self._status(f"{path}/{quoted(name)}") == 200]

@@ -4,7 +4,7 @@
 
 """Draw charts of the measurements of analyses: new and old pods over time. No I/O.
 
-Missing data, for example of an interrupted run, is omitted.
+The charts have gaps where data is missing, for example after an interrupted run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Point(t.NamedTuple):
     old: float | None
     outcome: str
     reason: str
-    #: Bounds of the new value. They follow from the thresholds and, if relative, the old value.
+    #: Bounds of the new value, from the thresholds and, for relative thresholds, the old value.
     lower_bound: float | None
     upper_bound: float | None
 
@@ -92,18 +92,19 @@ def curves_of_stages(stages: t.Sequence[Json]) -> list[Curve]:
     measurements, then others.
     """
     runs_by_metric: dict[tuple[str, str, str], list[list[Point]]] = {}
-    checks = [mapping(check, "measured") for stage in stages for check in objects(stage, "checks")]
-    kinds = {text(measured, "kind") for measured in checks} - {""}
-    for measured in checks:
+    analyses = [mapping(check, "measured") for stage in stages
+                for check in objects(stage, "checks")]
+    kinds = {text(analysis, "kind") for analysis in analyses} - {""}
+    for analysis in analyses:
         thresholds = {text(metric, "name"): mapping(metric, "thresholds")
-                      for metric in objects(measured, "metrics")}
+                      for metric in objects(analysis, "metrics")}
         runs: dict[str, list[Point]] = {}
-        for measurement in objects(measured, "measurements"):
+        for measurement in objects(analysis, "measurements"):
             if at := parse_time(measurement.get("at")):
                 name = text(measurement, "metric")
                 runs.setdefault(name, []).append(_point(measurement, at, thresholds.get(name, {})))
         for metric, points in runs.items():
-            key = text(measured, "kind"), text(measured, "name"), metric
+            key = text(analysis, "kind"), text(analysis, "name"), metric
             runs_by_metric.setdefault(key, []).append(sorted(points, key=lambda point: point.at))
     curves = [Curve(f"{kind} {name}".strip() if len(kinds) > 1 else name, metric, runs)
               for (kind, name, metric), runs in runs_by_metric.items()]
@@ -178,7 +179,7 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
         return round(bottom - (bottom - TOP) * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
     for tick in ticks:
-        # A grid line, and not an axis, even at the lowest tick: a threshold may be there.
+        # The lowest tick has a grid line, too. An axis there could hide the line of a threshold.
         picture.append(drawsvg.Line(LEFT, y(tick), right, y(tick), class_="grid"))
         picture.append(drawsvg.Text(f"{tick:.4g}", None, LEFT - 8, y(tick), class_="number",
                                     text_anchor="end", dy="0.35em"))

@@ -122,16 +122,16 @@ WRITES_WITH_LOOKUP = {
     "annotation as written": (
         ANNOTATE, rc_answer("2", annotations={"a/b": "c", "more": "d"}), True),
     "annotation as before": (ANNOTATE, rc_answer("1"), False),
-    "removed annotation as written": (REMOVE_ANNOTATION, rc_answer("2", annotations={}), True),
-    "removed annotation as before": (REMOVE_ANNOTATION, rc_answer("2", annotations={"note": "x"}),
-                                     False),
-    "deletion as written": (DELETE_EMPTY, status(404), True),
+    "annotation removed": (REMOVE_ANNOTATION, rc_answer("2", annotations={}), True),
+    "annotation not removed": (
+        REMOVE_ANNOTATION, rc_answer("2", annotations={"note": "x"}), False),
+    "deleted": (DELETE_EMPTY, status(404), True),
     "deletion in progress": (DELETE, rc_answer("2", deletionTimestamp="now"), True),
     "deletion of a recreated controller": (DELETE, rc_answer("2", uid="another"), True),
-    "deletion as before": (DELETE, rc_answer("1"), False),
-    "creation as written": (CREATE, answer({**new(name="bar"), "kind": "ReplicationController"}),
-                            True),
-    "creation as before": (CREATE, status(404), False),
+    "not deleted": (DELETE, rc_answer("1"), False),
+    "created": (
+        CREATE, answer({**new(name="bar"), "kind": "ReplicationController"}), True),
+    "not created": (CREATE, status(404), False),
     "creation by another client": (CREATE, rc_answer("2", name="bar"), False),
 }
 
@@ -210,7 +210,7 @@ DRY_RUN_QUERY = "?dryRun=All&fieldValidation=Strict"
                   list(SCALE_TO_2.operations))),
     (Create(MANIFEST), ("POST", f"{BASE}{DRY_RUN_QUERY}", "application/json", MANIFEST)),
 ], ids=["merge", "patch", "creation"])
-def test_dry_run_returns_the_stored_object(gateway, api, write, expected):
+def test_dry_run_returns_the_object_that_would_be_stored(gateway, api, write, expected):
     api.answers.append(rc_answer("2", replicas=2))
 
     assert gateway.dry_run(write) == item("2", replicas=2)
@@ -249,7 +249,7 @@ DEPLOYMENT, REPLICA_SET = ({"kind": kind, **rs(name, resourceVersion="1", **more
 
 @pytest.fixture
 def two_kinds(connection, api):
-    """Return a gateway after the lists of a Deployment and a ReplicaSet."""
+    """Return a gateway that has listed a Deployment and a ReplicaSet."""
     api.answers += [rc_list(DEPLOYMENT), rc_list(REPLICA_SET)]
     gateway = KubernetesGateway(connection, "default", (Kind.DEPLOYMENT, Kind.REPLICA_SET))
     gateway.controllers()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read from a dry run which template the server would store, and confirm a record by it."""
+"""Read the template that the server would store from a dry run, and compare it with a record."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_definition_of_an_existing_deployment():
 
 
 class Admission(IdleGateway):
-    """Server with admission: `mutate` returns the template stored for a write and its template."""
+    """Server with admission: mutate(write, template) returns the template to store."""
 
     def __init__(self, item, mutate):
         self.item, self.mutate, self.dry_runs = item, mutate, 0
@@ -132,7 +132,7 @@ def to_mirror_with_time(write, written, time=itertools.count()):  # noqa: B008 -
 ], ids=["mirror", "mirror and time", "mirror at creation", "forged", "forged, mirror",
         "forged, mirror and time"])
 def test_recorded_result_is_confirmed_by_a_dry_run(mutate, current_image, expected):
-    """A user with annotate permission can record the current template as this request's result."""
+    """A user with annotate permission could forge the record, which the dry run then refutes."""
     item = rc(image=current_image,
               annotations={object_meta.LAST_ROLLOUT: final_record(UPDATE, after=current_image)})
     cluster, memory = Admission(item, mutate), Memory()

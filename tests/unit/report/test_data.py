@@ -46,7 +46,7 @@ def mismatches(value, shape, path="data") -> list[str]:
 
 @pytest.mark.parametrize("value", [updated(), paused(), failed(), soaked()],
                          ids=["updated", "paused", "failed", "soaked"])
-def test_test_results_have_the_documented_types(value):
+def test_sample_results_have_the_documented_types(value):
     assert mismatches(value, data.Result) == [] == mismatches(analysis(), data.Check)
 
 
@@ -93,9 +93,9 @@ def test_types_equal_the_documented_return_values():
     update, analyzed = (yaml.safe_load(module.RETURN)
                         for module in (rolling_update, rollout_analysis))
 
-    # Only a role that writes a report gets the sizes.
+    # `sizes` is not documented, since only a role that writes a report gets it.
     missing = ["Result.sizes"]
-    # An entry of `results` has these keys of a single controller, too.
+    # Each entry of `results` also has these keys, which RETURN documents at the top level only.
     shared = {key: update[key] for key in ("steps", "rollout", "failure")}
     assert undocumented_keys(update["results"]["contains"] | shared, data.Result) == missing
     assert sorted(undocumented_keys(update, data.Result)) == sorted(

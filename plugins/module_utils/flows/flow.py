@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The interface of a flow, through which the other packages work with every kind.
+"""The interface of a flow: the other packages work with every kind through this interface.
 
-A flow is one way to update a controller. Each flow is a package under flows/, and choice.py chooses
-the flow for a request. A flow decides only from what it has observed in the cluster.
+A flow is a way to update a controller. Each flow is a package under flows/, and choice.py chooses
+the flow for a request. A flow decides only from observations of the cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..model.observed import Controller, Observed, Pod, TerminatingPod
 from ..model.request import Request
 from ..model.steps import Create, Decision, Done, Merge, Patch, Step, Write
 
-#: Minimum seconds between two requests that list the pods during a handover.
+#: Minimum seconds between two requests to list the pods during a handover.
 POD_LIST_INTERVAL = 0.5
 Anything = t.TypeVar("Anything")
 #: The class of a flow's observations.
@@ -40,17 +40,17 @@ class Cluster(t.Protocol):
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         """Return the controllers of a kind by name, as of the last event of the watch.
 
-        None stands for the kind that the user names.
+        None stands for the kind named by the user.
         """
 
     def look_up(self, name: str) -> None:
-        """Read a controller from the API server, so that controllers() has its present state.
+        """Read the present state of a controller from the API server, and update controllers().
 
-        The controller is of the kind that the user names.
+        The controller is of the kind named by the user.
         """
 
     def find(self, kind: str, name: str) -> Json | None:
-        """Return an object of any kind, read from the API server; None if it does not exist."""
+        """Return an object of any kind, read from the API server; None if the object is missing."""
 
     def config_object(self, kind: str, name: str) -> Json | None:
         """Return a ConfigMap or a Secret, read from the API server; None if it does not exist.
@@ -59,38 +59,38 @@ class Cluster(t.Protocol):
         """
 
     def migrations(self) -> list[Json] | None:
-        """Return the ControllerRevisions that store migrations in progress; None if not permitted.
+        """Return the ControllerRevisions storing migrations in progress; None if not permitted.
 
         Raises RolloutError.
         """
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the live pods that match a selector, read from the API server.
+        """Return the live pods matching a selector, read from the API server.
 
-        A pod is live unless it has ended (its phase is Succeeded or Failed) or is terminating (it
-        has a deletionTimestamp).
+        Ended pods (with the phase Succeeded or Failed) and terminating pods (with a
+        deletionTimestamp) are not live.
         """
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the terminating pods that match a selector, read from the API server.
+        """Return the terminating pods matching a selector, read from the API server.
 
-        Leaves out the pods that have ended.
+        Leaves out the ended pods.
         """
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return the ControllerRevisions of these controllers; None if not permitted."""
+        """Return the ControllerRevisions of the controllers in `uids`; None if not permitted."""
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        """Return the pods of a controller that are unready, restarted or terminating."""
+        """Return the unready, restarted and terminating pods of a controller."""
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
         """Return all pods of a controller, read from the API server; None if not permitted.
 
-        Leaves out the pods whose label controller-revision-hash is excluded_revision.
+        Leaves out the pods with the value excluded_revision in the label controller-revision-hash.
         """
 
     def nodes(self, selector: str) -> frozenset[str]:
-        """Return the names of the nodes that match a label selector. Raises RolloutError."""
+        """Return the names of the nodes matching a label selector. Raises RolloutError."""
 
     def has_change_times(self) -> bool:
         """Return whether the API server writes times to managedFields (since Kubernetes 1.25).
@@ -110,7 +110,7 @@ class Cluster(t.Protocol):
 
 
 class RealCluster(Cluster, t.Protocol):
-    """The part of the RealGateway from which a simulated cluster is built."""
+    """The part of the RealGateway needed to build a simulated cluster."""
 
     def items(self, kind: Kind | None = None) -> list[Json]:
         """Return the controllers of a kind as unparsed objects of the API."""
@@ -119,27 +119,27 @@ class RealCluster(Cluster, t.Protocol):
 class Model(t.Protocol):
     """The simulated cluster of check mode.
 
-    The methods with a body describe a cluster without pods, history or nodes. A flow that needs
-    these overrides the methods.
+    The methods with a body describe a cluster without pods, history or nodes. To simulate pods,
+    history or nodes, a flow overrides the methods.
     """
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
-        """Return the controllers of a kind by name; None for the kind that the user names."""
+        """Return the controllers of a kind by name; None for the kind named by the user."""
 
     def find(self, kind: str, name: str) -> Json | None:
         """Return an object of any kind."""
         return None
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the live pods that match a selector."""
+        """Return the live pods matching a selector."""
         return ()
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the terminating pods that match a selector."""
+        """Return the terminating pods matching a selector."""
         return ()
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return ControllerRevisions, at least of the controllers with these uids."""
+        """Return ControllerRevisions, at least of the controllers in `uids`."""
         return None
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
@@ -151,7 +151,7 @@ class Model(t.Protocol):
         return None
 
     def nodes(self, selector: str) -> frozenset[str]:
-        """Return the names of the nodes that match a label selector."""
+        """Return the names of the nodes matching a label selector."""
         return frozenset()
 
     def has_change_times(self) -> bool:
@@ -172,12 +172,12 @@ class Model(t.Protocol):
 
 @dataclasses.dataclass
 class Memory:
-    """The memory of a run from one observation to the next, which saves requests to the API server.
+    """The memory of a run from observation to observation, to save requests to the API server.
 
-    A task that resumes an update starts with an empty Memory. It takes the same decisions, or it
-    fails with an error that asks the user for what only the earlier task knew: the settings, the
-    size or the successor of the update. docs/internals/design.md compares a run with and without
-    the Memory, field by field.
+    A task resuming an update starts with an empty Memory. The task takes the same decisions, or
+    fails with an error. The error asks the user for the facts known only to the earlier task: the
+    settings, the size or the successor of the update. docs/internals/design.md compares a run with
+    and without the Memory, field by field.
     """
 
     #: The current time in RFC 3339, for records.
@@ -196,7 +196,7 @@ class Memory:
     budgets: t.Sequence[Json] | None = None
     #: The last observation.
     observed: Observed = Observed(None, None)
-    #: The cached desired template: (cache key, template as the API server would store it).
+    #: The cached desired template: (cache key, template in the form stored by the API server).
     desired: tuple[str, Json] | None = None
     #: The cached result of provenance.is_confirmed(): (cache key, result).
     confirmed: tuple[str, bool] | None = None
@@ -204,11 +204,11 @@ class Memory:
     revisions: list[Json] | None = None
     #: Whether the task may store and read the history; False without the permissions.
     keeps_history: bool = True
-    #: The earliest time of the next request that lists the pods, by the same clock as `seconds`.
+    #: The earliest time of the next request to list the pods, by the same clock as `seconds`.
     next_pod_list: float = 0.0
     #: The warnings in the task's result.
     warnings: list[str] = dataclasses.field(default_factory=list)
-    #: Additional caches, of which each flow defines the class; None before the first use.
+    #: Additional caches, of a class defined by the flow; None before the first use.
     _caches: object = None
 
     def caches(self, caches_type: type[Anything]) -> Anything:
@@ -247,25 +247,25 @@ def own_live_pods(cluster: Cluster, controller: Controller) -> list[Pod]:
 
 
 class Holder(t.NamedTuple):
-    """A controller with pods, and the labels that distinguish new pods from old pods.
+    """A controller with pods, and the labels distinguishing new pods from old pods.
 
-    New pods have the template that the update in progress introduced. They are still called new
-    while the update is rolled back. Without an update in progress, all pods are new.
+    New pods have the template introduced by the update in progress. They are still called new while
+    the update is rolled back. Without an update in progress, all pods are new.
     """
 
     controller: Controller
-    #: The labels of the new pods, such as {"controller-revision-hash": "foo-7d9c"}. {} if all pods
-    #: of the controller are new, None if all are old. If the task may not read the
+    #: The labels of the new pods, for example {"controller-revision-hash": "foo-7d9c"}. {} if all
+    #: pods of the controller are new, None if all are old. If the task may not read the
     #: ControllerRevisions, the value of the label is "".
     new_labels: Json | None
 
     def is_new(self, pod_labels: t.Mapping[str, t.Any]) -> bool:
-        """Return whether a pod of this controller with these labels is new."""
+        """Return whether a pod of this controller with the labels `pod_labels` is new."""
         return self.new_labels is not None and self.new_labels.items() <= pod_labels.items()
 
     @property
     def has_known_labels(self) -> bool:
-        """Whether the values of the labels are known, so that is_new() is reliable."""
+        """Whether the values of the labels are known, so is_new() is reliable."""
         return self.new_labels is None or all(self.new_labels.values())
 
 
@@ -273,7 +273,7 @@ class Holder(t.NamedTuple):
 class RolloutStatus:
     """The status of a rollout, for the report, the deadlines and the diagnosis."""
 
-    #: The primary or, if it was deleted, the successor; None if neither exists.
+    #: The primary or, if the primary was deleted, the successor; None if neither exists.
     survivor: Controller | None
     #: complete (no update is in progress), progressing, paused, or taking_over.
     phase: str = "complete"
@@ -285,9 +285,9 @@ class RolloutStatus:
     new: Side | None = None
     #: The number of replicas at the end of the update; None if the controller does not exist.
     goal: int | None = None
-    #: The number of pods that may exist beyond the goal.
+    #: The number of pods allowed beyond the goal.
     surge: int = 0
-    #: The number of pods that may be unavailable.
+    #: The number of pods allowed to be unavailable.
     unavailable: int = 0
     #: The time when the update in progress began or was reversed, in RFC 3339.
     since: str | None = None
@@ -299,18 +299,18 @@ class RolloutStatus:
     template: Json | None = None
     #: The number of new pods at which the update is paused, or None.
     paused: int | None = None
-    #: The controller that gains pods.
+    #: The controller gaining pods.
     grows: Controller | None = None
-    #: The controllers that lose pods.
+    #: The controllers losing pods.
     shrinks: tuple[Controller, ...] = ()
     #: The controllers with pods.
     holders: tuple[Holder, ...] = ()
-    #: A number that increases with each replaced pod, so that a stalled update can be detected;
-    #: valid only if is_observed.
+    #: A number, increased by each replaced pod, to detect a stalled update; valid only if
+    #: is_observed.
     progress: int = 0
     #: Whether a rollback is no longer possible.
     is_irreversible: bool = False
-    #: Commands and hints that an error shows as an alternative if pods do not become available.
+    #: Commands and hints, shown in an error as an alternative if pods do not become available.
     way_out: tuple[str, ...] = ()
 
     @property
@@ -321,19 +321,19 @@ class RolloutStatus:
 
 
 class Flow(t.Protocol[ObservedT]):
-    """One way to update a controller."""
+    """A way to update a controller."""
 
-    #: The kinds to watch; the first is the kind that the user names.
+    #: The kinds to watch; the first is the kind named by the user.
     watches: tuple[Kind, ...]
-    #: Whether the update creates pods, so that quotas and budgets apply.
+    #: Whether the update creates pods, so quotas and budgets apply.
     makes_pods: bool = True
-    #: Whether a HorizontalPodAutoscaler can scale the controller that the user names.
+    #: Whether a HorizontalPodAutoscaler can scale the controller named by the user.
     is_scalable: bool = True
-    #: Whether the update creates a successor: a controller for which the user has no manifest.
+    #: Whether the update creates a successor: a controller without a manifest from the user.
     creates_successor: bool = False
     #: Whether each node runs one pod.
     has_pod_per_node: bool = False
-    #: Whether a migration may create, change or delete controllers of the kind that the user names.
+    #: Whether a migration may create, change or delete controllers of the kind named by the user.
     takes_part_in_migrations: bool = True
     #: The names under which a ResourceQuota counts the controller of the new pods.
     quota_names: tuple[str, ...] = ("count/replicasets.apps",)
@@ -346,14 +346,14 @@ class Flow(t.Protocol[ObservedT]):
         return ()
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
-        """Disable the features that need the optional permissions, and add a warning.
+        """Disable the features requiring the optional permissions, and add a warning.
 
         why: the reason, for the warning.
         """
         return
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
-        """Return the request with the template of the revision that the option to_revision names.
+        """Return the request with the template of the revision named by the option to_revision.
 
         Raises RolloutError.
         """
@@ -374,8 +374,7 @@ class Flow(t.Protocol[ObservedT]):
         return None
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:
-        """Return an observation for plan(), with all requests that it needs. Raises RolloutError.
-        """
+        """Return an observation for plan(), with all necessary requests. Raises RolloutError."""
 
     def plan(self, request: Request, observed: ObservedT) -> Decision:
         """Return the next step, a wait, or the end of the task. Raises RolloutError."""
@@ -387,8 +386,8 @@ class Flow(t.Protocol[ObservedT]):
     def is_soak_due(self, observed: ObservedT, decision: Decision) -> bool:
         """Return whether the new pods must pass a soak before the decision is applied.
 
-        A soak precedes a pause, and a step that no rollback can undo. Unless a flow overrides this
-        method, that is the last step on the primary, or the end of a task whose update is paused.
+        A soak precedes a pause, and an irreversible step. Unless a flow overrides this method, the
+        soak precedes the last step on the primary, or the end of a task with a paused update.
         """
         if not isinstance(decision, Step):
             return isinstance(decision, Done) and observed.in_progress
@@ -402,9 +401,9 @@ class Flow(t.Protocol[ObservedT]):
         """Return a simulated cluster with the objects of the real cluster."""
 
     def commands(self, request: Request, observed: ObservedT) -> tuple[str | None, str | None]:
-        """Return the command that resumes the update in progress, and the one that rolls it back.
+        """Return the commands to resume and to roll back the update in progress, in this order.
 
-        A command is None if it does not apply.
+        None stands for a command that does not apply.
         """
         return None, None
 
@@ -419,14 +418,14 @@ class Flow(t.Protocol[ObservedT]):
     def handover_source(self, request: Request, observed: ObservedT) -> Controller | None:
         """Return the controller whose pods the update will reparent, or None.
 
-        Before the update, a dry run on one of these pods checks that reparenting is allowed.
+        Before the update, a dry run on a pod of this controller checks if reparenting is allowed.
         """
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
         """Return the names of the controllers to read again after a rejected write, in order.
 
-        The caller reads the controller that the user names after these.
+        Afterwards, the caller reads the controller named by the user.
         """
         return ()
 
@@ -437,10 +436,10 @@ class Flow(t.Protocol[ObservedT]):
     def halt_step(self, observed: ObservedT) -> Step | None:
         """Return the step that stops the controller manager from creating more failing pods.
 
-        Returns None if only a rollback can stop it.
+        Returns None if only a rollback can stop the controller manager.
         """
         return None
 
     def server_steps(self, before: ObservedT, now: ObservedT) -> tuple[Step, ...]:
-        """Return what the controller manager did between two observations, as steps to report."""
+        """Return the actions of the controller manager between two observations, as steps."""
         return ()

@@ -5,16 +5,16 @@
 """The handover: the last phase of a client-driven update without next_name. No I/O.
 
 The primary gets the template of the successor, and the pods of the successor are reparented to the
-primary. One patch per pod replaces the owner reference. Every pod therefore has exactly one
+primary. A single patch per pod replaces the owner reference. Every pod therefore has exactly one
 controller at any time, and no other controller can adopt the pod.
 
-The controller manager learns about controllers and about pods from separate informers, so one may
-lag behind the other. During a handover, the controller manager could then create unwanted pods. It
-could replace the pods that have left the successor, or it could not see yet that the primary has
-gained pods. To prevent both, the two templates are *closed* first. A closed template names a
-priority class that does not exist, so the API server rejects every pod with this template.
+The controller manager learns about controllers and about pods from separate informers, so either
+informer may lag behind the other. During a handover, the controller manager could then create
+unwanted pods: to replace the pods gone from the successor, or because the pods gained by the
+primary are not seen yet. To prevent both, the two templates are *closed* first. A closed template
+names a nonexistent priority class, so the API server rejects every pod with this template.
 
-A task that resumes after a kill decides from the two controllers, the takeover annotation, and the
+To resume after a kill, a task decides from the two controllers, the takeover annotation, and the
 owners of the pods. Comments of the form `| ... |` are the rows of the table in
 docs/concepts/handover.md: primary, successor, condition, step. The migration to a Deployment
 reparents pods with the same functions.
@@ -56,7 +56,7 @@ from ..model.steps import (
 from ..model.template import image_names, images_of
 from . import provenance
 
-#: The priority class of a closed template, which no cluster has.
+#: The priority class of a closed template. No cluster has this class.
 CLOSED = "baton-kubernetes-takeover-in-progress"
 #: The permissions for a handover. An update with next_name does not need them.
 NEEDS = (("", "pods", ("list", "patch")),)
@@ -70,8 +70,8 @@ PRIORITY = "/spec/template/spec/priorityClassName"
 def is_under_way(observed: Observed) -> bool:
     """Return whether the handover has begun. From then on, a rollback is impossible.
 
-    A primary that another client has replaced lacks the takeover annotation. The handover has begun
-    nevertheless if the successor is closed, and has a copy of the annotation.
+    If another client has replaced the primary, the primary lacks the takeover annotation. The
+    handover has begun nevertheless if the successor is closed, and has a copy of the annotation.
     """
     primary, successor = observed.primary, observed.successor
     return bool(primary and (primary.has_takeover
@@ -91,7 +91,7 @@ def needs_pods(observed: Observed) -> bool:
 
 
 def is_closed(controller: Controller) -> bool:
-    """Return whether the template is closed, so that no pod can be created from it."""
+    """Return whether the template is closed: no pod can be created from a closed template."""
     return controller.template["spec"].get("priorityClassName") == CLOSED
 
 
@@ -128,7 +128,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
 
 
 def recreate(request: Request, successor: Controller, desired: int) -> Step:
-    """Return the step that creates the deleted primary again, in its state after rename()."""
+    """Return the step that creates the deleted primary again, in the state after rename()."""
     # | deleted | all pods | another client deleted the primary | create: as after the rename |
     value = deployment_label(request, successor) or ""
     annotations = {key: text
@@ -214,7 +214,7 @@ def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controlle
     """Return the step that reparents all pods of the source to the target.
 
     Returns a Wait while a status is outdated or `pods` is None, and None if the source has no pods.
-    The patch of a pod also sets `labels`, or removes those with the value None.
+    The patch of a pod also sets `labels`, or removes labels with the value None.
     """
     # | closed | closed | the successor has pods | hand over: reparent each pod by one patch |
     if not (source.is_observed and target.is_observed):
@@ -249,14 +249,14 @@ def delete_empty(controller: Controller) -> Decision:
 
 
 def close(controller: Controller, annotations: t.Mapping[str, str | None]) -> Step:
-    """Return the step that closes the template and sets the annotations, both in one patch."""
+    """Return the step that closes the template and sets the annotations, both in a single patch."""
     return Step(Action.ANNOTATE, controller.name,
                 patch(controller, *annotate(controller, annotations), put(PRIORITY, CLOSED)),
                 after="no more pods are created for it")
 
 
 def opening_operations(original: str | None) -> tuple[Json, ...]:
-    """Return the patch operations that open a template: they restore its priority class."""
+    """Return the patch operations to open a template by restoring the original priority class."""
     return (test(PRIORITY, CLOSED),
             put(PRIORITY, original) if original else {"op": "remove", "path": PRIORITY})
 
@@ -264,7 +264,7 @@ def opening_operations(original: str | None) -> tuple[Json, ...]:
 def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | None) -> bool:
     """Return whether the controller can be opened, since its status counts every reparented pod.
 
-    With a lower count, the controller manager would create replacements for pods that exist. Failed
+    With a lower count, the controller manager would create replacements for existing pods. Failed
     and unready pods are no reason to wait, since only an open template can replace them.
     """
     if not controller.is_observed:
@@ -285,7 +285,7 @@ def wait(sizes: str, observed: Observed) -> Wait:
 def _exceeds_surge(request: Request, observed: Observed, controller: Controller) -> bool:
     """Return whether an opened controller would create pods beyond the surge.
 
-    That is the case if it lacks pods while more pods are terminating than the surge allows.
+    The condition: the controller lacks pods while more pods are terminating than the surge allows.
     """
     surge, _unavailable = budgets.surge_and_unavailable(
         request, observed.budgets, controller.replicas)
@@ -312,14 +312,14 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
           takeover: Takeover) -> Decision:
     """Return the next decision that undoes a handover after another client opened the primary.
 
-    An open primary creates pods of its own. If it also got the pods of the successor, it would have
-    too many, and the controller manager would delete some. The successor therefore gets its pods
-    back, and the update continues with pods in both controllers.
+    An open primary creates pods of its own. With the pods of the successor, too, the primary would
+    have too many, and the controller manager would delete some. The successor therefore gets its
+    pods back, and the update continues with pods in both controllers.
     """
     if not successor.is_observed or observed.pods is None:
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
     # | open | closed | the successor's status counts more pods than exist | wait |
-    # Wait now: once the pods have returned, an outdated count could not be told from a correct one.
+    # Wait now: once the pods have returned, an outdated count would look like a correct count.
     if sum(pod.owner == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"pods of {successor.name}: {successor.current}")
     # | open | closed | the primary has pods of the successor's template | hand over: back |
@@ -345,7 +345,7 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
 
     The last steps open the primary, and then remove the annotations when all pods are available. A
     task that resumes after a kill sees the annotations, and waits for the pods, too. If all pods
-    are available already, one patch does both.
+    are available already, a single patch does both.
     """
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])
@@ -367,7 +367,7 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
     # | any | deleted | all pods are available | annotate: open it, remove the annotations |
     images = images_of(primary.template)
     record = {"outcome": "updated", "from": takeover["from"], "to": images, **observed.stamp}
-    # The template differs if another client has edited it during the handover.
+    # The template differs after an edit by another client during the handover.
     has_successor_template = (
         takeover["template"] == provenance.digest(primary.template, takeover["label"]))
     if has_successor_template:
@@ -399,20 +399,20 @@ def takeover_annotation(request: Request, successor: Controller, desired: int,
                         before: Json) -> Takeover:
     """Return the value of the takeover annotation.
 
-    From it alone, a task can finish the handover, even after the deletion of the successor.
+    The annotation alone suffices to finish the handover, even after the deletion of the successor.
     desired: the final size. before: the images before the update, by container.
     """
     return {"next": successor.name, "uid": successor.uid, "label": request.label_key,
             "replicas": desired, "from": before,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
-            # A closed successor has its original priority class only in its takeover annotation.
+            # Only the takeover annotation of a closed successor has the original priority class.
             "priorityClassName": (successor.takeover
                                   or successor.template["spec"]).get("priorityClassName")}
 
 
 def stored_template_hash(template: Json) -> str:
-    """Return the hash of a template in the form that the API server stores.
+    """Return the hash of a template in the form stored by the API server.
 
     A different hash later means that another client has changed the template.
     """

@@ -4,18 +4,18 @@
 
 """The history of a client-driven controller: a ControllerRevision for each old template. No I/O.
 
-As in the history of a DaemonSet (pkg/controller/daemon/update.go), equal templates share one
-ControllerRevision, with the highest number. Unlike the ControllerRevisions of a DaemonSet, those of
-this history are never changed.
+As in the history of a DaemonSet (pkg/controller/daemon/update.go), equal templates share a
+single ControllerRevision, with the highest number. Unlike the ControllerRevisions of a DaemonSet,
+a ControllerRevision of this history is never changed.
 
 The data of a ControllerRevision is a single string, since the API server compares the immutable
 data byte by byte. Another version of the API server might serialize a structured template
 differently, and then reject every patch of the ControllerRevision. A deletion of the controller
 with --cascade=orphan would never end: the garbage collector must patch the owner reference.
 
-The update stores the old template before the step that discards it. That step is the handover, or
-the deletion of the primary. The current template is not stored. Its revision number is one higher
-than the highest stored number.
+The handover, or the deletion of the primary, discards the old template. The update stores the old
+template before this step. The current template is not stored. The revision number of the current
+template is the highest stored number plus 1.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
     """Return the revisions of a controller: the current template, then the previous templates.
 
-    stored: the ControllerRevisions. Contested revisions are left out. Revisions that belong to one
-    of the other_controllers are included.
+    stored: the ControllerRevisions. Contested revisions are left out. Revisions belonging to the
+    other_controllers are included.
     """
     all_revisions = proven_revisions(stored, controller, *other_controllers)
     contested = contested_revisions(all_revisions)
@@ -63,7 +63,7 @@ def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
 def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
     """Return the ControllerRevisions that the collection has certainly created, newest first.
 
-    The proof is the name of the ControllerRevision, which ends with a hash of owner, number and
+    The proof is the name of the ControllerRevision: the name ends with a hash of owner, number and
     template.
     """
     uids = {controller.uid for controller in controllers}
@@ -74,9 +74,9 @@ def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list
 
 
 def contested_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
-    """Return the revisions that have the same number as a revision with a different template.
+    """Return the revisions with the same number as a revision with a different template.
 
-    At most one revision of each number is genuine, and nothing shows which one.
+    At most one revision of each number is genuine, and nothing identifies the genuine revision.
     """
     return [revision for revision in stored
             if any(revision.number == duplicate.number and revision.template != duplicate.template
@@ -85,11 +85,11 @@ def contested_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
 
 def resolved(request: Request, history: t.Sequence[Revision] | None,
              stored: t.Sequence[Revision]) -> Request:
-    """Return the request with the template of the revision that to_revision names.
+    """Return the request with the template of the revision named by to_revision.
 
     history: the revisions to choose from; None if the task may not list ControllerRevisions.
-    stored: the proven revisions, including contested ones. Raises RolloutError if no revision has
-    the number, or if several revisions with different templates have it.
+    stored: the proven revisions, including contested revisions. Raises RolloutError if no revision
+    has the number, or if several revisions with different templates share the number.
     """
     refusals.refuse_contested(request, [revision for revision in stored
                                         if revision.number == request.to_revision])
@@ -124,13 +124,13 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
         for revision in history]
     if primary and in_progress:
         # Admission may have changed the successor's template. Therefore compare the deployment
-        # label or the name, which contain a hash of the request.
+        # label or the name: both contain a hash of the request.
         if successor:
             matching = [
                 candidate for candidate in candidates
                 if expected_successor(candidate, primary)[1] == deployment_label(
                     request, successor)]
-        else:  # The task was killed before it created the successor.
+        else:  # The task was killed before creating the successor.
             matching = [candidate for candidate in candidates
                         if expected_successor(candidate, primary)[0] == primary.partner]
         return matching[0] if matching else request
@@ -140,9 +140,9 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
 
 
 def stored_after(stored: list[Json] | None, write: Write) -> list[Json] | None:
-    """Return the ControllerRevisions that are stored after a write of this task.
+    """Return the ControllerRevisions stored after a write of this task.
 
-    stored: those before the write; None if they are not known.
+    stored: the ControllerRevisions before the write; None if they are not known.
     """
     if stored is None or write.kind != REVISION:
         return stored
@@ -168,8 +168,8 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
     """Return the next step that adds a revision to the history or deletes an old one, or None."""
     if not observed.keeps_history:
         return None
-    # With next_name, the primary is deleted, and the garbage collector deletes the history that the
-    # primary owns. Its revisions are therefore copied to the successor.
+    # With next_name, the primary is deleted, and the garbage collector deletes the history owned by
+    # the primary. The revisions are therefore copied to the successor.
     survivor = successor if request.next_name else primary
     successor_template = without_label(successor.template, request.label_key)
     newest_by_template: dict[str, Revision] = {}
@@ -179,8 +179,8 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
         newest_by_template.setdefault(identity.canonical(revision.template), revision)
     earlier = [revision for revision in newest_by_template.values()
                if revision.template != successor_template][:LIMIT]
-    # If this update returns to an old revision, also retain that revision: a task that resumes
-    # after a kill has to read it again.
+    # If this update returns to an old revision, also retain the old revision: a task resuming after
+    # a kill has to read the old revision again.
     retained = [*earlier, *(revision for revision in newest_by_template.values()
                             if revision.template == successor_template)]
     for revision in retained:
@@ -199,7 +199,7 @@ def _manifest(request: Request, survivor: Controller, revision: Revision) -> Jso
     """Return the ControllerRevision that stores a revision for the surviving controller.
 
     The name ends with a hash of owner, number and template. A task that resumes after a kill would
-    use the same name, so it cannot create a second copy.
+    use the same name, so no second copy can be created.
     """
     name = identity.successor_name(request.name,
                                    _hash(dataclasses.replace(revision, owner_uid=survivor.uid)))

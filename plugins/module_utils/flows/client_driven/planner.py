@@ -58,7 +58,7 @@ UNKNOWN_TERMINATING = Terminating(2**31)
 def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
     """Return the next step, a wait, or the end of the task.
 
-    Raises RolloutError for a row of the table whose step is an error.
+    Raises RolloutError for a row of the table with an error as the step.
     """
     primary, successor = observed.primary, observed.successor
     if primary:
@@ -158,7 +158,7 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     if not evidence.match(request, observed).is_result:
         raise refusals.another_update(request, successor, primary)
     desired = size.final_size(request, observed, primary, successor)
-    # pause_at limits the number of new pods, but never removes new pods that exist already.
+    # pause_at limits the number of new pods, but never removes existing new pods.
     target = max(pause_at(request, desired), successor.replicas)
     # The annotation of a pause at another number of pods is removed.
     paused = primary.paused if primary.paused == target else None
@@ -220,7 +220,7 @@ def pause_at(request: Request, desired: int) -> int:
 
 
 def _pause(primary: Controller, successor: Controller, target: int, desired: int) -> Decision:
-    """Return the step that annotates the primary as paused, or the end if it is paused already."""
+    """Return the step that annotates the primary as paused, or the end if already paused."""
     if primary.paused != target:
         return Step(Action.ANNOTATE, primary.name,
                     patch(primary, *annotate(primary, {PAUSED: str(target)})),
@@ -230,10 +230,10 @@ def _pause(primary: Controller, successor: Controller, target: int, desired: int
 
 
 def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller) -> Step:
-    """Return the step that annotates the primary or, if that is done, creates the successor.
+    """Return the step that annotates the primary or, afterwards, creates the successor.
 
-    The patch of the primary tests that its annotations are unchanged. If two clients begin an
-    update at the same time, the API server therefore rejects the patch of one of them.
+    The patch of the primary tests for unchanged annotations. If two clients begin an update at the
+    same time, the API server therefore rejects the patch of one client.
     """
     refusals.refuse_matching_selector(request, primary.selector)
     name, label = expected_successor(request, primary)
@@ -260,12 +260,12 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
     """Return the step that writes the direction and the sizes into annotations of a controller.
 
     Returns None if both controllers have these annotations. A step is due at the start of an
-    update, at a reversal, and after another client has removed annotations. It also removes the
-    annotation of an earlier pause.
+    update, at a reversal, and after another client has removed annotations. The step also
+    removes the annotation of an earlier pause.
 
     The primary is annotated first. The successor therefore never has the new direction while the
-    primary still has the old one. Every later write tests these annotations, so of two clients with
-    opposite requests, only one can change sizes.
+    primary still has the old direction. Every later write tests these annotations, so of two
+    clients with opposite requests, only one can change sizes.
     """
     outcome = "updating" if forward else "rolling back"
     grows = successor if forward else primary
@@ -293,8 +293,8 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
           shrinks: Controller, desired: int, target: int, minimum: int) -> Decision | None:
     """Return the next scale step, or a wait; None if both controllers have their final size.
 
-    The growing controller is scaled up to `target`, the shrinking one down to `minimum`. A status
-    that the controller manager has not updated since the last scale step is not used. With
+    The growing controller is scaled up to `target`, the shrinking controller down to `minimum`. A
+    status not updated by the controller manager since the last scale step is not used. With
     pod_replacement_policy=TerminationComplete, terminating pods count towards the ceiling (desired
     size plus surge), and the update is complete only after their deletion (KEP-5882).
     """
@@ -329,7 +329,7 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
 
 
 def _pending_deletions(request: Request, controller: Controller) -> int:
-    """Return the number of pods that the controller manager still has to delete after a scale-down.
+    """Return the number of pods still to be deleted by the controller manager after a scale-down.
 
     Like terminating pods, they count towards the ceiling of _roll(): the list of terminating pods
     may not contain them yet.
@@ -342,7 +342,7 @@ def _pending_deletions(request: Request, controller: Controller) -> int:
 
 def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Controller, size: int,
                 action: Action) -> Decision | None:
-    """Return the step that scales up a controller whose partner is deleted, or a wait.
+    """Return the step that scales up a controller after the deletion of the partner, or a wait.
 
     Returns None if the controller has the desired size, `size`.
     """
@@ -356,7 +356,7 @@ def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Co
 
 
 def _delete(controller: Controller) -> Step:
-    """Return the step that deletes an empty controller if it is unchanged (uid and version)."""
+    """Return the step that deletes an empty controller if unchanged (uid and version)."""
     preconditions = {"uid": controller.uid, "resourceVersion": controller.resource_version}
     write = Delete(controller.name, preconditions, controller.kind)
     return Step(Action.DELETE, controller.name, write, before=controller.replicas)
@@ -381,7 +381,7 @@ def _finish_successor(request: Request, observed: ClientDrivenObserved,
 
 def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: Controller,
                      outcome: str | None) -> Decision | None:
-    """Return the next step that restores the primary after the deletion of its successor.
+    """Return the next step that restores the primary after the deletion of the successor.
 
     The steps restore the size, and then remove the annotations. Returns None if the primary has no
     annotations of an update. outcome: the outcome in the new record; with None, no record is

@@ -4,8 +4,8 @@
 
 """The observation of a traffic split: the route, its Services, and the versions of the pods. Pure.
 
-The original Service is the Service whose requests are split. The Services of a split are those that
-the split creates: one selects the old pods, the other the new pods.
+The original Service gets the requests before a split and after the restoration. A split creates the
+Services of the split: the first selects the old pods, the second the new pods.
 
 The name of a Service of a split ends with a hash of the route's uid, and of the selector and the
 ports of the Service. A user with annotate permission can change none of them, so the name proves
@@ -36,9 +36,9 @@ from .record import (
 
 #: Maximum length of the name of a Service (RFC 1035).
 MAX_SERVICE_NAME = 63
-#: The fields of a port that a Service of a split copies from the original Service.
+#: The fields of a port to copy from the original Service to a Service of a split.
 _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
-#: The fields of spec that a Service of a split copies from the original Service.
+#: The fields of spec to copy from the original Service to a Service of a split.
 _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
                    "internalTrafficPolicy", "trafficDistribution", "sessionAffinity",
                    "sessionAffinityConfig")
@@ -90,21 +90,21 @@ class Service:
 
 @dataclasses.dataclass(frozen=True)
 class Parent:
-    """The report of one Gateway in the status of a route (status.parents)."""
+    """The report of a Gateway in the status of a route (status.parents)."""
 
     name: str
     #: The Gateway as "namespace/name".
     gateway: str
     #: Whether the Gateway has observed the last change of the route.
     is_current: bool
-    #: The current conditions that are not true, each as a text ("Accepted is False: ...").
+    #: The current conditions with a status other than True, as texts ("Accepted is False: ...").
     problems: tuple[str, ...]
 
     @classmethod
     def from_api(cls, item: Json, namespace: str, generation: int) -> Parent:
         """Return the report in an item of status.parents.
 
-        namespace, generation: those in the metadata of the route.
+        namespace, generation: the values in the metadata of the route.
         """
         conditions = [condition for condition in objects(item, "conditions")
                       if text(condition, "type") in ("Accepted", "ResolvedRefs")]
@@ -123,7 +123,7 @@ class Parent:
 class Route:
     """An HTTPRoute or a GRPCRoute.
 
-    If the split uses no route, this is the Service: the kind is "Service", and there are no rules.
+    If the split uses no route, this is the Service: the kind is "Service", and the rules are empty.
     """
 
     kind: str
@@ -176,7 +176,7 @@ class Route:
 
     @property
     def services(self) -> list[str]:
-        """The names of the Services that are backends of the rules."""
+        """The names of the Services among the backends of the rules."""
         return rules.services_of(self.rules, self.namespace)
 
     @property
@@ -186,15 +186,15 @@ class Route:
 
     @property
     def is_current(self) -> bool:
-        """Whether each Gateway has observed the route since its last change."""
+        """Whether each Gateway has observed the last change of the route."""
         return all(parent.is_current for parent in self.parents)
 
     def original_of(self, service: Service, names: t.Iterable[str]) -> str:
         """Return the name of the original Service if `service` belongs to a split of this route.
 
-        names: the candidates for the original. The right one is the candidate for which a split of
-        this route would give `service` its name, with the same hash. The annotation of `service`
-        proves nothing, since it may be forged or missing. Returns "" if no candidate is right.
+        names: the candidates for the original Service. A candidate is right if split_name() returns
+        the name of `service` for the candidate. The annotation of `service`, possibly forged or
+        missing, proves nothing. Returns "" if no candidate is right.
         """
         if self.uid not in service.owner_uids:
             return ""
@@ -210,11 +210,11 @@ class Versions:
     key: str
     #: The value of the label on the old pods.
     old: str
-    #: The value of the label on the new pods; "" if there are no new pods.
+    #: The value of the label on the new pods; "" without new pods.
     new: str
     #: The old pods without the label.
     unlabeled: tuple[Pod, ...] = ()
-    #: All labels of one old pod and, if there are new pods, all labels of one new pod. Both include
+    #: All labels of an old pod and, if new pods exist, all labels of a new pod. Both include
     #: the label `key`.
     labels: tuple[Json, ...] = ()
 
@@ -224,35 +224,35 @@ class Observed:
     """The observation from which the planner decides."""
 
     route: Route
-    #: The Services of the namespace by name; without a route, only the Service in its place.
+    #: The Services of the namespace by name; without a route, only the Service in `route`.
     services: t.Mapping[str, Service]
-    #: The names of the Services with at least one ready endpoint.
+    #: The names of the Services with a ready endpoint.
     ready: frozenset[str]
     #: The versions of the pods. None for a restoration, and if the labels of the pods do not
     #: distinguish an old and a new version.
     versions: Versions | None = None
     #: Whether enough time has passed since backends were added, or weights changed. Then the
-    #: Gateways know the rules, and requests that were sent by the previous weights have ended.
+    #: Gateways know the rules, and requests sent by the previous weights have ended.
     is_drained: bool = False
-    #: Whether the API server stores the share of the requests to mirror, if one is requested. The
-    #: field exists only in newer versions of Gateway API.
+    #: Whether the API server stores the share of the requests to mirror; True if the task requests
+    #: no share below 100%. The field exists only in newer versions of Gateway API.
     stores_mirror: bool = True
-    #: The controller of the pods; None if it does not exist.
+    #: The controller of the pods; None if missing.
     controller: Controller | None = None
     #: Whether an update is in progress. For a restoration, the task reads the status only if a role
     #: runs the task before an update; otherwise, the value is False.
     is_updating: bool = False
     #: Whether the update that a role is about to run (the option `update`) would change nothing.
     is_updated: bool = False
-    #: The pods of all versions, only if there is no route: those that the Service selects if the
-    #: label of a version is removed from its selector.
+    #: The pods of all versions, only without a route. The task finds the pods with the selector of
+    #: the Service, after removing the label of the version from the selector.
     pods: tuple[Json, ...] = ()
-    #: The uids of the pods that are ready endpoints of the Service, only if there is no route.
+    #: The uids of the pods among the ready endpoints of the Service, only without a route.
     endpoints: frozenset[str] = frozenset()
 
     @property
     def service(self) -> Service | None:
-        """The Service whose selector is switched if there is no route. None with a route."""
+        """The Service in place of a route, with the selector to switch. None with a route."""
         return self.services.get(self.route.name) if self.route.kind == SERVICE else None
 
     @property
@@ -270,7 +270,7 @@ class Observed:
 
     @property
     def originals(self) -> dict[str, str]:
-        """The name of each existing Service of a split, mapped to that of the original Service."""
+        """The name of the original Service, by the name of each existing Service of a split."""
         record = self.route.record
         names = (*self.route.services, *self.services, *([record.service] if record else ()))
         originals = {name: self.route.original_of(service, (service.original, *names))
@@ -279,12 +279,12 @@ class Observed:
 
     @property
     def split_services(self) -> dict[str, Service]:
-        """The existing Services that splits of the route have created, by name."""
+        """The existing Services created by splits of the route, by name."""
         return {name: self.services[name] for name in self.originals}
 
     @property
     def split_names(self) -> frozenset[str]:
-        """The names of the Services of splits: existing ones, and deleted ones that the rules name.
+        """The names of existing Services of splits, and of deleted Services in the rules.
 
         The hash in the name of a deleted Service cannot be checked. The name counts if it has the
         right form for the original Service in the record, and if this original Service exists.
@@ -298,22 +298,22 @@ class Observed:
 
     @property
     def named_services(self) -> list[str]:
-        """The names of the Services of splits that occur in the rules of the route."""
+        """The names of the Services of splits in the rules of the route."""
         return [name for name in self.route.targets if name in self.split_names]
 
     @property
     def unready(self) -> list[str]:
-        """The names of the Services that have no ready endpoint, although the task needs one.
+        """The names of the Services that the task needs, and that lack a ready endpoint.
 
         A restoration needs a ready endpoint of the original Service. A split needs a ready endpoint
-        of each Service that it has created.
+        of each Service in split_services.
         """
         waited_for = (self.original,) if self.versions is None else self.split_services
         return [name for name in waited_for if name in self.services and name not in self.ready]
 
     @property
     def original(self) -> str:
-        """The name of the original Service of the split that the rules contain.
+        """The name of the original Service of the split in the rules.
 
         If the Services in the rules do not have the same original Service, the record decides. The
         name is "" if the rules name no Service of a split, or if the original Service is unknown.
@@ -332,7 +332,7 @@ def _gateway_name(reference: Json, namespace: str) -> str:
 def split_name(route: Route, original: str, selector: Json, ports: t.Sequence[Json]) -> str:
     """Return the name of a Service of a split: the name of the original Service, and a hash.
 
-    selector, ports: those of the Service of the split.
+    selector, ports: the fields of the Service of the split.
     """
     suffix = digest([original, route.uid, selector, list(ports)])
     return f"{_prefix(original)}-{suffix}"
@@ -346,15 +346,15 @@ def is_split_name(name: str, original: str) -> bool:
 
 
 def _prefix(original: str) -> str:
-    """Return the name of the original Service, cut so that a hyphen and a hash fit after it."""
+    """Return the name of the original Service, cut to leave room for a hyphen and a hash."""
     return original[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip("-")
 
 
 def manifest(route: Route, service: Service, key: str, value: str) -> Json:
     """Return the manifest of a Service of a split.
 
-    service: the original Service. The new Service selects only those pods of the original Service
-    that have the label `key` with this value.
+    service: the original Service. The new Service has the selector of the original Service, plus
+    the label `key` with this value.
     """
     selector = {**service.selector, key: value}
     spec = {field: service.spec[field] for field in _SERVICE_FIELDS if field in service.spec}
@@ -370,9 +370,9 @@ def manifest(route: Route, service: Service, key: str, value: str) -> Json:
 
 
 def pair_of(route: Route, service: Service, versions: Versions) -> tuple[Create, ...]:
-    """Return the creations of two Services: one for the old pods, then one for the new pods.
+    """Return the creations of the Services for the old pods and for the new pods, in this order.
 
-    service: the original Service. The second creation is left out if there are no new pods.
+    service: the original Service. Without new pods, the second creation is left out.
     """
     return tuple(Create(manifest(route, service, versions.key, value))
                  for value in (versions.old, versions.new) if value)
@@ -383,10 +383,10 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, w
     """Return the versions of the pods.
 
     key: the key of the label that distinguishes the old from the new pods. pods: pairs of a pod and
-    whether the pod is new. fallback: the value of the label for old pods that lack the label, or ""
-    if none may lack the label. needs_new: whether there must be new pods.
+    whether the pod is new. fallback: the value of the label for old pods without the label, or ""
+    if none may lack the label. needs_new: whether new pods must exist.
 
-    Raises RolloutError if there are no old pods, if needed new pods are missing, or if the label
+    Raises RolloutError if no old pods exist, if needed new pods are missing, or if the label
     does not distinguish the old from the new pods.
     """
     # The old pods have the key False, and the new pods the key True.
@@ -403,7 +403,7 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, w
         sorted({text(pod.labels, key) for pod in pods_by_age[is_new] if pod not in unlabeled}
                | ({fallback} if unlabeled and not is_new else set()))
         for is_new in (False, True))
-    # Required: all old pods have the same value, and all new pods, if any exist, have another one.
+    # Required: a single value for all old pods, and another for all new pods, if any exist.
     if (len(old_values) != 1 or len(new_values) != bool(pods_by_age[True])
             or old_values == new_values or "" in old_values + new_values):
         values = display_text(", ".join(old_values + new_values))

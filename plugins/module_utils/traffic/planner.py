@@ -4,20 +4,20 @@
 
 """Decide the next step of a traffic split from the observation alone. Pure.
 
-A split creates two Services: one selects the old pods, the other the new pods. The rules of the
-route name both with weights, and the original Service with weight 0. For a share of 0%, the Service
-of the old pods is enough, so that a task can split before an update.
+A split creates two Services: the first selects the old pods, the second the new pods. The rules of
+the route name both with weights, and the original Service with weight 0. For a share of 0%, the
+Service of the old pods is enough, so that a task can split before an update.
 
 Backends enter and leave the rules with weight 0, and the Gateways get time before and after a
-change of weights (rules.py). A Service of a split is never changed: it is created before the route
-names it, and deleted after the route has stopped naming it. A task that runs again after a kill
-resumes, since each decision depends on the observation alone.
+change of weights (rules.py). A Service of a split is created before entering the rules, deleted
+after leaving the rules, and never changed. A task that runs again after a kill resumes, since each
+decision depends on the observation alone.
 
-If two tasks run at the same time, neither can delete a Service that the route names. A split writes
-the record before it creates the Services, and a restoration marks the record as restoring before it
-deletes them. A split changes the rules only if the record is unchanged. If the record is marked as
-restoring, the split first completes the restoration. The id in the record distinguishes two splits
-with the same Services.
+If two tasks run at the same time, neither can delete a Service named in the rules. A split writes
+the record before creating the Services, and a restoration marks the record as restoring before
+deleting the Services. A split changes the rules only if the record is unchanged. If the record is
+marked as restoring, the split first completes the restoration. The id in the record distinguishes
+two splits with the same Services.
 
 Comments of the form `| ... |` are the rows of the tables in docs/how-to/traffic-split.md; a test
 compares both. The columns are record, condition and step.
@@ -52,9 +52,9 @@ from .request import TrafficRequest
 
 #: The wait for the Gateways after a change of the rules.
 GATEWAYS = Wait("each Gateway has observed the route", is_condition=True, is_ended_by_server=True)
-#: The wait after a write that names the Services, and before a write that gives them requests.
+#: The wait between naming the Services in the rules and sending requests to the Services.
 KNOWN = Wait("each Gateway knows the Services", is_condition=True)
-#: The wait after a write that takes all requests from the Services, and before their removal.
+#: The wait between taking all requests from the Services and removing the Services.
 DRAIN = Wait("requests in progress have ended", is_condition=True)
 
 
@@ -75,7 +75,7 @@ def is_skipped(request: TrafficRequest, observed: Observed) -> bool:
 
 
 def skipped_end(request: TrafficRequest, observed: Observed) -> Done:
-    """Return the end of a task for which is_skipped() is true. The message has the reason."""
+    """Return the end of a skipped task; see is_skipped(). The message has the reason."""
     reason = (f"an update of {request.name} is in progress" if observed.is_updating
               else f"{request.name} needs no update")
     return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")
@@ -134,7 +134,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
 
 def needed_creations(request: TrafficRequest, route: Route,
                      creations: tuple[Create, ...]) -> tuple[Create, ...]:
-    """Return the creations of those Services that the split needs.
+    """Return the creations of the Services that the split needs.
 
     creations: the result of pair_of(). The Service of the new pods is needed if the task gives them
     requests, or if the route already names this Service.
@@ -211,7 +211,7 @@ def _weigh(request: TrafficRequest, observed: Observed, record: Record,
 
 
 def _naming_each_service(route: Route, change: Change) -> list[Json]:
-    """Return rules that name each Service of the split. Backends that they add have weight 0."""
+    """Return rules with each Service of the split as a backend. Added backends have weight 0."""
     pair, namespace = change.pair, route.namespace
     if not rules.has_weight(route.rules, pair.names, namespace):
         return rules.prepared(change.unsplit_rules, change.service, namespace, pair)
@@ -221,7 +221,7 @@ def _naming_each_service(route: Route, change: Change) -> list[Json]:
 
 
 def _gives_first_requests(route: Route, change: Change) -> bool:
-    """Return whether the change sends requests to a Service of the split that gets none yet."""
+    """Return whether the change sends the first requests to a Service of the split."""
     return any(rules.has_requests(change.requested_rules, (name,), route.namespace)
                and not rules.has_requests(route.rules, (name,), route.namespace)
                for name in change.pair.names)
@@ -229,14 +229,14 @@ def _gives_first_requests(route: Route, change: Change) -> bool:
 
 def update_rules(route: Route, record: Record, changed: t.Sequence[Json],
                  names: t.Collection[str]) -> Step:
-    """Return the step that writes the rules and the record. It shows the weights of `names`."""
+    """Return the step that writes the rules and the record, and shows the weights of `names`."""
     return Step(Action.UPDATE, route.name, patch_route(route, record, changed),
                 before=rules.describe(route.rules, names, route.namespace),
                 after=rules.describe(changed, names, route.namespace))
 
 
 def _refuse_problems(request: TrafficRequest, route: Route) -> None:
-    """Raise RolloutError if the Gateways have observed the route, and one of them refuses it."""
+    """Raise RolloutError if the Gateways have observed the route, and any of them refuses it."""
     problems = [f"{parent.name}: {problem}" for parent in route.parents
                 for problem in parent.problems]
     if route.is_current and problems:
@@ -248,7 +248,7 @@ def _refuse_problems(request: TrafficRequest, route: Route) -> None:
 def service_of_split(request: TrafficRequest, observed: Observed, versions: Versions) -> Service:
     """Return the original Service, whose requests are split.
 
-    The route must name exactly one Service that fits. Otherwise, RolloutError is raised.
+    Raises RolloutError unless the route names exactly one suitable Service.
     """
     route = observed.route
     names = dict.fromkeys(observed.original if name in observed.split_names else name
@@ -289,7 +289,7 @@ def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
 
 
 def label(versions: Versions) -> Step:
-    """Return the step that adds the label of the version to one old pod that lacks the label."""
+    """Return the step that adds the label of the version to an old pod without the label."""
     pod, path = versions.unlabeled[0], "/metadata/labels"
     key = annotation(versions.key).rpartition("/")[2]
     write = Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{path}/{key}", None),
@@ -347,7 +347,7 @@ def _restore_rules(observed: Observed) -> Decision:
 
 
 def _remove_split(observed: Observed) -> Decision | None:
-    """Return the next step that restores the route, or None if nothing remains of a split."""
+    """Return the next step to restore the route, or None if nothing remains of a split."""
     route, record, services = observed.route, observed.route.record, observed.split_services
     if observed.named_services:
         return _restore_rules(observed)

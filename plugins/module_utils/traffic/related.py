@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The objects that do not belong to a traffic split, but are useful for warnings and causes. Pure.
+"""The objects outside a traffic split, useful for warnings and causes. Pure.
 
-Some of these objects name the Service of the split, and others show why requests do not arrive. A
+Some of the objects name the Service of the split, and others show why requests do not arrive. A
 split works without them. If the user may not read a kind, or the cluster does not serve the kind,
-its objects are left out.
+the objects of the kind are left out.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..model.fields import Json, mapping, objects, text
 from . import rules
 from .record import GATEWAY_API
 
-#: A feature that a GatewayClass reports if its Gateways can mirror less than 100% of the requests.
+#: A feature reported by a GatewayClass if its Gateways can mirror less than 100% of the requests.
 SHARE_OF_MIRROR = "HTTPRouteRequestPercentageMirror"
 #: API group of Istio.
 ISTIO = "networking.istio.io"
 
 
 class Role(enum.Enum):
-    """The effect of an object on the requests for the Service that it names."""
+    """The effect of an object on the requests for the Service named by the object."""
 
     #: The object sends requests to the Service.
     ROUTE = "route"
@@ -44,7 +44,7 @@ class Resource(t.NamedTuple):
     resource: str
     kind: str
     role: Role
-    #: Return the Services that an object names, each as a name ("shop") or as a host name
+    #: Return the Services named by an object, each as a name ("shop") or as a host name
     #: ("shop.prod.svc"). The parameters are the object and its namespace.
     find: t.Callable[[Json, str], t.Iterable[str]]
 
@@ -87,7 +87,7 @@ def _in_destinations(item: Json, _namespace: str) -> t.Iterable[str]:
             for destination in objects(route, "route")]
 
 
-#: The resources that a task lists before the first change of a split.
+#: The resources to list before the first change of a split.
 RESOURCES = (
     Resource(GATEWAY_API, "httproutes", "HTTPRoute", Role.ROUTE, _in_rules),
     Resource(GATEWAY_API, "grpcroutes", "GRPCRoute", Role.ROUTE, _in_rules),
@@ -104,11 +104,11 @@ class Related(t.NamedTuple):
 
     #: Pairs: a resource, and an object of this resource.
     items: tuple[tuple[Resource, Json], ...] = ()
-    #: The features that all Gateways of the route have. Their GatewayClasses report the features.
+    #: The features common to all Gateways of the route, as reported by the GatewayClasses.
     features: frozenset[str] = frozenset()
 
     def naming(self, service: str, namespace: str, role: Role) -> list[tuple[Resource, Json]]:
-        """Return those items whose object names the Service and whose resource has the role."""
+        """Return the items with this role and with an object that names the Service."""
         return [(resource, item) for resource, item in self.items
                 if resource.role is role and resource.names(item, service, namespace)]
 
@@ -116,8 +116,8 @@ class Related(t.NamedTuple):
 class Status(t.NamedTuple):
     """The objects that show why requests do not arrive."""
 
-    #: The Gateways of the route by "namespace/name"; None for a Gateway that does not exist.
+    #: The Gateways of the route by "namespace/name"; None for a missing Gateway.
     gateways: t.Mapping[str, Json | None] = {}
-    #: The pods that a Service selects, by the name of the Service. The Services are those that may
+    #: The pods selected by a Service, by the name of the Service. Contains only Services that may
     #: lack a ready endpoint.
     pods: t.Mapping[str, tuple[Json, ...]] = {}

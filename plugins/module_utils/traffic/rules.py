@@ -10,11 +10,11 @@ old and of the new pods, with weights. The backend `shop` gets the weight 0. Exa
     shop 1  ->  shop 0, shop-1 99, shop-2 1
 
 Envoy receives backends and weights separately, in any order, and answers requests for a backend
-that it does not know yet with status 503. Each change of a route is therefore of one of two kinds:
-it adds or removes backends that have weight 0, or it changes weights.
+still unknown to Envoy with status 503. A change of a route therefore either adds or removes
+backends with weight 0, or changes weights.
 
 A restoration is the inverse of a split: restored(split(rules)) equals rules. Other fields of the
-rules and backends stay as they are, including changes that other clients made during the split.
+rules and backends stay as they are, including changes by other clients during the split.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .record import MATCH_PARTS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
 MAX_FILTERS = 16
 #: The type of the filter that sends copies of requests to another backend.
 MIRROR = "RequestMirror"
-#: The fields that the backend of a mirror copies from the backend of the rule.
+#: The fields to copy from the backend of a rule to the backend of a mirror.
 _REFERENCE = ("group", "kind", "namespace", "port")
 
 #: The items of spec.rules of a route.
@@ -61,7 +61,7 @@ class Pair(t.NamedTuple):
 
 
 def service_of(backend: Json, namespace: str) -> str:
-    """Return the name of the Service that is the target of a backend.
+    """Return the name of the target Service of a backend.
 
     Returns "" if the target is no Service, or is in another namespace.
     """
@@ -72,7 +72,7 @@ def service_of(backend: Json, namespace: str) -> str:
 
 
 def services_of(rules: Rules, namespace: str) -> list[str]:
-    """Return the names of the Services that are backends of the rules, each once.
+    """Return the names of the Services among the backends of the rules, each once.
 
     Services of other namespaces are left out.
     """
@@ -100,7 +100,7 @@ def weights_of(rules: Rules, service: str, namespace: str) -> tuple[int, ...]:
 def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None:
     """Raise RolloutError if a rule that names the Service cannot be split.
 
-    A rule cannot be split if it has other backends, too, or if the backend has the weight 0.
+    A rule cannot be split if the Service is not the only backend, or has the weight 0.
     """
     for position, rule in enumerate(rules, 1):
         backends = objects(rule, "backendRefs")
@@ -117,7 +117,7 @@ def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None
 
 
 def refuse_mirrors(rules: Rules, service: str, namespace: str, where: str) -> None:
-    """Raise RolloutError if a rule sends requests to the Service, and also mirrors them to it."""
+    """Raise RolloutError if a rule both sends and mirrors requests to the Service."""
     for position, rule in enumerate(rules, 1):
         if (service in services_of([rule], namespace)
                 and service in mirrored_services([rule], namespace)):
@@ -130,9 +130,9 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
           match: t.Sequence[Json], mirror: Share | None = None) -> list[Json]:
     """Return the rules with the requests for a Service split between the Services of a pair.
 
-    match: if not empty, a rule is added before each rule that is split. The added rule sends the
-    requests that match to the new pods. mirror: if not None, each rule that is split gets a filter
-    that copies this share of its requests to the new pods.
+    match: if not empty, a rule is added before each split rule. The added rule sends the matching
+    requests to the new pods. mirror: if not None, each split rule gets a filter that copies this
+    share of the requests to the new pods.
     """
     result = []
     for rule in rules:
@@ -152,8 +152,8 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
 def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Json]:
     """Return the rules prepared for a split.
 
-    In each rule that names the Service, the Services of the pair are backends, too. Backends that
-    are added have the weight 0.
+    In each rule that names the Service, the Services of the pair are backends, too. Added backends
+    have the weight 0.
     """
     result = []
     for rule in rules:
@@ -168,21 +168,21 @@ def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Jso
 
 
 def has_weight(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
-    """Return whether one of the Services is a backend with a weight above 0."""
+    """Return whether any of the Services is a backend with a weight above 0."""
     return any(_weight(backend) for rule in rules for backend in objects(rule, "backendRefs")
                if service_of(backend, namespace) in names)
 
 
 def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
-    """Return whether the rules send or mirror requests to one of the Services."""
+    """Return whether the rules send or mirror requests to any of the Services."""
     return (has_weight(rules, names, namespace)
             or any(name in names for name in mirrored_services(rules, namespace)))
 
 
 def mirror_probe(rules: Rules, mirror: Share) -> list[Json]:
-    """Return the rules for a dry run, in whose result has_share() looks for the share.
+    """Return the rules for a dry run; has_share() looks for the share in the result.
 
-    An older Gateway API drops the field of the share as unknown. The first rule that has a backend
+    An older Gateway API drops the field of the share as unknown. The first rule with a backend
     gets a filter, which mirrors the share to this backend.
     """
     result = list(rules)
@@ -227,11 +227,11 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
     """Return the rules after the end of a split: `service` replaces the Services of the split.
 
     service: the original Service. names: the Services of the split. retained: Services of the split
-    that stay in the rules, as backends with weight 0.
+    to retain in the rules, as backends with weight 0.
 
-    The weights of `service` come from the record. If there is no record, or if another client has
-    added or removed rules, each restored weight is 1. This makes no difference in a rule with only
-    one backend, which gets all requests.
+    The weights of `service` come from the record. Without a record, or if another client has
+    added or removed rules, each restored weight is 1. This makes no difference in a rule with a
+    single backend: the backend gets all requests.
     """
     result: list[Json] = []
     #: The previous rule, if a split may have added it before the current rule because of `match`.
@@ -281,20 +281,20 @@ def _weight(backend: Json) -> int:
 
 
 def _backend_of(rule: Json, service: str, namespace: str) -> Json | None:
-    """Return the first backend in a rule whose target is the Service, or None."""
+    """Return the first backend for the Service in a rule, or None."""
     return next((backend for backend in objects(rule, "backendRefs")
                  if service_of(backend, namespace) == service), None)
 
 
 def _with_weights(rule: Json, backend: Json, weights: t.Mapping[str, int]) -> Json:
-    """Return the rule with new backends: one copy of `backend` for each Service in `weights`."""
+    """Return the rule with new backends: a copy of `backend` for each Service in `weights`."""
     return {**rule, "backendRefs": [
         {**backend, "name": name, "weight": weight} for name, weight in weights.items()]}
 
 
 def _with_replacement(backends: t.Sequence[Json], replaced: t.Sequence[Json],
                       replacement: Json) -> list[Json]:
-    """Return the backends after `replacement` has taken the place of the first replaced one.
+    """Return the backends after `replacement` has taken the place of the first replaced backend.
 
     The other replaced backends are removed.
     """
@@ -303,9 +303,9 @@ def _with_replacement(backends: t.Sequence[Json], replaced: t.Sequence[Json],
 
 
 def _mirroring(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
-    """Return the rule with a filter that mirrors a share of its requests to a Service.
+    """Return the rule with a filter that mirrors a share of the requests to a Service.
 
-    name: the name of this Service. backend: the backend from which the filter copies the port.
+    name: the name of this Service. backend: the filter copies the port of this backend.
     """
     reference = {key: backend[key] for key in _REFERENCE if key in backend}
     added = {"type": MIRROR, "requestMirror": {"backendRef": {**reference, "name": name},
@@ -317,7 +317,7 @@ def _share_field(mirror: Share) -> Json:
     """Return a share as a field of requestMirror: {"percent": 10}, for example.
 
     The field is fraction if the percentage is not an integer. Returns {} for a share of 100 %.
-    Gateway API has these fields since v1.3.
+    Gateway API has percent and fraction since v1.3.
     """
     percent, rest = divmod(mirror.new * 100, mirror.total)
     if rest:
@@ -326,7 +326,7 @@ def _share_field(mirror: Share) -> Json:
 
 
 def _mirrored_share(item: Json) -> Share:
-    """Return the share of the requests that a filter mirrors."""
+    """Return the share of the requests mirrored by a filter."""
     fields = mapping(item, "requestMirror")
     fraction = mapping(fields, "fraction")
     if fraction:
@@ -354,7 +354,7 @@ def _weights_to_restore(rules: Rules, service: str, namespace: str,
                         record: Record | None) -> tuple[int, ...]:
     """Return the weight for each backend that names the Service, from the record.
 
-    Returns the current weights if there is no record, or if its number of weights differs.
+    Returns the current weights without a record, or if the record has another number of weights.
     """
     current = weights_of(rules, service, namespace)
     if record is None or len(record.weights) != len(current):
@@ -363,9 +363,9 @@ def _weights_to_restore(rules: Rules, service: str, namespace: str,
 
 
 def _matching_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
-    """Return a copy of the rule for those of its requests that also match `match`.
+    """Return a copy of the rule for requests that also match `match`.
 
-    The copy sends these requests to `backend`.
+    The copy sends the matching requests to `backend`.
     """
     matches = [_both(existing, added) for existing in objects(rule, "matches") or [{}]
                for added in match]
@@ -375,7 +375,7 @@ def _matching_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
 
 
 def _both(existing: Json, added: Json) -> Json:
-    """Return one match that has the conditions of both matches."""
+    """Return a match with the conditions of both matches."""
     conditions = {part: [*objects(existing, part), *objects(added, part)] for part in MATCH_PARTS}
     return {**existing, **{part: items for part, items in conditions.items() if items}}
 

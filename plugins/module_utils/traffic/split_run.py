@@ -33,15 +33,15 @@ from .related import Related
 from .request import TrafficRequest
 
 #: POLL_INTERVAL: seconds between two observations. DRAIN_SECONDS: duration of the waits KNOWN and
-#: DRAIN, which separate a change of the backends of a route from a change of the weights.
+#: DRAIN, between a change of the backends of a route and a change of the weights.
 POLL_INTERVAL, DRAIN_SECONDS = 0.5, 5.0
 #: Maximum number of consecutive writes with a failed precondition.
 MAX_REJECTIONS = 10
-#: Maximum number of times that a task applies the same action to the same object. A split needs at
+#: Maximum number of times a task applies the same action to the same object. A split needs at
 #: most four.
 MAX_REPETITIONS = 10
 #: The permissions for Services, with and without a route. With a route, the task creates Services;
-#: without a route, it patches the selector of one Service.
+#: without a route, the task patches the selector of a Service.
 _SERVICES_OF_ROUTE: Rule = ("", "services", ("list", "create", "delete"))
 _SERVICE_WITH_SELECTOR: Rule = ("", "services", ("get", "patch"))
 #: Permissions for the pods, and for the endpoints of the Services.
@@ -67,7 +67,7 @@ class Cluster(t.Protocol):
 
 
 class Subject(t.NamedTuple):
-    """The controller of a split, and the versions of its pods."""
+    """The controller of a split, and the versions of the pods."""
 
     #: None if the controller does not exist.
     controller: Controller | None
@@ -102,7 +102,7 @@ class RealObjects:
                        self._pods_of(route) if is_by_selector else ())
 
     def absent_route(self) -> Json:
-        """Raise RolloutError, since there is no such route.
+        """Raise RolloutError, since the route does not exist.
 
         A subclass can return an object in place of the route instead.
         """
@@ -170,7 +170,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
              needs_new: bool = True) -> Versions:
     """Return the versions of the pods. If no update is in progress, all pods are old.
 
-    needs_new: whether to raise RolloutError if there are no new pods.
+    needs_new: whether to raise RolloutError if no new pods exist.
     """
     is_updating = status.phase != "complete"
     if needs_new and not is_updating:
@@ -197,7 +197,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
 
 def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
             status: RolloutStatus) -> Subject:
-    """Return the subject without its controller and is_updated, which the caller fills in."""
+    """Return the subject without the controller and is_updated, which the caller fills in."""
     is_updating = status.phase != "complete"
     needs_versions = not (split.restores or (split.is_before_update and is_updating))
     pod_versions = versions(flow, request, gateway, status,
@@ -207,7 +207,7 @@ def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: Kubern
 
 @dataclasses.dataclass
 class SplitRun:
-    """The loop of one task: observe, decide, apply a step or wait."""
+    """The loop of a task: observe, decide, apply a step or wait."""
 
     request: TrafficRequest
     cluster: Cluster
@@ -220,11 +220,11 @@ class SplitRun:
     #: The applied steps, as in the result of the task.
     steps: list[Json] = dataclasses.field(default_factory=list)
     #: Return the next decision for an observation. Raises RolloutError. If `decide` is None, the
-    #: decision is that of the planner for the request.
+    #: planner for the request decides.
     decide: t.Callable[[Observed], Decision] | None = None
     #: Observed.is_drained of the next observation.
     is_drained: bool = False
-    #: Observed.state of the first observation and, after it, of the last one.
+    #: Observed.state of the first observation, then of the last observation.
     states: list[Json] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     #: The number of consecutive writes with a failed precondition.
@@ -232,10 +232,10 @@ class SplitRun:
     #: The number of applied steps, by the action and the name of the object.
     _applied: collections.Counter[tuple[Action, str]] = dataclasses.field(
         default_factory=collections.Counter)
-    #: The weights or selectors that this task has written, as texts. The task writes none of them
-    #: twice, unless it restores another split in between.
+    #: The weights or selectors written by this task, as texts. The task writes none of them twice
+    #: without restoring another split in between.
     _written: list[str] = dataclasses.field(default_factory=list)
-    #: The current wait, and when it started (seconds of the monotonic clock).
+    #: The current wait, and the start of the wait (seconds of the monotonic clock).
     _wait: Wait | None = None
     _wait_start: float = 0.0
 
@@ -305,7 +305,7 @@ class SplitRun:
     def _warn_of_related(self, observed: Observed) -> None:
         """Print the warnings if a split or a mirror is about to begin.
 
-        Raises RolloutError if the Services that the task adds to the rules lack a BackendTLSPolicy.
+        Raises RolloutError if the Services to be added to the rules lack a BackendTLSPolicy.
         """
         from .warnings import added_services, refuse_missing_policies
 
@@ -341,7 +341,7 @@ class SplitRun:
         return causes(self.request, observed, self.reader.status(observed, unready))
 
     def _wait_for(self, observed: Observed, wait: Wait) -> None:
-        """Sleep for a part of the wait, or end it. Raises RolloutError after the timeout."""
+        """Sleep for a part of the wait, or end the wait. Raises RolloutError after the timeout."""
         now = self.clock.monotonic()
         if wait != self._wait:
             self._wait, self._wait_start = wait, now
@@ -363,7 +363,7 @@ class SplitRun:
         self.clock.sleep(POLL_INTERVAL)
 
     def _result(self, observed: Observed, done: Done) -> Json:
-        """Return the result of the task, as plugins/modules/traffic_split.py documents it."""
+        """Return the result of the task, documented in plugins/modules/traffic_split.py."""
         route, request = observed.route, self.request
         has_no_weight = request.restores or is_skipped(request, observed)
         causes = self._causes(observed) if self.steps and not request.is_by_selector else []
@@ -391,7 +391,7 @@ def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
 def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
         print_line: t.Callable[[str], None], stop: t.Callable[[], str],
         reader: Reader | None = None) -> Json:
-    """Run the task, or simulate it in check mode; return the result. Raises RolloutError."""
+    """Run or, in check mode, simulate the task; return the result. Raises RolloutError."""
     if check_mode:
         simulated, clock = SimulatedObjects(cluster.read()), SimulatedClock()
         return SplitRun(request, simulated, clock, lambda line: None, stop,

@@ -22,7 +22,7 @@ from .watch import Watch
 #: Seconds without an event after which the objects are listed again: a connection through a proxy
 #: can be dead without an error.
 MAX_SILENCE = 10
-#: Maximum share of the time that these repeated lists take. A slow list (of thousands of pods) is
+#: Maximum share of the time for these repeated lists. A slow list (of thousands of pods) is
 #: therefore repeated less often.
 MAX_RELIST_SHARE = 0.05
 #: Seconds between two lists if the objects are not watched.
@@ -62,9 +62,9 @@ class Store(t.Generic[Stored]):
         #: Versions of all objects, including the objects that `convert` filters out.
         self._versions: dict[str, _Version] = {}
         #: The last states of recently deleted objects, by uid. A late response or event must not
-        #: add such an object again.
+        #: add a deleted object again.
         self._deleted: dict[str, Stored | None] = {}
-        #: The states that the watch has reported since the last call of changes().
+        #: The states reported by the watch since the last call of changes().
         self._history: list[Stored] = []
         #: resourceVersion of the last list; "" if only the first page was read.
         self._list_version = ""
@@ -82,8 +82,7 @@ class Store(t.Generic[Stored]):
             return list(self._indexed[value].values()) if value in self._indexed else []
 
     def changes(self) -> list[Stored]:
-        """Return the states of objects that the watch has reported since the last call, in order.
-        """
+        """Return the states of objects reported by the watch since the last call, in order."""
         with self._lock:
             history, self._history = self._history, []
             return history
@@ -98,13 +97,13 @@ class Store(t.Generic[Stored]):
 
         The response to a write and the event of the write arrive in any order, so put() compares
         resourceVersions as numbers. The API guarantees their order since Kubernetes 1.35; etcd has
-        always provided it.
+        always provided the order.
         """
         with self._lock:
             return self._put(item)
 
     def delete(self, name: str, uid: str, item: Json | None = None) -> None:
-        """Delete an object, unless another object of the same name has replaced it.
+        """Delete an object, unless replaced by another object of the same name.
 
         item: the last state of the object, for the history.
         """
@@ -134,8 +133,8 @@ class Store(t.Generic[Stored]):
     def replace(self, items: list[Json], list_version: str, is_partial: bool) -> bool:
         """Replace the stored objects by a list; return whether the list shows a change.
 
-        An object that is missing from the list is removed, unless its stored version is newer than
-        the list: then another thread has created the object during the request. is_partial: the
+        An object missing from the list is removed, unless the stored version is newer than the
+        list: then another thread has created the object during the request. is_partial: the
         list has further pages, so a missing object may still exist.
         """
         names = {item["metadata"]["name"] for item in items}
@@ -180,7 +179,7 @@ class Store(t.Generic[Stored]):
             self._record_deletion(uid, stored)
 
     def _pop(self, name: str) -> Stored | None:
-        """Remove the value that is stored for an object, also from the index, and return it."""
+        """Remove the stored value of an object, also from the index, and return the value."""
         stored, self._snapshot = self._objects.pop(name, None), None
         if stored is not None and (value := self._index(stored)):
             del self._indexed[value][name]
@@ -194,7 +193,7 @@ class Store(t.Generic[Stored]):
 
 
 class Informer(t.Generic[Stored]):
-    """A store of one resource in one namespace, which lists and a watch keep up to date.
+    """A store of one resource in one namespace, kept up to date by lists and a watch.
 
     All methods are thread-safe. Only the thread that holds `_update_lock` lists objects or reads
     events. The lock of the store is never held during a request: while one thread lists, another
@@ -243,9 +242,9 @@ class Informer(t.Generic[Stored]):
             self._watch.stop()
 
     def update(self, seconds: float = 0) -> list[Json] | None:
-        """Process the events of the watch, and wait up to `seconds` for the first one.
+        """Process the events of the watch, and wait up to `seconds` for the first event.
 
-        Returns the changed objects; None after a new list, which does not tell what has changed.
+        Returns the changed objects; None after a new list: the changed objects are then unknown.
         Raises Refused, RolloutError.
         """
         with self._update_lock:
@@ -264,7 +263,7 @@ class Informer(t.Generic[Stored]):
             self._list()
 
     def _receive(self, seconds: float) -> list[Json] | None:
-        """Apply the events of the watch to the store, and wait up to `seconds` for the first one.
+        """Apply the events of the watch to the store; wait up to `seconds` for the first event.
 
         Returns the changed objects; None after a new list.
         """
@@ -300,8 +299,8 @@ class Informer(t.Generic[Stored]):
     def _relist(self) -> bool:
         """List the objects; return whether the list shows a change.
 
-        If the watch has not reported a change that the list shows, the connection of the watch is
-        dead. A new watch then replaces it.
+        If the list shows a change not reported by the watch, the connection of the watch is dead.
+        A new watch then replaces the old watch.
         """
         version, is_changed = self._list()
         if self._is_watched and (is_changed or self._watch is None):

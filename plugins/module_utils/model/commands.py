@@ -4,9 +4,9 @@
 
 """The options that a suggested ad-hoc command repeats from the task. No I/O.
 
-An error suggests a command. The command repeats the options of the failed task, but only those that
-apply to the state that the command requests. For example, a command that resumes an update repeats
-`pause_at`: without the pause, it would update every pod to a version that has just failed.
+An error suggests a command. The command repeats the options of the failed task, but only options
+that apply to the requested state. For example, a command to resume an update repeats `pause_at`:
+without the pause, the command would update every pod to a version that has just failed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from . import shell
 from .fields import Json
 from .kinds import State
 
-#: States that a task reaches by creating pods with a new template.
+#: States reached by creating pods with a new template.
 _FORWARD = frozenset({State.UPDATED, State.RESTARTED})
-#: States that a task reaches by replacing pods.
+#: States reached by replacing pods.
 _REPLACING = _FORWARD | {State.ROLLED_BACK}
 _ANY = frozenset(State)
 _UPDATE = frozenset({State.UPDATED})
@@ -28,9 +28,9 @@ _NONE: frozenset[State] = frozenset()
 
 
 class Option(t.NamedTuple):
-    """The rule for one option: which commands repeat it."""
+    """The rule for an option: which commands repeat the option."""
 
-    #: A command repeats the option if the state that the command requests is one of these.
+    #: A command repeats the option if the command requests any of these states.
     states: frozenset[State]
     #: The reason for the rule.
     why: str
@@ -38,13 +38,13 @@ class Option(t.NamedTuple):
     is_for_fleets_only: bool = False
 
 
-# Reasons that several options have in common.
+# Reasons common to several options.
 _STRATEGY = ("the user's choice applies in both directions; a migration would store it as the "
              "Deployment's own strategy")
 _TEMPLATE = "a rollback, a restart and a migration take the template from the cluster"
 _FLEET = "applies only to a task with several controllers"
 _CANARY = "a rollback neither pauses nor watches the new pods"
-#: Every option of the modules with its rule, in the order in which a command lists the options.
+#: The rules for all options of the modules, in the order of the options in a command.
 OPTIONS: dict[str, Option] = {
     "name": Option(_ANY, "every command for one controller names the controller"),
     "names": Option(_ANY, _FLEET, is_for_fleets_only=True),
@@ -99,14 +99,14 @@ NAMESPACES = ("namespaces", "namespace_selectors")
 #: Options that no command repeats.
 _NEVER = {"api_version"}
 #: Options that a command to paste cannot contain. The values of template and definition have
-#: several lines; the file that src names may not exist on another machine.
+#: several lines; the file named in src may not exist on another machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Changes that remove all template options from a command: the value None removes an option.
-#: A caller may add images to these changes.
+#: Changes to remove all template options from a command: the value None removes an option.
+#: A caller may add images to the changes.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
-#: A command that changes one of these options applies to a single controller.
+#: If a command changes any of these options, the command applies to a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}
-#: The advice that an error gives if no command is safe to paste.
+#: The advice in an error message if no command is safe to paste.
 RERUN_TASK = "run the same task again"
 
 
@@ -114,8 +114,8 @@ def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
                  changes: t.Mapping[str, t.Any]) -> bool:
     """Return whether a command applies to all controllers of a task for several controllers.
 
-    state: the state that the command requests; None for the state of the task. changes: the options
-    that the command sets to other values or removes.
+    state: the state requested by the command; None for the state of the task. changes: the options
+    set to other values, or removed, by the command.
     """
     return state is None and not _SINGLE_CONTROLLER & changes.keys() and any(
         OPTIONS[option].is_for_fleets_only for option in options)
@@ -124,7 +124,7 @@ def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
 def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
     """Return the options of the task that a command repeats.
 
-    state: the state that the command requests; None repeats the options regardless of the state.
+    state: the state requested by the command; None repeats the options regardless of the state.
     is_fleet: whether the command applies to all controllers of the task (see is_for_fleet).
     """
     return {option: value for option, value in options.items()
@@ -134,11 +134,11 @@ def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fle
 
 
 def image_options(images: t.Mapping[str, str]) -> Json:
-    """Return the options of a command that sets these images.
+    """Return the options of a command that sets the images.
 
-    images: by container, as in Request.images. One image, such as {"web": "shop:2"}, yields
-    image=shop:2 and container=web. Several images yield the option images. An option with the value
-    None is removed from the command.
+    images: by container, as in Request.images. A single image, for example {"web": "shop:2"},
+    yields image=shop:2 and container=web. Several images yield the option images. An option with
+    the value None is removed from the command.
     """
     if len(images) != 1:
         return {"images": dict(images) or None}
@@ -147,7 +147,7 @@ def image_options(images: t.Mapping[str, str]) -> Json:
 
 
 def sort_options(options: Json) -> Json:
-    """Return the options that are not None, in the order in which a command lists them."""
+    """Return the options with values other than None, in the order of OPTIONS."""
     return {option: options[option] for option in OPTIONS if options.get(option) is not None}
 
 
@@ -155,7 +155,7 @@ def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: s
                               namespace: str) -> Json:
     """Return the changes that turn a task for several controllers into a task for one of them.
 
-    The value None removes an option. Returns {} for a task that already names a single controller.
+    The value None removes an option. Returns {} if the task already names a single controller.
     """
     selectors = ("names", "label_selectors", "field_selectors", *NAMESPACES)
     removed: Json = {option: None for option in selectors if option in options}
@@ -168,8 +168,8 @@ def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: s
 def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
     """Return the instruction for a user of AWX who should run the job again.
 
-    job_template: its name; "" if unknown. changes: the options that the user has to change. AWX
-    can relaunch a job only without changes.
+    job_template: the name; "" if unknown. changes: the options for the user to change. AWX can
+    relaunch a job only without changes.
     """
     if not job_template:
         return "launch the same job template again"
@@ -178,11 +178,11 @@ def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
 
 
 def describe_rerun(changes: t.Mapping[str, t.Any], rerun: str = RERUN_TASK) -> str:
-    """Return the advice that an error gives in place of a command.
+    """Return the advice for an error message in place of a command.
 
     An example is "run the same task again with state=rolled_back". rerun: the advice without the
-    changes. The value None of a change removes the option. Options with values that are not safe to
-    type are left out.
+    changes. The value None of a change removes the option. Options with values unsafe to type are
+    left out.
     """
     changed = " ".join(f"{option}={value}" for option,
                        value in changes.items() if value is not None and shell.is_plain(str(value)))

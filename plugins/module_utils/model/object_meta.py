@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All annotations and labels that the collection reads and writes, with their parsers. No I/O.
+"""All annotations and labels read or written by the collection, with their parsers. No I/O.
 
 A user with annotate permission may write any text into the annotations, but no other field. A
 parser therefore raises no exception, and returns None or an empty value for a missing or invalid
-annotation. The flows decide whether to trust a valid one.
+annotation. The flows decide whether to trust a valid annotation.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .settings import are_settings
 from .soaks import Soak
 from .template import images_of
 
-#: Label that distinguishes the pods of the primary from the pods of the successor. Each controller
-#: has the label in metadata, selector and template.
+#: Label to distinguish the pods of the primary from the pods of the successor. Each controller has
+#: the label in metadata, selector and template.
 DEPLOYMENT_LABEL = "kubernetes.io/deployment"
 #: On primary and successor: the number of replicas at the end of the update; "0" on the shrinking
-#: controller. A task that resumes after a crash reads the direction of the update from it.
+#: controller. After a crash, the next task reads the direction of the update from these numbers.
 DESIRED = "kubernetes.io/desired-replicas"
 #: On primary and successor: the name of the other controller.
 PARTNER = "kubernetes.io/update-partner"
 #: On primary and successor: the uid of the other controller. A recreated controller has a new uid.
 PARTNER_UID = "baton.kubernetes/partner-uid"
 #: On primary and successor: the primary's number of replicas at the start of the update. Both have
-#: the annotation, so that the number survives if another client deletes one of them.
+#: the annotation, so that the number survives if another client deletes either controller.
 ORIGINAL = "baton.kubernetes/original-replicas"
 #: On the primary: the hash of the successor's pod template as stored by the API server.
 SUCCESSOR_SPEC = "baton.kubernetes/next-spec"
@@ -41,9 +41,9 @@ SUCCESSOR_SPEC = "baton.kubernetes/next-spec"
 PAUSED = "baton.kubernetes/paused"
 #: On the primary: the start of the soak, and the number of pods that have passed the soak.
 SOAK = "baton.kubernetes/soak"
-#: On a HorizontalPodAutoscaler that is frozen during the update: its previous fields, as JSON.
+#: On a HorizontalPodAutoscaler frozen during the update: the previous fields, as JSON.
 FROZEN = "baton.kubernetes/frozen"
-#: On primary and successor: the annotations for Flux that the update has set, comma-separated.
+#: On primary and successor: the annotations for Flux set by the update, comma-separated.
 SUSPENDED_GITOPS = "baton.kubernetes/suspended-gitops"
 #: On the primary, and later also on the successor: the data to finish the handover, as JSON.
 TAKEOVER = "baton.kubernetes/takeover"
@@ -52,7 +52,7 @@ TAKEOVER = "baton.kubernetes/takeover"
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
 #: On the primary: the routes that split requests between old and new pods (traffic/record.py).
 TRAFFIC_ROUTES = "baton.kubernetes/traffic-routes"
-#: On the pod template: a value that `state: restarted` sets, so that the template changes.
+#: On the pod template: a value set by `state: restarted` to change the template.
 RESTART = "baton.kubernetes/restart"
 #: On the pod template: the checksum of each ConfigMap and Secret in roll_on, as JSON.
 CHECKSUMS = "baton.kubernetes/checksums"
@@ -60,7 +60,7 @@ CHECKSUMS = "baton.kubernetes/checksums"
 HISTORY = "baton.kubernetes/history-of"
 #: Label on the ControllerRevision of a migration in progress: the uid of the ReplicationController.
 MIGRATION = "baton.kubernetes/migration-of"
-#: Label that the Deployment controller sets on ReplicaSets and pods: a hash of the template.
+#: Label set by the Deployment controller on ReplicaSets and pods: a hash of the template.
 HASH_LABEL = "pod-template-hash"
 #: Label on the pods of a StatefulSet or DaemonSet: the ControllerRevision of their template. For a
 #: StatefulSet, the value is the name of the ControllerRevision; for a DaemonSet, a hash that the
@@ -72,21 +72,21 @@ POD_REVISION = "controller-revision-hash"
 POD_GENERATION = "pod-template-generation"
 #: Annotation of a DaemonSet: the current generation of the template.
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
-#: Label on the ControllerRevisions that the controller manager creates: a hash of the data.
+#: Label on the ControllerRevisions created by the controller manager: a hash of the data.
 SERVER_HISTORY = "controller.kubernetes.io/hash"
 #: On a Deployment and its ReplicaSets: the revision of the template.
 REVISION = "deployment.kubernetes.io/revision"
 #: On a ReplicaSet of a Deployment: the earlier revisions of the template. The Deployment controller
 #: writes this annotation and REVISION, and never copies them from the Deployment.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
-#: On a DeploymentConfig that a migration has paused: "true", so that a rollback may resume it.
+#: On a DeploymentConfig paused by a migration: "true", so that a rollback may resume it.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
-#: On a Lease: the processes that hold it. A task on the same machine can see whether they run.
+#: On a Lease: the processes of the holders. A task on the same machine can see whether they run.
 HOLDER = "baton.kubernetes/holder"
 
 #: Annotations of an update in progress. The last step of the update removes all of them.
 UPDATE_ANNOTATIONS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_SPEC, PAUSED, TAKEOVER)
-#: Annotations that are not copied between primary and successor.
+#: Annotations not copied between primary and successor.
 NOT_COPIED = (*UPDATE_ANNOTATIONS, SOAK, LAST_ROLLOUT, PAUSED_FOR_MIGRATION, TRAFFIC_ROUTES,
               "kubectl.kubernetes.io/last-applied-configuration")
 
@@ -116,7 +116,7 @@ Annotations: t.TypeAlias = "t.Mapping[str, str]"
 
 #: The value of TAKEOVER. `next` and `uid` identify the successor; `label` is the key of the
 #: deployment label, `replicas` the final size of the primary, `from` the images before the update;
-#: `request` and `template` are hashes; `priorityClassName` is that before the handover.
+#: `request` and `template` are hashes; `priorityClassName` is the value before the handover.
 Takeover = t.TypedDict("Takeover", {
     "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str,
     "template": str, "priorityClassName": "str | None"})
@@ -126,7 +126,7 @@ Takeover = t.TypedDict("Takeover", {
 class Rollout:
     """The record of a server-driven update in progress.
 
-    Any client may have written it. flows/server_driven/recorded decides which fields to trust.
+    flows/server_driven/recorded decides which fields to trust: any client may have written them.
     """
 
     UPDATING: t.ClassVar[str] = "updating"
@@ -179,7 +179,7 @@ class Frozen(t.TypedDict):
 
 
 class StoredController(t.TypedDict):
-    """A ReplicationController as stored in a ControllerRevision during its migration."""
+    """A ReplicationController as stored in a ControllerRevision during the migration."""
 
     #: The hash of the template, as in the pod labels and in the name of the ReplicaSet.
     hash: str
@@ -197,7 +197,7 @@ class Revision:
     template: Json
     #: The time of the first update to the template, in RFC 3339.
     time: str = ""
-    #: The user of that update, or "".
+    #: The user of the first update, or "".
     who: str = ""
     #: The name of the ControllerRevision; "" for the current template.
     name: str = ""
@@ -266,8 +266,8 @@ def takeover(annotations: Annotations) -> Takeover | None:
 def last_rollout(annotations: Annotations) -> Json:
     """Return the record of the last update, or {}.
 
-    The flows have the fields outcome, from, to, time, who and request in common: those with invalid
-    values are left out. A flow may store further fields, which are not checked here.
+    The flows have the fields outcome, from, to, time, who and request in common: a common field
+    with an invalid value is left out. Further fields of a flow are not checked here.
     """
     stored = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     record = {field: value for field, value in stored.items()
@@ -303,12 +303,12 @@ def former_revisions(annotations: Annotations) -> frozenset[int]:
 
 
 def revision(annotations: Annotations) -> int:
-    """Return the revision of a ReplicaSet; 0 before the Deployment controller has set it."""
+    """Return the revision of a ReplicaSet; 0 until the Deployment controller has set a revision."""
     return values.parse_replicas(annotations.get(REVISION)) or 0
 
 
 def suspended_gitops(annotations: Annotations) -> frozenset[str]:
-    """Return the keys of the annotations with which an update made Flux ignore the object."""
+    """Return the keys of the annotations set by an update to make Flux ignore the object."""
     return frozenset(annotations.get(SUSPENDED_GITOPS, "")[:values.MAX_TEXT_LENGTH].split(","))
 
 
@@ -367,7 +367,7 @@ def checksums(template: Json) -> dict[str, str]:
 
 
 def stored_revision(item: Json) -> Revision | None:
-    """Return the revision in a ControllerRevision that a task created; None if invalid."""
+    """Return the revision in a ControllerRevision created by a task; None if invalid."""
     template = values.json_object(fields.text(item.get("data"), "template"))
     number = item.get("revision")
     if not template or not values.is_template(template) or not fields.is_size(number):
@@ -378,7 +378,7 @@ def stored_revision(item: Json) -> Revision | None:
 
 
 def server_revision(item: Json) -> Revision | None:
-    """Return the revision in a ControllerRevision that the controller manager created, or None."""
+    """Return the revision in a ControllerRevision created by the controller manager, or None."""
     template = dict(fields.mapping(item, "data", "spec", "template"))
     template.pop("$patch", None)
     metadata, number = item["metadata"], item.get("revision")
@@ -444,7 +444,7 @@ def stored_controller(item: Json) -> StoredController | None:
     return t.cast(StoredController, data) if is_valid else None  # checked above, field by field
 
 
-#: The fields that the records of all flows have in common, with their type checks.
+#: The fields common to the records of all flows, with their type checks.
 _RECORD_CHECKS: dict[str, t.Callable[[t.Any], bool]] = {
     "outcome": values.is_text, "from": values.are_images, "to": values.are_images,
     "time": values.is_text, "who": values.is_text, "request": values.is_text}

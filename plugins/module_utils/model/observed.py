@@ -24,7 +24,7 @@ UPDATE_DEADLINE = 2**31 - 2
 NEVER_AVAILABLE = UPDATE_DEADLINE - 1
 
 
-# In each turn of its loop, the driver reads some properties of every controller in the namespace.
+# In each turn of the loop, the driver reads some properties of every controller in the namespace.
 # These properties are cached. A changed object is parsed into a new Controller, so no cached value
 # is ever outdated.
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Controller:
 
     #: Whether the status of the kind has the condition ReplicaFailure.
     reports_failures: t.ClassVar[bool] = True
-    #: Whether a new pod has the name of the old pod that it replaces.
+    #: Whether a new pod has the name of the replaced old pod.
     keeps_pod_names: t.ClassVar[bool] = False
 
     @property
@@ -184,17 +184,17 @@ class Controller:
     def is_named_for(self, primary: str) -> bool:
         """Return whether the controller has the name of a successor of the primary.
 
-        The name is proof, because it contains the value of the deployment label in the selector: a
-        user with annotate permission can change neither.
+        The name is proof, because the name contains the value of the deployment label in the
+        selector: a user with annotate permission can change neither.
         """
         return any(self.name == identity.successor_name(primary, value) for value in self.hashes)
 
     def primary(self, controllers: t.Mapping[str, Controller]) -> str | None:
         """Return the name of the primary if this controller is certainly a successor, or None.
 
-        The annotations of the controller are not enough. Either its name must confirm them, or the
-        annotations of the primary. If each of two controllers claims to be the successor of the
-        other, neither claim is confirmed.
+        The annotations of the controller are not enough. Either the name of the controller or the
+        annotations of the primary must confirm them. If each of two controllers claims to be the
+        successor of the other, neither claim is confirmed.
         """
         name = self.partner if self.is_successor and not self.owner else None
         if name is None or self.is_named_for(name):
@@ -249,12 +249,12 @@ def partners_of(controllers: t.Mapping[str, Controller], name: str) -> list[Cont
 
 
 def own_pods(controller: Controller, pods: t.Iterable[Json]) -> list[Json]:
-    """Return the pods that the controller owns; its selector may match pods of other owners."""
+    """Return the pods owned by the controller; the selector may match pods of other owners."""
     return [pod for pod in pods if object_meta.owner_uid(pod) == controller.uid]
 
 
 class Pod(t.NamedTuple):
-    """A live pod, with the fields that a handover needs."""
+    """A live pod, with the fields for a handover."""
 
     name: str
     uid: str
@@ -274,7 +274,7 @@ class Pod(t.NamedTuple):
 
 
 class TerminatingPod(t.NamedTuple):
-    """A pod with a deletionTimestamp. Its containers may still run."""
+    """A pod with a deletionTimestamp. The containers may still run."""
 
     name: str
     #: The kind of the controller, or "".
@@ -306,7 +306,7 @@ class Terminating:
 
     @classmethod
     def from_pods(cls, pods: t.Sequence[TerminatingPod]) -> Terminating:
-        """Summarize the pods. The text names at most three pods, first those with finalizers."""
+        """Summarize the pods. The text names at most three pods, pods with finalizers first."""
         if not pods:
             return cls()
         first = sorted(pods, key=lambda pod: (not pod.finalizers, pod.name))[:3]
@@ -340,12 +340,12 @@ class Observed:
     pods: tuple[Pod, ...] | None = None
     #: The terminating pods, if the update waits for them.
     terminating: Terminating = NONE_TERMINATING
-    #: The HorizontalPodAutoscaler of the primary; also None before it is read.
+    #: The HorizontalPodAutoscaler of the primary; also None before the first read.
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods; empty before they are read.
     budgets: tuple[Json, ...] = ()
-    #: spec.replicas of the primary before the update; None if nothing that this task has observed
-    #: shows the number.
+    #: spec.replicas of the primary before the update; None if no observation of this task shows the
+    #: number.
     size: int | None = None
     #: Whether a dry run with the desired template yields the current template. The two templates
     #: may differ if admission changes the desired template when it is written.
@@ -362,7 +362,7 @@ class Observed:
 
     @property
     def named_controller(self) -> Controller | None:
-        """The controller that the user names, whose manifest may be in a GitOps repository."""
+        """The controller named by the user; the manifest may be in a GitOps repository."""
         return self.primary
 
     @property
@@ -373,7 +373,7 @@ class Observed:
 
 
 def revision_of(controller: Controller) -> int:
-    """Return the revision of a ReplicaSet; 0 before the Deployment controller has set it."""
+    """Return the revision of a ReplicaSet; 0 until the Deployment controller has set a revision."""
     return object_meta.revision(controller.annotations)
 
 

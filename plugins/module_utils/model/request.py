@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The request of a task, which options.py creates from the parameters of a module. No I/O."""
+"""The request of a task, created by options.py from the parameters of a module. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .kinds import Kind, Module, State
 from .template import is_image, with_annotation, with_image, without_label
 from .thresholds import Size
 
-#: The value of the option to_revision that means the template before the last update.
+#: The value of the option to_revision for the template before the last update.
 PREVIOUS = "previous"
 #: The namespace and the name of the collection.
 COLLECTION = "baton.kubernetes"
@@ -24,11 +24,11 @@ COLLECTION = "baton.kubernetes"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """The request of one task: the controller, the desired template, the limits."""
+    """The request of a task: the controller, the desired template, the limits."""
 
     name: str
     namespace: str = "default"
-    #: The namespace that a task without the option namespace uses.
+    #: The namespace of a task without the option namespace.
     default_namespace: str = "default"
     module: Module = Module.ROLLING_UPDATE
     state: State = State.UPDATED
@@ -41,8 +41,8 @@ class Request:
     template: Json | None = None
     #: The manifest of the successor, as in `kubectl rolling-update -f`.
     definition: Json | None = None
-    #: The ConfigMaps and Secrets whose changes replace the pods. "auto" stands for all that the
-    #: template names.
+    #: The ConfigMaps and Secrets whose changes replace the pods. "auto" stands for all ConfigMaps
+    #: and Secrets named in the template.
     roll_on: tuple[Reference | str, ...] = ()
     #: Checksums of the data by reference; None before the objects are read (flows/roll_on.py).
     checksums: t.Mapping[str, str] | None = None
@@ -50,11 +50,11 @@ class Request:
     to_revision: int | None = None
     #: Whether to_revision is `previous` (flows/previous.py).
     is_previous: bool = False
-    #: The template of to_revision; None before it is read from the history.
+    #: The template of to_revision; None before the history is read.
     revision: Json | None = None
     #: Whether a migration may remove the owner reference of the controller.
     releases_owner: bool = False
-    #: The key of the pod label that distinguishes old and new pods (deployment_label_key).
+    #: The key of the pod label to distinguish old and new pods (deployment_label_key).
     label_key: str = object_meta.DEPLOYMENT_LABEL
     max_surge: Size = Size(1)
     max_unavailable: Size = Size(0)
@@ -62,10 +62,10 @@ class Request:
     waits_for_termination: bool = False
     #: Whether the user has provided max_surge or max_unavailable, in place of the strategy in spec.
     overrides_strategy: bool = False
-    #: minReadySeconds of the controller; None keeps its value.
+    #: minReadySeconds of the controller; None keeps the value.
     min_ready_seconds: int | None = None
-    #: Whether the task waits for the end of the update. A task that does not wait ends as soon as
-    #: the controller manager has begun to replace the pods.
+    #: Whether the task waits for the end of the update. If not, the task ends as soon as the
+    #: controller manager has begun to replace the pods.
     waits: bool = True
     #: Seconds without progress before the task fails.
     progress_deadline: float = 600
@@ -73,7 +73,7 @@ class Request:
     timeout: float | None = None
     #: Seconds for which a fatal cause must last before the task fails.
     failure_grace: float = 10
-    #: Whether the task rolls back an update that fails (on_failure).
+    #: Whether the task rolls back a failed update (on_failure).
     rolls_back: bool = False
     #: The number or percentage (rounded up) of new pods at which to pause; None for no pause.
     pause_at: Size | None = None
@@ -101,7 +101,7 @@ class Request:
     #: The connection options, for commands. None stands for a value that a command cannot contain,
     #: such as a kubeconfig that is not a file.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    #: The other options that the user has provided, for commands.
+    #: The other options provided by the user, for commands.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
@@ -133,7 +133,7 @@ class Request:
     def undoes(self) -> bool:
         """Whether the task rolls back, and no desired template is known.
 
-        The task rolls back the update in progress, or to a revision that it has not read yet.
+        The task rolls back the update in progress, or to a revision not read yet.
         """
         return self.state.undoes and self.revision is None
 
@@ -159,7 +159,7 @@ class Request:
                                                 or self.definition is not None)
 
     def rollback_request(self) -> Request:
-        """Return the request that rolls back the update, without a timeout."""
+        """Return the request to roll back the update, without a timeout."""
         return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None,
                                    is_previous=False, revision=None, timeout=None,
                                    roll_on=(), checksums=None)
@@ -172,7 +172,7 @@ class Request:
         if self.revision is not None:
             return self.revision
         if self.state.restarts:
-            # With a timestamp, a task that runs again would not recognize the update in progress.
+            # With a timestamp, a repeated task would not recognize the update in progress.
             digest = identity.digest(without_label(template, self.label_key))
             return with_annotation(template, object_meta.RESTART, digest)
         desired = template
@@ -202,7 +202,7 @@ class Request:
 
     @property
     def fingerprint(self) -> str:
-        """A text that identifies the desired change, whatever template the controller has."""
+        """A text to identify the desired change, independent of the controller's template."""
         if self.is_previous:
             return PREVIOUS
         return identity.digest([self.state, dict(self.images), self.template, self.definition,
@@ -217,8 +217,8 @@ class Request:
         (commands.OPTIONS). A command with another state, name or template is for this controller
         alone. Any other command is for all controllers of the task.
 
-        If no command is safe to paste, return `otherwise`, or advice to run the task again if that
-        is empty. In AWX, return advice to launch a job instead of a command.
+        If no command is safe to paste, return `otherwise`, or advice to run the task again if
+        `otherwise` is empty. In AWX, return advice to launch a job instead of a command.
         """
         return _command(self, state, otherwise, changes)
 
@@ -263,8 +263,8 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
 def _state_options(request: Request, target: State, state: State | None) -> Json:
     """Return the options state and to_revision of a command.
 
-    An option that is None is left out of the command. target: the state that the command requests.
-    state: None if the command does not change the state of the task.
+    An option with the value None is left out of the command. target: the state requested by the
+    command. state: None if the command does not change the state of the task.
     """
     revision = (PREVIOUS if request.is_previous else request.to_revision) if state is None else None
     return {
@@ -278,7 +278,7 @@ def _command_options(request: Request, target: State | None, is_fleet: bool, cha
     """Return all options of a command, in the order of the documentation.
 
     target: the state whose options the command repeats; None repeats all options of the task.
-    changes: the options that the command has in place of those of the task.
+    changes: the options of the command in place of the options of the task.
     """
     kind = None if request.kind is Request.kind else str(request.kind)
     kinds = request.options.get("kind") if is_fleet else None

@@ -4,22 +4,22 @@
 
 """Leases (coordination.k8s.io/v1) that admit one task at a time to a controller.
 
-The rules are those of client-go's leaderelection. A task acquires the Lease of the controller
-before the first write, renews the Lease during the update, and deletes the Lease at the end. After
-a kill of the holder, the Lease expires: a waiting task acquires the Lease if it has observed no
-renewal for LEASE_DURATION, by its own clock. The fields renewTime and leaseDurationSeconds are not
-evidence, because another client may have written them. If the holder was a process on the same
-machine, and that process has ended, a task acquires the Lease without waiting.
+The rules follow client-go's leaderelection. A task acquires the Lease of the controller before the
+first write, renews the Lease during the update, and deletes the Lease at the end. After a kill of
+the holder, the Lease expires: a waiting task acquires the Lease after LEASE_DURATION without an
+observed renewal, by the clock of the waiting task. The fields renewTime and leaseDurationSeconds
+are not evidence, because another client may have written them. If the holder was a process on the
+same machine, and the process has ended, a task acquires the Lease without waiting.
 
-Unlike leaderelection, a Lease also fences writes. Before each write, the task renews a Lease that
-it has not renewed for RENEW_INTERVAL, and stops if another task has acquired the Lease. On a slow
-connection the renewal is sent in the background, and the write waits for the renewal only after
-RENEW_DEADLINE.
+Unlike leaderelection, a Lease also fences writes. Before each write, the task renews the Lease
+if the last renewal is at least RENEW_INTERVAL ago, and stops if another task has acquired the
+Lease. On a slow connection the renewal is sent in the background, and the write waits for the
+renewal only after RENEW_DEADLINE.
 
 The name of a Lease contains the kind and the name of the controller. Earlier versions named Leases
 without the kind. To exclude tasks of earlier versions, each task also acquires the Lease without
-the kind. Tasks of this version share that Lease if their controllers have the same name and
-different kinds.
+the kind. Tasks of this version share the Lease without the kind if their controllers have the
+same name and different kinds.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class StoredLease:
 
 
 class Task(t.NamedTuple):
-    """The parameters of a task that each of its Leases needs."""
+    """The parameters of a task, used by every Lease of the task."""
 
     gateway: Gateway
     request: Request
@@ -118,7 +118,7 @@ class Task(t.NamedTuple):
 
 
 class Lease:
-    """The Leases of a task that updates one controller: one per kind, and the shared Lease."""
+    """The Leases of a task for a single controller: a Lease per kind, and the shared Lease."""
 
     def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float],
                  sleep: t.Callable[[float], None], stop: t.Callable[[], str],
@@ -136,13 +136,13 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether another task has acquired one of this task's Leases."""
+        """Return whether another task has acquired a Lease of this task."""
         return any(lease.is_lost for lease in self._leases)
 
     def acquire(self) -> None:
         """Acquire all Leases, and wait up to lock_timeout seconds for a live holder to end.
 
-        Raises RolloutError if the holder is still alive after that time.
+        Raises RolloutError if the holder is still alive at the end of the wait.
         """
         ACTIVE_TASKS.add(self.process.task)
         for lease in self._leases[1:]:
@@ -155,7 +155,7 @@ class Lease:
         return self._request.lock and any(lease.is_held_by_other_task() for lease in self._leases)
 
     def renew(self) -> None:
-        """Renew all Leases that are due. Raises RolloutError if another task has acquired one."""
+        """Renew all due Leases. Raises RolloutError if another task has acquired a Lease."""
         for lease in self._leases:
             lease.renew()
 
@@ -257,7 +257,7 @@ class _ExclusiveLease:
         return lease is not None and not self._is_available(lease, unchanged_for=0)
 
     def renew(self) -> None:
-        """Renew the Lease if due. Raises RolloutError if another task has acquired it."""
+        """Renew the Lease if due. Raises RolloutError if another task has acquired the Lease."""
         if self._own_lease is None or self._renew_if_due():
             return
         lease: StoredLease | None = None
@@ -299,7 +299,7 @@ class _ExclusiveLease:
         return self._own_lease is not None and self._put(StoredLease.from_api(self._own_lease))
 
     def release(self) -> None:
-        """Delete the Lease if this task holds it. Raises RolloutError."""
+        """Delete the Lease if held by this task. Raises RolloutError."""
         if self._pending_write and not self._pending_write.cancel():
             concurrent.futures.wait([self._pending_write])
         lease, self._own_lease = self._own_lease, None
@@ -307,7 +307,7 @@ class _ExclusiveLease:
             self._delete(lease)
 
     def delete_abandoned(self) -> None:
-        """Delete the Lease if its holders have certainly or probably ended. Raises RolloutError."""
+        """Delete the Lease if the holders have certainly or probably ended. Raises RolloutError."""
         stored = self._gateway.lease(self._name)
         if stored and self._is_abandoned(StoredLease.from_api(stored)):
             self._gateway.delete_lease(stored)
@@ -377,7 +377,8 @@ class _ExclusiveLease:
     def _has_live_processes(self, lease: StoredLease) -> bool:
         """Return whether the holders are processes of this machine that still renew the Lease.
 
-        The annotation with the processes is no proof, because another client may have written it.
+        The annotation with the processes is no proof, because another client may have written the
+        annotation.
         """
         renew_time = _seconds(lease.renew_time)
         return (self._is_on_this_machine(lease) and renew_time is not None
@@ -394,9 +395,10 @@ class _SharedLease(_ExclusiveLease):
     """
 
     def _other_holders(self, lease: StoredLease) -> list[Process]:
-        """Return the holders that are live tasks for other kinds.
+        """Return the live tasks for other kinds among the holders.
 
-        Other tasks for the kinds of this task have ended, since it holds their exclusive Leases.
+        Other tasks for the kinds of this task have ended, since this task holds their exclusive
+        Leases.
         """
         if not lease.is_shared:
             return []

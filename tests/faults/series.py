@@ -245,7 +245,7 @@ def check_rollback(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> 
         # If the task was killed before it created the successor, no object has the new template,
         # and the rollback cannot record its image.
         return [difference for difference in differences(flow, world.end_state(), end_of_rollback)
-                if "/last/from/web is None" not in difference]
+                if "/record/from/web is None" not in difference]
     return (([] if run.result.get("failure")
              else [f"not an error of the module: {run.last_output}"])
             + check_resume(world, flow, end))

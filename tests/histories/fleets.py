@@ -138,7 +138,6 @@ class FleetWorld(RealWorld):
             assert min_ready >= floor, f"{min_ready} pods of {label} ready instead of {floor}"
         return run
 
-
     @contextlib.contextmanager
     def _writes_of_another_client(self) -> t.Iterator[None]:
         """Annotate all controllers and ready pods as another client, again and again in the block.

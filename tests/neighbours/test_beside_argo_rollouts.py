@@ -68,7 +68,6 @@ class Measurement:
                          for name, counter in self._counters.items()}
 
 
-
 class Bench:
     """The Deployment foo and the Rollout web, with a counter of the requests of each client that
     updates them.

@@ -31,7 +31,6 @@ def release(namespace, helm_program, tmp_path):
     return Release(helm_program, namespace, tmp_path)
 
 
-
 def assert_only_the_warning_of_helm(results):
     """Assert that the warning about Helm is the only warning of each task."""
     for result in results:

@@ -27,7 +27,7 @@ venv: .venv/ready ## The Python environment in .venv, built again when a require
 	@ln -s ../../../.. .venv/collections/ansible_collections/baton/kubernetes
 	@touch $@
 
-COMPILE = build/pins/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-emit-index-url \
+COMPILE = build/pins/bin/pip-compile --quiet --generate-hashes --allow-unsafe --no-strip-extras --no-header --no-emit-index-url \
   --no-emit-find-links --no-emit-options --annotation-style=line
 .PHONY: pins
 pins: ## The lock files, after a change of a requirements file: every package with its hashes

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 LOCKS = {"tests/requirements.lock": ("requirements.txt", "tests/requirements.txt"),
@@ -47,3 +50,23 @@ def test_lock_files_have_the_same_versions():
 
     assert {name: docs[name] for name in docs.keys() & tests.keys()} == {
         name: tests[name] for name in docs.keys() & tests.keys()}
+
+
+def test_lock_file_of_the_tests_has_the_required_extras():
+    """A lock file without a required extra fails as soon as the package has a newer release.
+
+    With hashes, pip then selects the newer release for the extra, and refuses it as not pinned.
+    """
+    text = re.sub(r"#.*", "", (ROOT / "tests/requirements.lock").read_text()).replace("\\\n", " ")
+    locked = {canonicalize_name(requirement.name): requirement.extras
+              for requirement in (Requirement(line.partition("--hash")[0])
+                                  for line in filter(str.strip, text.splitlines()))}
+    required = {}
+    for name in locked:
+        for requirement in map(Requirement, metadata.requires(name) or ()):
+            if requirement.extras and (not requirement.marker
+                                       or requirement.marker.evaluate({"extra": ""})):
+                required[f"{name}: {requirement}"] = (
+                    requirement.extras <= locked[canonicalize_name(requirement.name)])
+
+    assert required and [text for text, has_extras in required.items() if not has_extras] == []

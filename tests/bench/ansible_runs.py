@@ -98,19 +98,17 @@ class Ansible:
         """
         inventory, output = self._home / "hosts.json", self._home / "output"
         _write_inventory(inventory, hosts)
-        began, memory = time.perf_counter(), 0
+        began = time.perf_counter()
         with output.open("wb") as file:
             job = subprocess.Popen(
                 ["ansible-playbook", "-i", str(inventory), "--limit", ",".join(limit),
                  "-f", str(len(limit)), "-e", json.dumps(variables), playbook],
                 env=self._environment, stdout=file, stderr=subprocess.STDOUT)
-            while job.poll() is None:
-                memory = max(memory, peak_memory(job.pid))
-                time.sleep(0.02)
+            memory = wait_and_measure_memory(job)
         if job.returncode:
             progress(output.read_text("utf-8"))
             raise SystemExit(f"{playbook} has failed")
-        return time.perf_counter() - began, memory / 1024
+        return time.perf_counter() - began, memory
 
     def run_slices(self, slices: list[dict[str, dict[str, Any]]], playbook: str,
                    **variables: Any) -> Timed:
@@ -182,7 +180,16 @@ def cpu_of_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def peak_memory(pid: int) -> int:
+def wait_and_measure_memory(process: subprocess.Popen[bytes]) -> float:
+    """Wait for the exit of a process, and return its peak memory in MiB."""
+    kibibytes = 0
+    while process.poll() is None:
+        kibibytes = max(kibibytes, _peak_memory(process.pid))
+        time.sleep(0.02)
+    return kibibytes / 1024
+
+
+def _peak_memory(pid: int) -> int:
     """Return the peak memory of a process in KiB; 0 after its exit.
 
     The value is read from /proc: getrusage() of a forked child process would also count memory of

@@ -118,12 +118,14 @@ def cluster_processor_seconds(kubeconfig: str) -> float:
     state = State.load(Path(kubeconfig).parent)
     if not state:
         raise SystemExit(f"{kubeconfig} does not belong to an embedded cluster")
-    ticks = 0
-    for process in state.processes.values():
-        stat = Path(f"/proc/{process.pid}/stat").read_text("ascii", errors="replace")
-        user, system = stat.rpartition(")")[2].split()[11:13]  # proc(5): utime and stime
-        ticks += int(user) + int(system)
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return sum(processor_seconds(process.pid) for process in state.processes.values())
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the CPU time of a process since its start, in seconds."""
+    stat = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
+    user, system = stat.rpartition(")")[2].split()[11:13]  # proc(5): utime and stime
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _counts(labels: dict[str, str]) -> bool:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import embedded
 import kubernetes
+from counting import processor_seconds
 from external import external_kubeconfig
 from fast_clock import FastClock
 from measuring import Bench
@@ -274,12 +275,10 @@ class _Update:
             raise SystemExit(f"the long update has ended early: {self._printed()}")
         folder = Path(f"/proc/{self._process.pid}")
         status = (folder / "status").read_text("utf-8")
-        ticks = (folder / "stat").read_text("utf-8").rpartition(")")[2].split()
         descriptors = len(os.listdir(folder / "fd"))
         memory, threads = (int(re.search(rf"{name}:\s+(\d+)", status)[1])
                            for name in ("VmRSS", "Threads"))
-        processor = (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
-        return Sample(memory / 1024, threads, descriptors, processor)
+        return Sample(memory / 1024, threads, descriptors, processor_seconds(self._process.pid))
 
     def _printed(self) -> str:
         self._output.seek(0)

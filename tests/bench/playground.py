@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import kubernetes
-from ansible_runs import cpu_of_children, peak_memory
+from ansible_runs import cpu_of_children, wait_and_measure_memory
 from counting import AllClients, Counter, cluster_processor_seconds
 from kubernetes.client.exceptions import ApiException
 from objects import role_rules
@@ -477,16 +477,13 @@ class Playground:
             process = subprocess.Popen([sys.executable, "-m", module, str(arguments_file)],
                                        stdout=output,
                                        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-            memory = 0
-            while process.poll() is None:
-                memory = max(memory, peak_memory(process.pid))
-                time.sleep(0.02)
+            memory = wait_and_measure_memory(process)
             seconds = time.perf_counter() - began
             output.seek(0)
             result = json.loads(output.read())
         if process.returncode or result["changed"] is not has_changes:
             raise SystemExit(f"the task has not ended with changed={has_changes}: {result['msg']}")
-        return FleetRollout(seconds, self._client_requests.total() - before, memory / 1024,
+        return FleetRollout(seconds, self._client_requests.total() - before, memory,
                             self._client_requests.refused() - refused,
                             cpu_of_children() - processor,
                             cluster_processor_seconds(self._administrator) - cluster_processor)

@@ -225,3 +225,13 @@ def run_past_waits(world: t.Any, max_steps: int, **request: Request) -> list[str
         assert more, f"waits without end: {world.decide(**request)}"
         done += more
     return done
+
+
+def assert_stale_status_changes_no_rollback(settled: t.Any, stale: t.Any, steps: int,
+                                            request: Request) -> None:
+    """Roll back two simulated migrations after some steps; one has an outdated status."""
+    for world in (settled, stale):
+        world.run_steps(steps)
+    make_status_stale(stale.cluster._items)
+    rollback_steps = settled.run_steps(request=request)
+    assert run_past_waits(stale, len(rollback_steps), request=request) == rollback_steps

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import make_status_stale, rc, run_past_waits
+from builders import assert_stale_status_changes_no_rollback, rc
 from migrations import ALL_STEPS, ROLLBACK, World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -50,12 +50,7 @@ def test_migration_reversed_at_each_step_of_its_rollback_ends_as_a_deployment(st
 
 @pytest.mark.parametrize("steps", REVERSIBLE_STEPS)
 def test_check_mode_plans_a_rollback_despite_a_stale_status(steps):
-    settled, stale = World(), World()
-    for world in (settled, stale):
-        world.run_steps(steps)
-    make_status_stale(stale.cluster._items)
-    rollback_steps = settled.run_steps(request=ROLLBACK)
-    assert run_past_waits(stale, len(rollback_steps), request=ROLLBACK) == rollback_steps
+    assert_stale_status_changes_no_rollback(World(), World(), steps, ROLLBACK)
 
 
 @pytest.mark.parametrize("steps, words", [

@@ -21,8 +21,6 @@ from .request import Request
 from .summary import Summary
 from .table import next_turn
 
-#: The task files for the last turn of a run, by Turn.do. turn.yml runs any other turn.
-FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
 #: Seconds between two checks for an approval.
 APPROVAL_POLL_INTERVAL = 5
 #: Purposes of the turns that follow once the outcome is known.
@@ -49,7 +47,7 @@ def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
     began = text(state, "began") or now
     new_state = {"turn": dataclasses.asdict(turn), "at": now, "began": began,
                  "events": [event.as_json() for event in history.events],
-                 "file": FILES.get(turn.do, "turn.yml"),
+                 "file": f"{turn.do}.yml",
                  "message": release.ending.error or release.ending.message}
     return {"state": new_state, "facts": _facts(release, turn, began, caller)}
 

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from releases import Cluster, Controller, Run, variables
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.table import TABLES
@@ -598,3 +599,17 @@ def test_documentation_has_the_table(role):
     documented = [tuple(cell.strip() for cell in line.split(" | ")) for line in lines]
 
     assert documented[2:] == [(row.case, row.follows) for row in TABLES[role]]
+
+
+def test_each_turn_has_a_task_file_that_records_a_failure_and_decides_the_next_turn():
+    source = (ROOT / "plugins/module_utils/release/table.py").read_text("utf-8")
+    names = set(re.findall(r'\bTurn\(\s*"(\w+)"', source))
+    tasks = {name: yaml.safe_load(
+        (ROOT / f"roles/image_bump/tasks/{name}.yml").read_text("utf-8")) for name in names}
+
+    assert {name for name in names if len(tasks[name]) == 1} == {"succeed", "fail"}
+    for name in names - {"succeed", "fail"}:
+        block, following = tasks[name]
+        assert block["rescue"] == [{"name": "Record the failure",
+                                    "ansible.builtin.import_tasks": "record_failure.yml"}]
+        assert following["ansible.builtin.import_tasks"] == "decide.yml"

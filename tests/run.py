@@ -15,7 +15,8 @@ and prints NOT RUN otherwise. VERIFIED stores the digest of the files; a passing
 digest, which is then committed.
 
 `make test-all` takes hours, and resumes: a tier that has passed with the same files on this machine
-is not run again, and printed as PASSED BEFORE. FRESH=1 runs each tier.
+is not run again, and printed as PASSED BEFORE. FRESH=1 runs each tier. Most tiers also count as
+passed if only comments and docstrings have changed since.
 
 Each run draws the seed of Python's hashes, which decides the order of sets, or takes
 PYTHONHASHSEED. The summary shows a command with the seed to repeat a failing tier.
@@ -23,7 +24,9 @@ PYTHONHASHSEED. The summary shows a command with the seed to repeat a failing ti
 
 from __future__ import annotations
 
+import ast
 import concurrent.futures
+import functools
 import hashlib
 import json
 import os
@@ -154,6 +157,8 @@ class Tier:
     waits: bool = False
     #: Paths: `make test` runs the tier only if their files have changed; () to run it always.
     files: tuple[str, ...] = ()
+    #: Whether the tier checks comments or docstrings.
+    reads_comments: bool = False
 
 
 @dataclass(frozen=True)
@@ -214,21 +219,24 @@ TIERS = {
             COLLECT,
         ],
         takes_one_processor=True,
+        reads_comments=True,
     ),
     "workflows": Tier(["go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"],
                       hindrance=go_hindrance, files=(".github",)),
-    "docs": Tier(["python tests/docsite"], takes_one_processor=True, files=DOCS_FILES),
+    "docs": Tier(["python tests/docsite"], takes_one_processor=True, files=DOCS_FILES,
+                 reads_comments=True),
     "unit-sample": Tier([f"env RELEASES=20 FORGERIES=60 {UNIT} "
-                         "-m 'not full and not long and not browser'"]),
-    "unit": Tier([f"{UNIT} {COVERAGE}"], minutes=60),
+                         "-m 'not full and not long and not browser'"], reads_comments=True),
+    "unit": Tier([f"{UNIT} {COVERAGE}"], minutes=60, reads_comments=True),
     "browser": Tier(
         [f"python tests/cluster/debian.py {BROWSER}", f"{PYTEST} -m browser tests/unit/report"],
         hindrance=browser_hindrance,
         files=("tests/unit/report", "roles/image_bump/templates", "plugins/plugin_utils/report"),
     ),
-    "sanity-sample": Tier(["bash tests/sanity/run --changed-tests"], takes_one_processor=True),
-    "sanity": Tier(["bash tests/sanity/run"], takes_one_processor=True),
-    "packaging": Tier(["python tests/packaging"], takes_one_processor=True),
+    "sanity-sample": Tier(["bash tests/sanity/run --changed-tests"], takes_one_processor=True,
+                          reads_comments=True),
+    "sanity": Tier(["bash tests/sanity/run"], takes_one_processor=True, reads_comments=True),
+    "packaging": Tier(["python tests/packaging"], takes_one_processor=True, reads_comments=True),
     "integration-sample": Tier([BUILD,
                                 f"{INTEGRATION} -m 'not full and not long and not browser'"]),
     "integration": Tier([BUILD, INTEGRATION], minutes=60),
@@ -298,19 +306,36 @@ CHANGE = ("sanity-sample", "versions-sample", "lint", "workflows", "docs", "pack
 ALL = (*(name.removesuffix("-sample") for name in CHANGE), "gateway", "mutation")
 
 
-def digest(tier: Tier) -> str:
-    """Return the SHA-256 of a tier's files: paths and contents, tracked or untracked but not
-    ignored.
+def digest(files: Sequence[str], content: Callable[[Path], bytes] = Path.read_bytes) -> str:
+    """Return the SHA-256 of files: paths and contents, tracked or untracked but not ignored.
+
+    content: returns the bytes of a file that count.
     """
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard",
-                            "--", *tier.files],
+                            "--", *files],
                            cwd=ROOT, capture_output=True, check=True).stdout
     paths = sorted(path for path in names.decode().split("\0") if path and (ROOT / path).is_file())
     contents = hashlib.sha256()
     for path in paths:
-        contents.update(
-            f"{path}\0{hashlib.sha256((ROOT / path).read_bytes()).hexdigest()}\n".encode())
+        contents.update(f"{path}\0{hashlib.sha256(content(ROOT / path)).hexdigest()}\n".encode())
     return contents.hexdigest()
+
+
+def without_comments(path: Path) -> bytes:
+    """Return the bytes of a file; of a Python file, the syntax tree without docstrings."""
+    content = path.read_bytes()
+    return syntax(content) if path.suffix == ".py" else content
+
+
+@functools.cache  # a run asks for the same files once per tier
+def syntax(content: bytes) -> bytes:
+    """Return the syntax tree of a Python module without docstrings, as text."""
+    tree = ast.parse(content)
+    for node in ast.walk(tree):
+        if (isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+                and ast.get_docstring(node, clean=False) is not None):
+            del node.body[0]
+    return ast.dump(tree).encode()
 
 
 def verified() -> dict[str, str]:
@@ -321,21 +346,22 @@ def verified() -> dict[str, str]:
 def is_unchanged(name: str) -> bool:
     """Return whether a tier has files, and they have not changed since the tier last passed."""
     return (bool(TIERS[name].files)
-            and verified().get(name.removesuffix("-sample")) == digest(TIERS[name]))
+            and verified().get(name.removesuffix("-sample")) == digest(TIERS[name].files))
 
 
-def folder_of_passed_tiers() -> Path:
-    """Return the folder with a file for each tier that has passed with the files of the repository,
-    except prose.
+def passed_file(name: str) -> Path:
+    """Return the path of a file that exists if the tier has passed with the present files of the
+    repository, except Markdown and, for most tiers, comments and docstrings.
     """
-    everything = Tier([], files=(".", ":!*.md", ":!changelogs", f":!{VERIFIED.relative_to(ROOT)}"))
-    return workspace.cache() / "passed" / digest(everything)
+    everything = (".", ":!*.md", ":!changelogs", f":!{VERIFIED.relative_to(ROOT)}")
+    content = Path.read_bytes if TIERS[name].reads_comments else without_comments
+    return workspace.cache() / "passed" / digest(everything, content) / name
 
 
 def record(name: str) -> None:
     """Write the digest of a tier that has passed; the file is committed with the change."""
     if TIERS[name].files and not is_unchanged(name):
-        digests = {**verified(), name.removesuffix("-sample"): digest(TIERS[name])}
+        digests = {**verified(), name.removesuffix("-sample"): digest(TIERS[name].files)}
         VERIFIED.write_text(json.dumps(digests, indent=2, sort_keys=True) + "\n", "utf-8")
         print(f"== {name}: passed with changed files; commit {VERIFIED.relative_to(ROOT)}",
               flush=True)
@@ -351,12 +377,12 @@ def run(name: str, output: IO[str] | None = None) -> Result:
         return Result("FAILED" if is_required else "SKIPPED", 0, reason)
 
     print(f"== {name}", flush=True, file=output)
-    start, passed_tiers = time.monotonic(), folder_of_passed_tiers()
+    start, passed = time.monotonic(), passed_file(name)
     failed = [command for command in tier.commands if not succeeds(command, tier.minutes, output)]
     if not failed:
         record(name)
-        passed_tiers.mkdir(parents=True, exist_ok=True)
-        (passed_tiers / name).touch()
+        passed.parent.mkdir(parents=True, exist_ok=True)
+        passed.touch()
     return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
 
 
@@ -458,7 +484,7 @@ def main(names: list[str]) -> int:
     names = list(CHANGE if is_change else ALL if is_all else names)
     unchanged = list(filter(is_unchanged, names)) if is_change else []
     is_resumed = is_all and not os.environ.get("FRESH")
-    passed_before = ({file.name: file for file in folder_of_passed_tiers().glob("*")}
+    passed_before = ({name: file for name in names if (file := passed_file(name)).exists()}
                      if is_resumed else {})
     seed = os.environ["PYTHONHASHSEED"] = hash_seed()  # for all processes of all tiers
     # with the variable, each process would compile the collection and the tests again

@@ -135,6 +135,25 @@ def test_make_test_all_resumes_while_only_prose_changes(two_tiers, tmp_path, mon
     assert tiers_run(FRESH="1") == [("unit", "passed"), ("node-sample", "passed")]
 
 
+def test_make_test_all_repeats_a_tier_that_reads_the_changed_part(two_tiers, tmp_path, monkeypatch,
+                                                                 capsys):
+    monkeypatch.setattr(two_tiers, "ALL", ("unit", "node-sample"))
+    monkeypatch.setitem(two_tiers.TIERS, "unit", two_tiers.Tier(["true"], reads_comments=True))
+
+    def tiers_run(node):
+        (tmp_path / "node.py").write_text(node, encoding="utf-8")
+        two_tiers.main(["--all"])
+        return re.findall(r"^([a-z-]+) +passed", capsys.readouterr().out, re.MULTILINE)
+
+    assert tiers_run('def node():\n    """A node."""\n') == ["unit", "node-sample"]
+    assert tiers_run('def node():\n    """Return a node."""  # or two\n') == ["unit"]
+    assert tiers_run('def node():\n    """Return a node."""\n    return 1\n') == [
+        "unit", "node-sample"]
+    assert tiers_run('def node():\n    """Return a node."""\n    return 2\n') == [
+        "unit", "node-sample"]
+    assert tiers_run('def node():\n    """Return the node."""\n    return 2\n') == ["unit"]
+
+
 def test_a_failed_tier_runs_again(two_tiers, tmp_path, monkeypatch):
     monkeypatch.setitem(two_tiers.TIERS, "node-sample",
                         two_tiers.Tier(["false"], files=("node.py",)))

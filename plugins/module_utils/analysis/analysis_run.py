@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run an analysis: observe the pods, measure each metric, decide, wait; write nothing."""
+"""Run an analysis: observe the pods, measure each metric, decide, and wait.
+
+An analysis changes nothing in the cluster.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,10 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         clock: Clock, print_line: t.Callable[[str], None], stop: t.Callable[[], str]) -> Json:
     """Measure until the outcome is decided, and return the task's result.
 
-    stop returns a reason to end the task, or "". Raises RolloutError. If the analysis has failed or
-    is inconclusive, the attribute `progress` of the error contains the measurements.
+    observe: returns the pods to measure now. stop: returns a reason to end the task, or "".
+
+    Raises RolloutError. If the analysis has failed or is inconclusive, the attribute `progress` of
+    the error contains the measurements.
     """
     measurements: list[Measurement] = []
     subject = observe()
@@ -156,11 +161,12 @@ def _sample(names: t.Sequence[str], limit: int) -> list[str]:
 
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
     """Return a warning for each list of pods of which only a sample is measured."""
-    samples = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
-               else (MAX_PODS, "", "measured") for metric in analysis.metrics}
+    # Each entry has a maximum number of pods, and two parts of the warning.
+    limits = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
+              else (MAX_PODS, "", "measured") for metric in analysis.metrics}
     return [f"{prefix}only {limit} of the {len(names)} {group} pods are {action}, an evenly "
             "spaced sample"
-            for limit, prefix, action in sorted(samples)
+            for limit, prefix, action in sorted(limits)
             for group, names in (("new", subject.new), ("old", subject.old)) if len(names) > limit]
 
 

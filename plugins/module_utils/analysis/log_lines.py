@@ -57,8 +57,8 @@ def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: fl
     """Return the logs of those containers of a pod that ran within the window.
 
     containers: names; an empty list selects all containers except init containers. window: the
-    seconds of the window, which ends at `now`, in seconds since 1970. Raises ValueError for the
-    name of a container that the pod does not have.
+    length of the window in seconds. now: the end of the window, in seconds since 1970. Raises
+    ValueError for the name of a container that the pod does not have.
     """
     name = text(mapping(pod, "metadata"), "name")
     spec, status = mapping(pod, "spec"), mapping(pod, "status")
@@ -119,8 +119,7 @@ def parse_lines(log: Log, data: bytes, limit: int) -> LogLines:
 
 
 def _text(line: bytes) -> str:
-    """Return at most MAX_LINE_LENGTH characters of a line, without timestamp and escape sequences.
-    """
+    """Return a line without its timestamp and its escape sequences, cut to MAX_LINE_LENGTH."""
     stamp = _STAMP.match(line)
     # In UTF-8, a character has at most four bytes.
     content = line[stamp.end() if stamp else 0:][:4 * MAX_LINE_LENGTH].decode(errors="replace")

@@ -176,8 +176,10 @@ def _sample_shortage(samples: Reading | None, minimum: float, group: str) -> str
 def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
     """Return the outcome of a metric after some of its measurements.
 
-    As long as no measurement has passed, the metric is inconclusive. If none has passed by the last
-    measurement, the metric fails if at least one measurement has failed.
+    The metric has failed if more than failure_limit measurements have failed. It has also failed if
+    all measurements are done, at least one has failed, and none has passed. If the metric has not
+    failed, it is inconclusive as long as no measurement has passed, or if more than
+    inconclusive_limit measurements are inconclusive.
     """
     failed, inconclusive = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.INCONCLUSIVE)
     has_passed = Outcome.PASSED in outcomes

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the logs of pods, up to limits of number and size, and count the lines that match a pattern.
+"""Read the logs of pods, and count the lines that match a pattern.
 
-A transient error, for example a kubelet that does not respond, yields a reading without a value. A
-permanent error, for example a missing permission, raises RolloutError.
+The number and the size of the logs are limited. A transient error, for example a kubelet that does
+not respond, yields a reading without a value. A permanent error, for example a missing permission,
+raises RolloutError.
 """
 
 from __future__ import annotations
@@ -151,8 +152,8 @@ class Logs:
         """Return each log with the number of matching lines. Raises RolloutError."""
         texts = [text for log in lines for text in log.texts]
         content = "\n".join([json.dumps(pattern), *texts]).encode()
-        # The alarm comes later than the timeout below. It ends the process only if the task was
-        # killed, so that no timeout ends it.
+        # The alarm comes later than the timeout below. The alarm is only needed if the task is
+        # killed, since the timeout does not end the process then.
         program = [sys.executable, "-I", "-S", "-c", _MATCH_PROGRAM, str(2 * MATCH_TIMEOUT)]
         try:
             # In a new session, Ctrl-C reaches only the task, which prints its own message.

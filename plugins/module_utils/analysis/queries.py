@@ -133,10 +133,10 @@ def increase(matchers: Matchers, counter: str) -> str:
 
 
 def _string_literal(text: str) -> str:
-    """Return a string literal in double quotes, in which no placeholder is replaced.
+    """Return a text as a string literal in double quotes, in which render() replaces nothing.
 
-    The text may contain $ as the anchor of a regular expression. PromQL has the escapes of Go, a
-    superset of JSON's escapes.
+    The text may contain $ as the anchor of a regular expression, which must not be taken for a
+    placeholder. PromQL has the escapes of Go, a superset of JSON's escapes.
     """
     quoted = json.dumps(text, ensure_ascii=False)
     return quoted.replace("$", "\\x24").replace("{{", "\\x7b\\x7b")

@@ -200,7 +200,7 @@ def parse_analysis(params: Json) -> Analysis:
 
 
 def _metric(options: Json) -> Metric:
-    """Return the metric of an entry of `metrics`. Raises RolloutError."""
+    """Return the metric that an entry of the option `metrics` describes. Raises RolloutError."""
     kind = MetricType(options.get("type") or ("query" if options.get("query") else "success_rate"))
     name = options.get("name") or str(kind)
     if not (name.isprintable() and len(name) <= 100):

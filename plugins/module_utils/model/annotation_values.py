@@ -13,7 +13,7 @@ import typing as t
 from .fields import Json
 from .identity import is_name
 
-#: In an annotation, a text has at most so many characters, and a mapping at most so many entries.
+#: Maximum number of characters of a text in an annotation, and of entries of a mapping.
 MAX_TEXT_LENGTH, MAX_ENTRIES = 4096, 100
 
 #: The key of a label: an optional prefix with a slash, and a name.
@@ -69,7 +69,7 @@ def are_images(value: t.Any) -> bool:
 
 
 def parse_replicas(text: str | None) -> int | None:
-    """Return the number in the text; None if the text is no valid number of replicas (int32)."""
+    """Return the number in the text; None unless it is valid for spec.replicas (int32)."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= 10):
         return None
     return int(text) if int(text) < 2**31 else None

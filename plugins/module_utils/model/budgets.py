@@ -24,7 +24,7 @@ from .thresholds import resolve_fenceposts
 
 
 def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
-    """Return those of the PodDisruptionBudgets that select the pods of a template."""
+    """Return the PodDisruptionBudgets that select the pods of a template."""
     labels = labels_of(template)
     return [budget for budget in budgets or ()
             if _selects(_map(budget, "spec").get("selector"), labels)]
@@ -92,9 +92,9 @@ def desired_healthy(budget: Json, expected: int) -> int:
     return _scaled(spec.get("minAvailable"), expected, otherwise=0)
 
 
-#: Maps each operator of matchExpressions to a predicate of the label's value (None if the label is
-#: absent) and the expression's values. Source: Requirement.Matches
-#: (apimachinery/pkg/labels/selector.go).
+#: Maps each operator of matchExpressions to a function that returns whether an expression matches.
+#: The arguments are the value of the label (None if the label is absent) and the values of the
+#: expression. Source: Requirement.Matches (apimachinery/pkg/labels/selector.go).
 _OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
     "In": lambda value, values: value is not None and value in values,
     "NotIn": lambda value, values: value not in values,

@@ -101,7 +101,7 @@ _NEVER = {"api_version"}
 #: Options that a command to paste cannot contain. The values of template and definition have
 #: several lines; the file named in src may not exist on another machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Changes to remove all template options from a command: the value None removes an option.
+#: Changes that remove all template options from a command: the value None removes an option.
 #: A caller may add images to the changes.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
 #: If a command changes any of these options, the command applies to a single controller.
@@ -178,11 +178,11 @@ def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
 
 
 def describe_rerun(changes: t.Mapping[str, t.Any], rerun: str = RERUN_TASK) -> str:
-    """Return the advice for an error message in place of a command.
+    """Return advice for an error message that contains no command.
 
-    An example is "run the same task again with state=rolled_back". rerun: the advice without the
-    changes. The value None of a change removes the option. Options with values unsafe to type are
-    left out.
+    An example is "run the same task again with state=rolled_back". rerun: the beginning of the
+    advice. changes: the options to set, by name; None stands for an option to remove. Options whose
+    values are unsafe to type are left out.
     """
     changed = " ".join(f"{option}={value}" for option,
                        value in changes.items() if value is not None and shell.is_plain(str(value)))

@@ -28,13 +28,14 @@ AUTO = "auto"
 MAX_OBJECTS = 100
 #: Hexadecimal digits of a checksum.
 CHECKSUM_LENGTH = 16
-#: The kinds by the words for them that kubectl accepts.
+#: Maps each word that kubectl accepts for a kind to the kind.
 _KINDS = {"configmap": "ConfigMap", "configmaps": "ConfigMap", "cm": "ConfigMap",
           "secret": "Secret", "secrets": "Secret"}
-#: The fields that refer to an object, by the kind of the object: the fields in valueFrom, those in
-#: envFrom, and those in a volume or in a source of a projected volume.
+#: Maps a kind to the field in valueFrom of a variable that refers to an object of the kind.
 _VALUE_FROM_FIELDS = {"ConfigMap": "configMapKeyRef", "Secret": "secretKeyRef"}
+#: The same for an entry of envFrom.
 _ENV_FROM_FIELDS = {"ConfigMap": "configMapRef", "Secret": "secretRef"}
+#: The same for a volume, and for a source of a projected volume.
 _VOLUME_FIELDS = {"ConfigMap": "configMap", "Secret": "secret"}
 
 
@@ -71,9 +72,9 @@ def _parse(option: str, value: t.Any) -> Reference | str:
 
 
 def references_of(template: Json) -> dict[Reference, bool]:
-    """Return the ConfigMaps and Secrets that the containers of a pod template read.
+    """Return the ConfigMaps and Secrets that the containers of a pod template read, as keys.
 
-    The value is True for an object that must exist: at least one reference to it is not optional.
+    The value is True for an object that must exist, because a reference to it is not optional.
     Credentials of the kubelet (imagePullSecrets, drivers of volumes) are not included.
     """
     references: dict[Reference, bool] = {}

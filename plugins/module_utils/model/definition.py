@@ -86,7 +86,7 @@ def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
 
 def _checked_labels(source: str, kind: Kind, metadata: Json, spec: Json,
                     template: Json) -> tuple[Json, Json]:
-    """Return the labels of the template and the selector. Raises RolloutError if invalid."""
+    """Return (labels of the template, labels in the selector). Raises RolloutError if invalid."""
     pod_metadata = template.get("metadata") or {}
     labels = pod_metadata.get("labels") if isinstance(pod_metadata, dict) else pod_metadata
     selector = spec.get("selector")

@@ -98,9 +98,10 @@ def display_text(text_: str) -> str:
 
 
 def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = MAX_DEPTH) -> t.Any:
-    """Return a JSON value in which `change` has replaced each string and each key.
+    """Return the JSON value, with `change` applied to each string and to each key.
 
-    depth: the number of nested lists and mappings to keep; those nested more deeply become "...".
+    depth: how many levels of lists and mappings are kept. A list or mapping below the last of these
+    levels becomes "...".
     """
     if isinstance(value, str):
         return change(value)

@@ -13,10 +13,10 @@ import typing as t
 
 #: Maximum length of the name of an object.
 MAX_NAME_LENGTH = 253
-#: Hexadecimal digits of digest().
+#: Number of hexadecimal digits in a result of digest().
 HASH_LENGTH = 10
-#: An error suggests a similar name only if its ratio in difflib is at least this: about one typo in
-#: four letters.
+#: Minimum similarity, as a ratio of difflib, for an error to suggest another name. The value allows
+#: about one typo in four letters.
 MIN_SIMILARITY = 0.75
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -68,18 +68,17 @@ def migration_name(name: str) -> str:
 
 
 def lease_name(kind: str, name: str) -> str:
-    """Return the name of the Lease for a controller.
+    """Return the name of the Lease for a controller, such as baton-kubernetes.deployment.foo.
 
-    After baton-kubernetes, the name has a dot. In earlier versions of the collection, it had a
-    hyphen.
+    In earlier versions of the collection, the name began with "baton-kubernetes-".
     """
     return _limit_length(f"baton-kubernetes.{kind.lower()}.{name}", kind + name)
 
 
 def lease_name_without_kind(name: str) -> str:
-    """Return the name of the Lease for a controller in earlier versions of the collection.
+    """Return the name of a controller's Lease in earlier versions, such as baton-kubernetes-foo.
 
-    It does not contain the kind of the controller.
+    The name does not contain the kind of the controller.
     """
     return _limit_length(f"baton-kubernetes-{name}", name)
 

@@ -72,7 +72,7 @@ class Kind(StrEnum):
 
     @property
     def is_server_driven(self) -> bool:
-        """Return whether the controller manager replaces the pods, without a successor."""
+        """Return whether the controller manager replaces the pods. There is then no successor."""
         return self not in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET)
 
     @property
@@ -116,9 +116,9 @@ class Kind(StrEnum):
     def revisions_selector(self, uids: t.Sequence[str]) -> str:
         """Return the label selector for the ControllerRevisions of the controllers with these uids.
 
-        Without uids, the selector matches the ControllerRevisions of all controllers. It also does
-        so for a kind whose ControllerRevisions are created by the controller manager, because these
-        have no label with the uid of the controller.
+        Without uids, the selector matches the ControllerRevisions of all controllers. For a
+        StatefulSet or DaemonSet, it always does: the controller manager creates their
+        ControllerRevisions, without a label for the uid of the controller.
         """
         label = self.history_label
         selects_uids = uids and label == object_meta.HISTORY
@@ -232,7 +232,7 @@ class Module(StrEnum):
         return self.states[0]
 
     def module_for(self, state: State) -> Module:
-        """Return this module if it has the state; otherwise, the module that has it."""
+        """Return the module whose tasks may request the state: if possible, this module."""
         return next(module for module in (self, *Module) if state in module.states)
 
 

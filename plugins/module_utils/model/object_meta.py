@@ -43,7 +43,7 @@ PAUSED = "baton.kubernetes/paused"
 SOAK = "baton.kubernetes/soak"
 #: On a HorizontalPodAutoscaler frozen during the update: the previous fields, as JSON.
 FROZEN = "baton.kubernetes/frozen"
-#: On primary and successor: the annotations for Flux set by the update, comma-separated.
+#: On primary and successor: the keys of the annotations that the update has set for Flux.
 SUSPENDED_GITOPS = "baton.kubernetes/suspended-gitops"
 #: On the primary, and later also on the successor: the data to finish the handover, as JSON.
 TAKEOVER = "baton.kubernetes/takeover"
@@ -126,7 +126,7 @@ Takeover = t.TypedDict("Takeover", {
 class Rollout:
     """The record of a server-driven update in progress.
 
-    flows/server_driven/recorded decides which fields to trust: any client may have written them.
+    Any client may have written the record. The module observed.py of each flow checks the fields.
     """
 
     UPDATING: t.ClassVar[str] = "updating"
@@ -139,11 +139,11 @@ class Rollout:
     time: str
     #: The name of the ReplicaSet or ControllerRevision with the previous template; "" if unknown.
     previous_name: str
-    #: The newest revision at the start of the update; 0 if the flow does not need the number.
+    #: The highest revision number that was known at the start of the update, or 0.
     revision: int
-    #: The fields of spec that the update changes besides the template, with their previous values.
+    #: The previous values of the fields of spec that the update changes, except the template.
     original: Json
-    #: The same fields with their values during the update. At a pause, `paused` is added.
+    #: The values of the same fields during the update. At a pause, `paused` is added.
     overrides: Json
     #: The hash of the request.
     request: str

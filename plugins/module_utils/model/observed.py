@@ -111,7 +111,7 @@ class Controller:
 
     @property
     def is_part_of_owner(self) -> bool:
-        """Return whether the owner updates the controller, as a Deployment does its ReplicaSets."""
+        """Return whether the owner updates the controller. A Deployment updates its ReplicaSets."""
         return bool(self.owner) and self.kind.is_usually_owned
 
     @property

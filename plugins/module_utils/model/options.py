@@ -193,7 +193,7 @@ def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> N
 
 
 def _without_defaults(params: Json, specs: Json) -> Json:
-    """Return the options that a command has to contain: those that differ from their defaults."""
+    """Return the options whose values differ from the defaults. A command must contain them."""
     return {option: params[option] for option, spec in specs.items()
             if params.get(option) not in (None, "", [], {}, spec.get("default"))}
 
@@ -412,7 +412,7 @@ def duration(option: str, value: t.Any) -> float:
 def refuse_invalid(option: str, name: str, value: t.Any) -> None:
     """Raise RolloutError if the value of an option is invalid, regardless of other options.
 
-    The error shows the option as `name`, for example as the variable of a role.
+    name: the name of the option in the error, for example the name of a role's variable.
     """
     check = {**_CHECKED, "kind": kind_from}.get(option)
     is_previous = option == "to_revision" and str(value).strip() == PREVIOUS

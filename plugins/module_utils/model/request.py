@@ -33,9 +33,9 @@ class Request:
     module: Module = Module.ROLLING_UPDATE
     state: State = State.UPDATED
     kind: Kind = Kind.REPLICATION_CONTROLLER
-    #: The name of a successor that replaces the primary for good, without a handover, or None.
+    #: The name of a successor that replaces the primary for good; None for any other update.
     next_name: str | None = None
-    #: Images by container name; "" stands for the container that runs the image's repository.
+    #: Images by container name. "" stands for the container with an image of the same repository.
     images: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: A partial pod template, merged by the API server (strategic merge patch).
     template: Json | None = None
@@ -133,7 +133,7 @@ class Request:
     def undoes(self) -> bool:
         """Whether the task rolls back, and no desired template is known.
 
-        The task rolls back the update in progress, or to a revision not read yet.
+        It rolls back the update in progress, or returns to a revision that has not been read yet.
         """
         return self.state.undoes and self.revision is None
 

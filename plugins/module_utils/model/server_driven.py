@@ -30,7 +30,7 @@ class ServerDriven(Controller):
     KIND: t.ClassVar[Kind]
     #: The fields of spec that control the rolling update.
     SETTINGS: t.ClassVar[tuple[str, ...]]
-    #: Those fields of SETTINGS that the collection changes during an update.
+    #: The fields in SETTINGS that the collection changes during an update.
     OVERRIDDEN: t.ClassVar[tuple[str, ...]]
 
     @classmethod
@@ -166,7 +166,7 @@ class StatefulSet(RevisionDriven):
 
     @property
     def partition(self) -> int:
-        """The partition: so many pods, from the lowest ordinal, keep the previous template."""
+        """The number of pods, from the lowest ordinal up, that keep the previous template."""
         return number(self.rolling_update, "partition")
 
     def uses_previous_template(self, pod: str) -> bool:
@@ -217,7 +217,10 @@ class DaemonSet(RevisionDriven):
 
     @property
     def may_pause(self) -> bool:
-        """Whether an update can pause. It can even without pods, as nodes may become eligible."""
+        """Whether an update can pause: always True.
+
+        Even if there are no pods now, nodes may become eligible during the pause.
+        """
         return True
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:

@@ -85,7 +85,7 @@ def is_daemon_set_strategy(value: t.Any) -> bool:
 def daemon_set_numbers(strategy: t.Any) -> Json:
     """Return {"maxSurge": ..., "maxUnavailable": ...} from the updateStrategy of a DaemonSet.
 
-    If they are invalid, both values are the defaults of the API.
+    If the values in the strategy are invalid, both returned values are the defaults of the API.
     """
     numbers = {**DAEMON_SET_DEFAULTS, **mapping(strategy, "rollingUpdate")}
     return numbers if _are_daemon_set_numbers(numbers) else DAEMON_SET_DEFAULTS

@@ -28,7 +28,7 @@ _PROGRAMS = ("ansible localhost -m ", "ansible-playbook ", "kubectl ", "oc ", "h
 _LAUNCHES = ("launch ", "relaunch ")
 #: Placeholders in a command, or their ends. The user has to replace the whole word.
 PLACEHOLDERS = ("THE-EARLIER-IMAGE", "ANOTHER-IMAGE", "-OF-THE-TASK")
-#: Characters that begin what Jinja evaluates: an expression ("{{") or a header ("#jinja2:").
+#: The first characters of an expression ("{{") and of a header ("#jinja2:"), which Jinja evaluates.
 _EVALUATED = set("{#")
 #: For each program, its flags that correspond to the connection options of the modules.
 _FLAGS = {"kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"},

@@ -5,8 +5,8 @@
 """The annotation on the primary that records the start and the outcome of a soak. No I/O.
 
 Every user with annotate permission can write the annotation, so run/soaking compares it with the
-pods. A running soak counts only while every pod is ready (explain/pod_health), and a passed soak
-counts only if every new pod is at least as old as the soak is long.
+pods. A running soak counts only while every pod is ready (explain/pod_health). A passed soak counts
+only if the age of every new pod is at least the length of the soak.
 """
 
 from __future__ import annotations

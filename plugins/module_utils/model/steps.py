@@ -129,7 +129,7 @@ Write: t.TypeAlias = "Patch | Handover | Create | Delete"
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step of an update: a write, and what the result of the task shows of it."""
+    """One step of an update: a write, and its description for the result of the task."""
 
     action: Action
     #: The name of the object.
@@ -197,7 +197,7 @@ def patch(controller: Controller, *operations: Json) -> Patch:
 
 
 def wait_for_deletion(controller: Controller, reason: str = "") -> Wait:
-    """Return the wait until a controller is deleted. The text has the finalizers that block it.
+    """Return the wait until a controller is deleted. The text names its finalizers.
 
     reason: another remark for the text, or "".
     """
@@ -233,11 +233,11 @@ def keys(path: str) -> list[str]:
 
 
 def expect_annotations(controller: Controller) -> tuple[Json, ...]:
-    """Return `test` operations: the annotations of an update must have their observed values.
+    """Return `test` operations on the annotations of an update, with their observed values.
 
     A client that begins or reverses an update writes these annotations first. If another client has
-    done so since the observation, the API server therefore rejects the step. A `test` for null
-    succeeds for a missing field, as an integration test shows.
+    done so since the observation, the API server therefore rejects a patch with these operations. A
+    `test` for null succeeds for a missing field, as an integration test shows.
     """
     if not controller.annotations:
         return (test("/metadata/annotations", None),)

@@ -17,9 +17,9 @@ _IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
 
 
 def without_label(template: Json, key: str) -> Json:
-    """Return the pod template without the label `key`, which is the deployment label.
+    """Return the pod template without the label `key`, for example the deployment label.
 
-    Fields of metadata that are null are removed, too. So is `labels` if no label is left.
+    Fields of metadata that are null are removed, too. If no label is left, `labels` is removed.
     """
     metadata = {field: value for field, value in template.get("metadata", {}).items()
                 if value is not None}
@@ -91,7 +91,7 @@ def images_of(template: Json) -> dict[str, str]:
 
 
 def is_image(text: str) -> bool:
-    """Return whether the text can be an image name, which the API server does not check."""
+    """Return whether the text can be an image name. The API server does not check image names."""
     return bool(_IMAGE.fullmatch(text))
 
 
@@ -161,8 +161,8 @@ def containers_with(image: str, template: Json) -> list[str]:
 def _container_for(image: str, template: Json, controller: str) -> str:
     """Return the name of the container that gets an image.
 
-    It is the only container whose present image is from the same repository. If there is none, it
-    is the only container of the template. Raises RolloutError if there are several.
+    The candidates are the containers whose present image is from the same repository or, if there
+    are none, all containers. Raises RolloutError if there are several candidates.
     """
     containers = [container["name"] for container in template["spec"]["containers"]]
     running = containers_with(image, template)

@@ -57,9 +57,9 @@ class Size(t.NamedTuple):
 def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> tuple[int, int]:
     """Return (surge, unavailable): how many additional and how many unavailable pods may exist.
 
-    A percentage of max_surge is rounded up; one of max_unavailable, down. If both numbers would be
-    0, the result is (0, 1), so that the update can proceed. Source: ResolveFenceposts of the
-    Deployment controller.
+    A percentage in max_surge is rounded up, and a percentage in max_unavailable is rounded down. If
+    both numbers would be 0, the result is (0, 1), so that the update can proceed. Source:
+    ResolveFenceposts of the Deployment controller.
 
     >>> percent = lambda value: Size(value, percent=True)
     >>> resolve_fenceposts(percent(25), percent(25), 10)
@@ -77,9 +77,10 @@ def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> 
 def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
     """Return the largest number of replicas for the growing controller.
 
-    The two controllers together may have at most desired + surge pods. shrinking_pods: the pods of
-    the shrinking controller that exist, even if they are more than its spec.replicas: those still
-    to be deleted take up room. Source: NewRSNewReplicas of the Deployment controller.
+    The two controllers together may have at most desired + surge pods. shrinking_pods: the number
+    of existing pods of the shrinking controller. This can be more than its spec.replicas, because
+    pods that are still to be deleted count, too. Source: NewRSNewReplicas of the Deployment
+    controller.
 
     With 10 desired pods, a surge of 3, and 10 old pods, 10 + 3 - 10 = 3 new pods may exist:
 

@@ -33,8 +33,9 @@ HISTORY: Rule = ("apps", "controllerrevisions", ("list",))
 class RevisionsCaches:
     """The observations of earlier turns of a run."""
 
-    #: The settings before the update. If the run has observed them itself, it need not rely on the
-    #: record.
+    #: The settings to restore at the end of the update, computed before the run has the Lease. None
+    #: before the first observation. If the annotation has the same settings later, the run trusts
+    #: the annotation.
     settings: Json | None = None
 
 
@@ -48,7 +49,10 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     # Defined by each kind
 
     def find_in(self, primary: Controller | None, revisions: t.Iterable[Json] = ()) -> RevisionsT:
-        """Return the observation of a controller; ignore the revisions of other controllers."""
+        """Return the observation of the controller `primary`.
+
+        revisions: ControllerRevisions. Those of other controllers are ignored.
+        """
         raise NotImplementedError
 
     def needs_history(self, request: Request, observed: RevisionsT, desired: Json | None,
@@ -67,7 +71,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        The list is up to date if the highest number in it is that of the current template.
+        memory.revisions has the last list. It is up to date if the ControllerRevision with the
+        highest number has the current template.
         """
         observed = self.find_in(primary, memory.revisions or ())
         return observed.present is None or observed.present is not observed.history[0]
@@ -119,7 +124,10 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
     def _revisions(self, primary: RevisionDriven, cluster: Cluster,
                    memory: Memory) -> list[Json] | None:
-        """Return the ControllerRevisions; None if not permitted."""
+        """Return the ControllerRevisions of a controller; None if the task may not list them.
+
+        They are listed again only if the last list is outdated.
+        """
         if memory.revisions is None or self.are_revisions_outdated(primary, memory):
             memory.revisions = cluster.revisions([primary.uid])
         return memory.revisions
@@ -138,11 +146,12 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
 
 def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
-    """Return the observation; before Kubernetes 1.25, take over a rollback from the annotation.
+    """Return the observation; before Kubernetes 1.25, with the direction from the annotation.
 
-    The times in managedFields are the evidence for a rollback, but Kubernetes writes them only
-    since 1.25. In an older cluster, the annotation alone shows that a rollback has restored the
-    template.
+    The annotation may say that a rollback is in progress. find_in() believes this only if there is
+    evidence that a rollback has restored the template. Sometimes the only evidence is a time in
+    managedFields, which Kubernetes writes since 1.25. In an older cluster, the annotation is
+    therefore believed without evidence.
     """
     record, stored = observed.record, observed.primary.rollout if observed.primary else None
     if record is None or stored is None or not stored.is_rolling_back or record.is_rolling_back:
@@ -181,7 +190,8 @@ def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
     """Return the value of the label controller-revision-hash of the new pods; "" if unknown.
 
     After a rollback has replaced all new pods, the controller manager may have deleted their
-    ControllerRevision. The result is then the name in the record. No pod has that label any more.
+    ControllerRevision. The result is then the name of that ControllerRevision, from the record. No
+    pod has a label with this value any more.
     """
     if direction == "forward":
         return (observed.present.pod_revision if observed.present else "") or observed.present_name
@@ -192,11 +202,11 @@ def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
 
 def _sides(observed: RevisionsObserved, primary: RevisionDriven,
            direction: str | None) -> tuple[Side, Side | None]:
-    """Return the old and the new pods of the update in progress.
+    """Return (old pods, new pods) of the update in progress; (all pods, None) without an update.
 
-    During a rollback, the pods with the restored template are the old ones. The status does not
-    show which pods are unavailable, so they are assumed to be new ones. Without an update, all pods
-    are returned as old.
+    direction: "forward", "back", or None without an update. During a rollback, the pods with the
+    restored template are the old ones. The status does not show which pods are unavailable, so
+    unavailable pods are assumed to be new.
     """
     if direction is None:
         return Side.of(primary), None

@@ -31,7 +31,7 @@ class RevisionsObserved(ServerDrivenObserved):
     """The observation of a StatefulSet or DaemonSet. The history is empty until it is read."""
 
     primary: RevisionDriven | None
-    #: Whether this run itself has observed the settings before the update, as in the record.
+    #: Whether the original settings in the record are those that this run itself has observed.
     has_observed_settings: bool = False
 
     @property
@@ -73,10 +73,11 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def former_numbers(self) -> t.Collection[int]:
-        """The number `to_revision` in the record, if that rollback has restored the template.
+        """The earlier number of the current template, as a tuple; () if it has no earlier number.
 
-        The controller manager has then given the ControllerRevision a new number. The result is
-        empty in all other cases.
+        If a rollback has restored the template, the controller manager has given its
+        ControllerRevision a new number. The record has the earlier number if the user has named it
+        (to_revision).
         """
         record, primary = self.record, self.primary
         if primary is None or record is None or record.template != recorded.digest(primary):
@@ -84,10 +85,10 @@ class RevisionsObserved(ServerDrivenObserved):
         return (record.to_revision,) if record.to_revision else ()
 
     def revisions_with_number(self, number: int | None) -> list[Revision]:
-        """Return the revisions with this number.
+        """Return the revisions that have this number, or had it before the last rollback.
 
-        A rollback gives the restored revision a new number. Its previous number is in the record of
-        the rollback, and also finds the revision.
+        A rollback gives the restored revision a new number. The record of the rollback has the
+        number before.
         """
         revisions, primary = super().revisions_with_number(number), self.primary
         last = primary.last_rollout if primary else {}
@@ -126,7 +127,10 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def is_irreversible(self) -> bool:
-        """Whether no ControllerRevision has the previous template; False if none was read."""
+        """Whether no ControllerRevision has the previous template.
+
+        The result is False as long as no ControllerRevision has been read.
+        """
         return bool(self.history) and super().is_irreversible
 
     @property
@@ -140,10 +144,11 @@ class RevisionsObserved(ServerDrivenObserved):
         return self.primary is not None and self.primary.updated < self.primary.current
 
     def with_observed_settings(self: RevisionsT, settings: Json | None) -> RevisionsT:
-        """Return the observation; trust the annotation if this run has observed the same settings.
+        """Return the observation, with the original settings of the annotation if they are true.
 
-        Then the record has exactly the original settings of the annotation. settings: those that
-        this run observed before the update, or None.
+        They are true if this run itself has observed the same settings before the update. In all
+        other cases, the record keeps its corrected settings. settings: the observed settings, or
+        None.
         """
         stored = self.primary.rollout if self.primary else None
         if not (self.record and stored and settings) or any(
@@ -173,8 +178,8 @@ def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple
 def may_be_restored(current: Revision | None, undone: str, history: t.Iterable[Revision]) -> bool:
     """Return whether a rollback may have restored the current template.
 
-    undone: the name of the ControllerRevision that was current before the rollback. That one must
-    still exist. The current ControllerRevision must be older, or must have received a new number.
+    undone: the name of the ControllerRevision that was current before the rollback. It must still
+    exist. The current ControllerRevision must not be newer, unless it has received a new number.
     """
     times = {revision.name: revision.time for revision in history}
     return current is not None and undone in times and (current.is_renumbered

@@ -32,9 +32,10 @@ class RevisionsSettings(Settings[RevisionsT]):
     primary: RevisionDriven
 
     def strategy_of_update(self, *, has_template: bool) -> Json:
-        """Return updateStrategy during the update. Raises RolloutError if no pod may be replaced.
+        """Return the value of updateStrategy for the time of the update.
 
-        has_template: whether the controller has the desired template already.
+        Raises RolloutError if no pod may be replaced. has_template: whether the controller has the
+        desired template already.
         """
         raise NotImplementedError
 
@@ -102,7 +103,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
         return f"{self.primary.updated} of {self.primary.replicas} pods have it"
 
     def pause(self, record: Rollout, new: int, size: int) -> Decision:
-        """Return the step that records the pause; if the record has it already, return the end.
+        """Return the step that records the pause, or the end of the task if it is recorded already.
 
         new: the number of new pods. size: the number of all pods.
         """

@@ -80,7 +80,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return [item for uid in uids for item in self._stored(uid)]
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
-        """Return the pods of all controllers: callers also compare the owner of each pod."""
+        """Return the pods of all controllers. The callers select the pods by their owner."""
         return tuple(observed.Pod(pod.name, pod.uid, {object_meta.POD_REVISION: pod.revision},
                                   item["metadata"].get("uid", ""))
                      for name, item in self.items.items() for pod in self.pods(name))
@@ -117,7 +117,11 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return False
 
     def _pod_object(self, controller: Controller, pod: Pod) -> Json:
-        """Return a pod as an object of the API. Its resourceVersion shows whether it is ready."""
+        """Return a pod as an object of the API.
+
+        The resourceVersion is "True" for a ready pod, and "False" for an unready pod, so that it
+        changes when the pod becomes ready.
+        """
         return {"metadata": {"name": pod.name, "uid": pod.uid, "resourceVersion": str(pod.ready),
                              "labels": {object_meta.POD_REVISION: pod.revision},
                              "ownerReferences": [controller.reference]}, "status": {}}
@@ -146,7 +150,10 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return False
 
     def _run_pod(self, never_ready: t.Container[str]) -> bool:
-        """Make one unready pod ready that is not in never_ready; return whether there was one."""
+        """Make one unready pod ready; return whether there was such a pod.
+
+        Pods in never_ready stay unready.
+        """
         for name in sorted(self.items):
             for pod in self.pods(name):
                 if not pod.ready and pod.name not in never_ready:
@@ -171,7 +178,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         self.stored_revisions[item["metadata"].get("uid", "")] = state.revisions
 
     def pods(self, name: str) -> tuple[Pod, ...]:
-        """Return the pods of a controller; none if it has more than MAX_PODS."""
+        """Return the pods of a controller; () for a controller with more than MAX_PODS pods."""
         if name not in self._pods:
             self._pods[name] = self._initial_pods(self._controller(name))
             self._initially_unready |= {pod.name for pod in self._pods[name] if not pod.ready}
@@ -198,7 +205,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
 
 
 def without(pods: t.Iterable[Pod], deleted: Pod | None) -> tuple[Pod, ...]:
-    """Return the pods without the deleted pod."""
+    """Return the pods except `deleted`; all pods if `deleted` is None."""
     return tuple(pod for pod in pods if pod is not deleted)
 
 
@@ -212,11 +219,12 @@ def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json,
                               ) -> tuple[Json, tuple[Json, ...]]:
     """Return the ControllerRevision of the current template, and all ControllerRevisions.
 
-    If there is none with the current template, it is created. If an older one has the template,
-    because a rollback returns to it, that one gets the highest number.
+    A missing ControllerRevision of the current template is created. If a rollback has returned to
+    the template of an older ControllerRevision, that ControllerRevision gets the highest number.
     """
     newest = max((item["revision"] for item in revisions), default=0)
-    # As a text, this is greater than all times of the real cluster and those of earlier calls.
+    # Times are compared as texts. This text is greater than all times in the real cluster, and than
+    # the texts of earlier calls.
     time = f"9999, after {newest:09} others"
     for item in revisions:
         template = {field: value for field, value in item["data"]["spec"]["template"].items()
@@ -244,10 +252,10 @@ def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ..
                            counts_live: bool) -> tuple[Json, ...]:
     """Return the ControllerRevisions that remain within revisionHistoryLimit.
 
-    present: the ControllerRevision of the current template. is_live: tells whether a
-    ControllerRevision is in use; such a live one is never deleted. counts_live: whether live ones
-    count towards the limit. They do for a DaemonSet (cleanupHistory), but not for a StatefulSet
-    (truncateHistory).
+    present: the ControllerRevision of the current template. is_live: returns whether a
+    ControllerRevision is live, that is, in use. A live ControllerRevision is never deleted.
+    counts_live: whether live ControllerRevisions count towards the limit. They count for a
+    DaemonSet (cleanupHistory), but not for a StatefulSet (truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]
     earlier = sorted((item for item in revisions if item is not present),

@@ -47,10 +47,11 @@ class Caches(RevisionsCaches):
 
     #: The names of the nodes whose pods are replaced first; None before the lookup.
     nodes: frozenset[str] | None = None
-    #: A resourceVersion of the DaemonSet, and the old pods that its status then counted as new.
+    #: A resourceVersion of the DaemonSet, and the miscounted pods at that resourceVersion: the old
+    #: pods that the status counted as new.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
-    #: A resourceVersion of the DaemonSet, and the time at which _with_stall() lists the pods if
-    #: that resourceVersion has not changed (in seconds, see Memory.seconds).
+    #: A resourceVersion of the DaemonSet, and a time in seconds (see Memory.seconds). If the
+    #: DaemonSet still has the resourceVersion at that time, _with_stall() lists the pods.
     next_stall_check: tuple[str, float] = ("", 0.0)
     #: The number of new pods when the task last woke the DaemonSet controller; -1 before that.
     new_pods_at_wake_up: int = -1
@@ -97,7 +98,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         """Return whether the ControllerRevisions have to be listed again.
 
         The DaemonSet controller writes the ControllerRevisions before observedGeneration. A list is
-        therefore up to date if it was read when observedGeneration was already up to date.
+        therefore up to date if observedGeneration was up to date before the list was read.
         """
         last = memory.observed.primary
         has_changed = last is None or not last.is_observed or last.generation != primary.generation
@@ -110,9 +111,9 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
 
         Raises RolloutError.
 
-        Before a pause, the task itself deletes pods, so it lists all of them: after each change of
-        the status, and from time to time. Otherwise, it lists pods only to find miscounted pods, a
-        stalled surge, or the revision that a rollback restores.
+        Before a pause, the task itself deletes pods. It therefore lists all pods after each change
+        of the status, and from time to time. Otherwise, the task lists pods only to find miscounted
+        pods, a stalled surge, or the revision that a rollback restores.
         """
         primary, last = observed.primary, memory.observed
         if primary is None:
@@ -173,7 +174,7 @@ def _asks_for_nodes(request: Request) -> bool:
 
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
                            cluster: Cluster) -> DaemonSetObserved:
-    """Return the observation, with in_use if it is uncertain which revision is the previous one."""
+    """Return the observation, with in_use set if the previous revision is uncertain."""
     is_rolling_back = observed.record and observed.record.is_rolling_back
     if len(observed.other_revisions) < 2 or observed.before is None or is_rolling_back:
         return observed
@@ -201,8 +202,8 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     Without permission to list pods or ControllerRevisions, no pod is found. The pods are listed
     after each change of the status. However, the deletion of a miscounted pod leaves the status
     unchanged if its replacement is ready before the controller writes the status. While miscounted
-    pods remain, the pods are therefore also listed every LIST_INTERVAL seconds. Such a list is
-    ignored while it has fewer ready pods than the status has available pods.
+    pods remain, the pods are therefore also listed every LIST_INTERVAL seconds. A list with fewer
+    ready pods than the status has available pods is ignored if the status is unchanged.
     """
     if observed.present is None or not _counts_all_as_new(primary):
         return observed

@@ -43,8 +43,8 @@ from ..controller_revisions.observed import (
 
 #: Seconds from the end of the grace period until a terminating pod counts as overdue.
 OVERDUE_AFTER = 60.0
-#: Seconds in which the DaemonSet controller deletes the old pod of a node. They begin when the new
-#: pod has been ready for minReadySeconds.
+#: When the new pod of a node has been ready for minReadySeconds, the DaemonSet controller deletes
+#: the old pod of the node within this number of seconds.
 REPLACED_WITHIN = 5.0
 
 
@@ -109,7 +109,7 @@ class DaemonSetObserved(RevisionsObserved):
 
     @property
     def raises_max_unavailable(self) -> bool:
-        """Whether the settings in the record would raise maxUnavailable, and to more than 1."""
+        """Whether the settings in the record would raise maxUnavailable to more than one pod."""
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
@@ -133,11 +133,12 @@ class DaemonSetObserved(RevisionsObserved):
 
     @functools.cached_property
     def before(self) -> Revision | None:
-        """The ControllerRevision with the template before the update in progress.
+        """The ControllerRevision with the template before the update in progress, or None.
 
-        The candidates are the recorded revision and the newest other revision, or all other
-        revisions if none is recorded. If they differ, one that a pod has is preferred. If no pod
-        has a candidate, the first candidate is the result, and `contested` has both candidates.
+        Normally, this is the recorded revision, which is also the newest of the other revisions. If
+        these two revisions differ, both are candidates. If no revision is recorded, all other
+        revisions are candidates. The result is the first candidate that a pod has (in_use), or else
+        the first candidate.
         """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.is_rolling):
@@ -151,10 +152,10 @@ class DaemonSetObserved(RevisionsObserved):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """Both candidates for `before`, the recorded and the newest other revision; or ().
+        """The recorded and the newest other revision, if it is unclear which is `before`; else ().
 
-        The result is () if both are the same, or if a pod has one of them. Otherwise another client
-        has written the record, or has changed the template during the update.
+        It is clear if both are the same revision, or if a pod has one of them. In the unclear case,
+        another client has written the record, or has changed the template during the update.
         """
         before, other_revisions = self.before, self.other_revisions
         if before is None or before is other_revisions[0] or self.in_use is None:
@@ -163,7 +164,10 @@ class DaemonSetObserved(RevisionsObserved):
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
-    """Return the observation of a DaemonSet; ignore the revisions of other controllers."""
+    """Return the observation of a DaemonSet.
+
+    revisions: ControllerRevisions. Those of other controllers are ignored.
+    """
     if not isinstance(primary, DaemonSet):
         return DaemonSetObserved(None, None)
     history = own_revisions(primary, revisions)
@@ -194,8 +198,8 @@ def is_stalled(primary: DaemonSet, revision: str, pods: t.Iterable[DaemonPod],
 
     When the new pod becomes ready, the DaemonSet controller schedules a later sync, which deletes
     the old pod (updatePod in pkg/controller/daemon/daemon_controller.go). If the controller is
-    restarted before, it forgets the sync. The surge then stalls until the next change of the
-    DaemonSet. revision: the label controller-revision-hash of new pods.
+    restarted before that sync, the sync is forgotten. The surge then stalls until the next change
+    of the DaemonSet. revision: the label controller-revision-hash of new pods.
     """
     live = [pod for pod in pods if not pod.is_inactive]
     old_nodes = {pod.node for pod in live if pod.revision != revision}
@@ -211,7 +215,7 @@ def max_unavailable_pods(numbers: Json, size: int) -> int:
 
 
 def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
-    """Return the observation; claims of its record that are certainly wrong are corrected."""
+    """Correct the claims of the record that are certainly wrong, and return the observation."""
     record = observed.record
     if record is None:
         return observed

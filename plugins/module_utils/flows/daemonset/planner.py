@@ -35,7 +35,11 @@ from .observed import DaemonPod, DaemonSetObserved, is_overdue, max_unavailable_
 
 
 class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
-    """The settings during an update: OnDelete before a pause, else maxSurge or maxUnavailable."""
+    """The settings of a DaemonSet during an update.
+
+    updateStrategy.type is OnDelete for an update with a pause. For any other update, it is
+    RollingUpdate, with either maxSurge or maxUnavailable.
+    """
 
     primary: DaemonSet
 
@@ -56,7 +60,10 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
     @property
     def _numbers(self) -> Json:
-        """maxSurge and maxUnavailable for the update: as requested unless a surge is blocked."""
+        """The mapping {"maxSurge": ..., "maxUnavailable": ...} for the update.
+
+        It has the requested numbers, or the API's defaults (no surge) if a surge is blocked.
+        """
         return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._requested_numbers
 
     @property
@@ -147,8 +154,10 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        In general, this is the current revision. While an update of another client is in progress,
-        it is the revision before that update, unless the update of this task returns to it.
+        In general, this is the current revision. If another client has already set the desired
+        template, or has another update in progress, this is the newest other revision. Even then,
+        this is the current revision if this update is a rollback, or if the newest other revision
+        has the desired template.
         """
         before, observed = self.observed.newest_other, self.observed
         has_template = not is_rolling_back and (observed.is_rolling
@@ -198,10 +207,10 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         return new <= updated + primary.misscheduled and updated <= all_new
 
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
-        """Return the deletion of an old pod that the status counts as new, or None.
+        """Return the deletion of an old pod that the status counts as new; None without such pods.
 
         The DaemonSet controller would never replace such a pod. The deletion may make one pod
-        unavailable, even if the update has a surge.
+        unavailable, even if the update has a surge. Returns a wait while no pod may be deleted.
         """
         # | any | the status counts an old pod as new | **delete** it, if one more may be missing |
         pods, primary = self.observed.miscounted, self.primary
@@ -228,7 +237,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                     after=f"the controller continues after {primary.updated} new pods")
 
     def _wait(self, overdue: list[DaemonPod]) -> Wait:
-        """Return the wait of progress(), with the names of the overdue pods in its text."""
+        """Return the wait of progress(), whose text then also names the overdue pods."""
         suffix = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}"
                          for pod in overdue)
         return Wait(f"{self.progress().until}{suffix}")
@@ -248,7 +257,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                                     pod.is_ready is not may_disrupt, pod.node, pod.name))
 
     def _delete(self, pod: DaemonPod | None, may_disrupt: bool, record: Rollout) -> Step | None:
-        """Return the deletion of the pod; None if that would make too many pods unavailable.
+        """Return the deletion of the pod; None without a pod, or if it must not be deleted yet.
 
         may_disrupt: whether one more pod may become unavailable. If the record has a pause, the
         result is first a patch that removes the pause from the record.

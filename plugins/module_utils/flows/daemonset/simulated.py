@@ -4,8 +4,9 @@
 
 """Simulated DaemonSets, for check mode.
 
-A small model of the DaemonSet controller (manage and rollingUpdate in pkg/controller/daemon). Each
-sync changes one pod, and then the status. A node is only a name, and every node is eligible.
+This is a small model of the DaemonSet controller (manage and rollingUpdate in
+pkg/controller/daemon). Each sync changes one pod, and then the status. A node is only a name, and
+every node is eligible.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
                  ) -> None:
         """Create a simulated cluster.
 
-        The functions read the real cluster: the ControllerRevisions of controllers by uid, the pods
-        of a controller (None if not permitted), and the names of the nodes of a label selector.
+        look_up_revisions: returns the ControllerRevisions of controllers, by uid. look_up_pods:
+        returns the pods of a controller; None if the task may not list pods. nodes: returns the
+        names of the nodes that a label selector matches. All three read the real cluster.
         """
         super().__init__(items, look_up_revisions)
         self._look_up_pods, self._look_up_nodes = look_up_pods, nodes
@@ -98,7 +100,7 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         return pods
 
     def _as_counted(self, controller: DaemonSet) -> tuple[Pod, ...]:
-        """Return pods that agree with the counts of the status, if the real ones are unknown."""
+        """Return invented pods, as many as the status counts; () for more than MAX_PODS pods."""
         present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
         old = next((revision for revision in revisions if revision is not present), present)
         count = controller.current if controller.current <= MAX_PODS else 0
@@ -112,14 +114,14 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         if controller.is_deleting or controller.replicas > MAX_PODS:
             return self._state(name)
         present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
-        update, nodes = label_of(present), self._nodes[name]
-        pods = _next_pods(controller, pods, nodes, update, f"{name}-made-{self._syncs}")
+        new_label, nodes = label_of(present), self._nodes[name]
+        pods = _next_pods(controller, pods, nodes, new_label, f"{name}-made-{self._syncs}")
         live = {pod.revision for pod in pods}
         revisions = revisions_within_limit(controller, revisions, present, counts_live=True,
                                            is_live=lambda revision: label_of(revision) in live)
         oldest = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready = sum(pod.ready for pod in oldest.values())
-        updated = sum(_is_updated(controller, pod, update) for pod in oldest.values())
+        updated = sum(_is_updated(controller, pod, new_label) for pod in oldest.values())
         status = {"observedGeneration": controller.generation, "desiredNumberScheduled": len(nodes),
                   "currentNumberScheduled": len(oldest), "numberReady": ready,
                   "numberAvailable": ready,
@@ -134,15 +136,15 @@ def label_of(revision: Json) -> str:
     return parsed.pod_revision if parsed else ""
 
 
-def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...], update: str,
+def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...], new_label: str,
                name: str) -> tuple[Pod, ...]:
     """Return the pods after the creation or deletion of at most one pod.
 
-    nodes: the names of the eligible nodes. update, name: the label controller-revision-hash and the
-    name of the pod that may be created.
+    nodes: the names of the eligible nodes. new_label: the value of the label
+    controller-revision-hash of new pods. name: the name of the pod, if one is created.
     """
     generation = object_meta.template_generation(controller.annotations)
-    created = Pod(name, f"uid of {name}", update, ready=False, generation=generation)
+    created = Pod(name, f"uid of {name}", new_label, ready=False, generation=generation)
     nodes_with_pods = {pod.node for pod in pods}
     empty_node = next((node for node in nodes if node not in nodes_with_pods), None)
     if empty_node is not None:
@@ -152,7 +154,7 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
     surge = Size.from_api(controller.rolling_update["maxSurge"]).resolve(len(nodes), round_up=True)
     if surge:
         return _with_surge(controller, pods, surge, created)
-    return _without_surge(controller, pods, len(nodes), update)
+    return _without_surge(controller, pods, len(nodes), new_label)
 
 
 def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, created: Pod,
@@ -170,10 +172,10 @@ def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, create
     return pods if next_old is None else (*pods, created._replace(node=next_old.node))
 
 
-def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, update: str,
+def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, new_label: str,
                    ) -> tuple[Pod, ...]:
     """Return the pods after the deletion of an old pod, if maxUnavailable allows a deletion."""
-    old, _new = _old_and_new(controller, pods, update)
+    old, _new = _old_and_new(controller, pods, new_label)
     deleted = next((pod for pod in old if not pod.ready), None)
     unavailable = size - sum(pod.ready for pod in pods)
     if deleted is None and unavailable < max_unavailable_pods(controller.rolling_update, size):
@@ -182,7 +184,7 @@ def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, upda
 
 
 def _without_second(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Return the pods without the first pod that is the second one of its node.
+    """Return the pods after the deletion of at most one pod: the second pod on a node.
 
     Only a surge allows two pods on a node.
     """
@@ -190,23 +192,23 @@ def _without_second(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     return without(pods, next((pod for pod in pods if first[pod.node] is not pod), None))
 
 
-def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], update: str,
+def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], new_label: str,
                  ) -> tuple[list[Pod], list[Pod]]:
     """Return the old pods and the new pods, as the DaemonSet controller counts them.
 
-    update: the label controller-revision-hash of new pods.
+    new_label: the value of the label controller-revision-hash of new pods.
     """
     old: list[Pod] = []
     new: list[Pod] = []
     for pod in pods:
-        (new if _is_updated(controller, pod, update) else old).append(pod)
+        (new if _is_updated(controller, pod, new_label) else old).append(pod)
     return old, new
 
 
-def _is_updated(controller: DaemonSet, pod: Pod, update: str) -> bool:
+def _is_updated(controller: DaemonSet, pod: Pod, new_label: str) -> bool:
     """Return whether the DaemonSet controller counts a pod as updated (IsPodUpdated)."""
     generation = object_meta.template_generation(controller.annotations)
-    return pod.revision == update or (generation != "" and pod.generation == generation)
+    return pod.revision == new_label or (generation != "" and pod.generation == generation)
 
 
 def _with_next_template_generation(item: Json, is_changed: bool) -> Json:

@@ -75,10 +75,10 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 
 
 def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Side | None]:
-    """Return the old and the new pods of the update in progress.
+    """Return (old pods, new pods) of the update in progress; (all pods, None) without an update.
 
-    During a rollback, the old pods are those of the current template, which is restored. Without an
-    update, all pods are returned as old.
+    A rollback has restored the old template, so that the pods with the current template are then
+    the old pods.
     """
     record, present, other_sets = observed.rollout, observed.successor, observed.other_sets
     if record is None:

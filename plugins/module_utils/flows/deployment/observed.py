@@ -34,7 +34,8 @@ from ...model.server_driven import Deployment
 from ...model.template import same_template, without_label
 from ..server_driven.observed import ServerDrivenObserved
 
-#: The greatest minReadySeconds that is restored although no ReplicaSet has it, in seconds.
+#: Maximum minReadySeconds, in seconds, that a task restores from a record even if no ReplicaSet has
+#: the value.
 MAX_UNPROVEN_READY_SECONDS = 3600
 
 
@@ -68,9 +69,10 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def is_rolled_out(self) -> bool:
-        """Whether the ReplicaSet of the current template has all replicas in its spec.
+        """Whether the current template's ReplicaSet requests all pods, and the others request none.
 
-        observedGeneration is not checked, since each change of an annotation makes it outdated.
+        The numbers are spec.replicas of the ReplicaSets. observedGeneration of the Deployment is
+        not checked, since each change of an annotation makes it outdated.
         """
         return bool(self.primary and self.successor
                     and self.successor.replicas == self.primary.replicas
@@ -95,11 +97,11 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def before(self) -> Revision | None:
-        """The revision in the ReplicaSet that the record names, unless another old one is newer.
+        """The revision of the ReplicaSet that the record names; None if another old one is newer.
 
-        There is one exception: if another client has changed the template during a pause, the
+        There is one exception. If another client has changed the template during a pause, the
         current template has no ReplicaSet yet, and the newest ReplicaSet belongs to the paused
-        update. The recorded ReplicaSet may then be the second newest.
+        update. The ReplicaSet that the record names may then be the second newest.
         """
         if self.record is None:
             return None
@@ -123,9 +125,9 @@ class DeploymentObserved(ServerDrivenObserved):
         return object_meta.former_revisions(successor.annotations) if successor else frozenset()
 
     def revisions_with_number(self, number: int | None) -> list[Revision]:
-        """Return a list of the revision with this number, or [].
+        """Return a list with the only revision that has this number, or [].
 
-        A former number of the current revision also finds the current revision.
+        The current revision is also found by its former numbers.
         """
         return super().revisions_with_number(
             self.present_number if number in self.former_numbers else number)[:1]

@@ -48,7 +48,7 @@ DEFAULT = "25%"
 
 
 class DeploymentSettings(Settings[DeploymentObserved]):
-    """The settings of a Deployment: for an update without a pause, and up to a pause."""
+    """The settings of a Deployment during an update, with or without a pause."""
 
     primary: Deployment
 
@@ -57,7 +57,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         """Two numbers of pods: the surge, and how many may be unavailable.
 
         They come from the task, or else from the Deployment. PodDisruptionBudgets limit the second
-        number. With the strategy Recreate, all pods may be unavailable.
+        number. With the strategy Recreate, all pods may be unavailable. Before a pause with
+        keep_old, the surge is the number of new pods at the pause, and no pod may be unavailable.
         """
         desired = self.primary.replicas
         if self._recreates:
@@ -81,9 +82,10 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return {**settings, "progressDeadlineSeconds": UPDATE_DEADLINE}
 
     def _settings_of_pause(self, desired: Json | None) -> Json:
-        """Return the settings that allow the next new pods, and finally those of the pause.
+        """Return the settings for the way to a pause. Raises RolloutError.
 
-        Raises RolloutError.
+        They allow some more new pods. Once the new pods of the pause exist, the settings are those
+        of the pause itself.
         """
         request, primary = self.request, self.primary
         surge, max_unavailable = self.bounds
@@ -155,7 +157,10 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return min(size, pause.resolve(size, round_up=True)) if pause else size
 
     def is_settled(self) -> bool:
-        """Return whether all new pods that the pause settings allow exist and are ready."""
+        """Return whether the Deployment controller can do no more with the present settings.
+
+        All new pods that these settings of a pause allow then exist, and are ready.
+        """
         primary, new = self.primary, self.observed.successor
         surge, unavailable = _surge_and_unavailable(primary.settings, primary.replicas)
         old = self.observed.other_sets
@@ -263,7 +268,10 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return self._has_no_later_template(record) and super().has_task_template(record)
 
     def _has_no_later_template(self, record: Rollout) -> bool:
-        """Return whether the recorded update was the last to give a template a new number."""
+        """Return whether no template has got a revision number after the recorded update.
+
+        The recorded update itself gives its template at most one new number.
+        """
         return self.observed.newest_number <= record.revision + 1
 
     def refuse(self) -> None:
@@ -287,16 +295,17 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                      replica_set.annotations if replica_set else {})
 
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
-        """Return the name of the current ReplicaSet, or "" if to_revision interrupts an update.
+        """Return the name of the current ReplicaSet, which a rollback of this update restores.
 
-        In the second case, the current ReplicaSet has the template of the interrupted update. A
-        rollback must not restore that template.
+        Returns "" if the task interrupts an update by a rollback to a revision (to_revision). The
+        current ReplicaSet then has the template of the interrupted update, which a rollback must
+        not restore.
         """
         replaces_update = self.request.revision is not None and self.observed.is_proven
         return "" if replaces_update else _name_of(self.observed.successor)
 
     def digest_at_begin(self, desired: Json) -> str:
-        """Return "", since revision numbers show later changes of the template."""
+        """Return "". A Deployment needs no hash: revision numbers show changes of the template."""
         return ""
 
     def proceed(self, record: Rollout) -> Decision | None:

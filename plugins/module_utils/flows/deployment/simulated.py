@@ -4,9 +4,10 @@
 
 """Simulated Deployments, for check mode. No I/O.
 
-A small model of the Deployment controller, on top of the simulated ReplicaSets. Each sync makes one
-change, in the order of rolloutRolling (pkg/controller/deployment/rolling.go). The proportional
-scaling of a paused Deployment is left out, because no task changes the size of a Deployment.
+This is a small model of the Deployment controller. It uses the simulated ReplicaSets. Each sync
+makes one change, in the order of rolloutRolling (pkg/controller/deployment/rolling.go). The
+proportional scaling of a paused Deployment is left out, because no task changes the size of a
+Deployment.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class SimulatedDeployments(Model):
 
 
 class _OldSet(t.NamedTuple):
-    """The numbers of pods of an old ReplicaSet, requested (size) and available."""
+    """An old ReplicaSet: its name, and its numbers of requested pods (size) and available pods."""
 
     name: str
     size: int
@@ -140,13 +141,14 @@ class _OldSet(t.NamedTuple):
 
 
 def _generation_fields(item: Json) -> tuple[Json, Json | None]:
-    """Return spec and annotations: each change of these increments metadata.generation."""
+    """Return the spec and the annotations. A change of either increments metadata.generation."""
     return item["spec"], item["metadata"].get("annotations")
 
 
 def _delete_surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete | None:
-    """Return the deletion of the oldest empty ReplicaSet, or None within revisionHistoryLimit.
+    """Return the deletion of the oldest empty ReplicaSet, or None.
 
+    It is None if the empty ReplicaSets do not exceed revisionHistoryLimit.
     Source: cleanupDeployment (pkg/controller/deployment/sync.go).
     """
     empty = [replica_set for replica_set in old if replica_set.is_empty]

@@ -4,8 +4,9 @@
 
 """The rollback of a migration to the ReplicationController. No I/O.
 
-A rollback is possible until the ReplicationController is deleted. Each row reverses a row of the
-migration, so that a later migration can resume from any state of the rollback.
+A rollback is possible until the ReplicationController is deleted. Comments of the form `| ... |`
+are the rows of its state table. Each row reverses a row of the migration (planner.py), so that a
+later migration can resume from any state of the rollback.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from .observed import MigrationObserved
 
 
 def _without_stored_controller(request: Request, observed: MigrationObserved) -> Decision:
-    """Return the step if no ControllerRevision stores the controller. Raises RolloutError."""
+    """Return the next step if no ControllerRevision stores the ReplicationController.
+
+    Raises RolloutError.
+    """
     config, primary = observed.config, observed.controller
     # | DeploymentConfig | stored | ReplicationController, ReplicaSet | step |
     # | - | - | - | error: no such controller |

@@ -29,9 +29,10 @@ from ..flow import Cluster
 COMPLETE, FAILED = "Complete", "Failed"
 #: The annotation of a ReplicationController with the DeploymentConfig of its rollout, as JSON.
 _ENCODED_CONFIG = "openshift.io/encoded-deployment-config"
-#: The API server's defaults of fields of a strategy that a Deployment does not have, in seconds.
+#: Fields in the strategy of a DeploymentConfig that have no counterpart in a Deployment, with the
+#: API server's defaults in seconds.
 _DEFAULTS = {"updatePeriodSeconds": 1, "intervalSeconds": 1, "activeDeadlineSeconds": 21600}
-#: The API server's default of timeoutSeconds, in seconds.
+#: The API server's default of timeoutSeconds, the time limit of a rollout, in seconds.
 _DEADLINE = 600
 
 
@@ -59,8 +60,8 @@ def active_rollout(config: DeploymentConfig, rollouts: t.Iterable[Controller]) -
 def rollout_in_progress(config: DeploymentConfig, rollouts: t.Sequence[Controller]) -> str:
     """Return the name of the rollout in progress, or "".
 
-    If status.latestVersion is ahead of all rollouts, OpenShift is about to start a rollout, unless
-    the DeploymentConfig is paused.
+    If status.latestVersion is greater than the numbers of all rollouts, OpenShift is about to start
+    a rollout, and the name of this rollout is returned. A paused DeploymentConfig starts none.
     """
     for rollout in rollouts:
         if object_meta.rollout_phase(rollout.annotations) not in (COMPLETE, FAILED):

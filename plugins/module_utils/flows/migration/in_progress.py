@@ -58,7 +58,7 @@ class MigrationInProgress(t.NamedTuple):
                 self.request.command(State.ROLLED_BACK) if can_roll_back else None)
 
     def status(self, status: RolloutStatus, cluster: Cluster) -> RolloutStatus:
-        """Return the status with the facts of a migration in progress added.
+        """Return `status`, completed for a migration in progress.
 
         The pods of the ReplicaSet are the new pods.
         """

@@ -25,15 +25,15 @@ def creations(request: Request, observed: MigrationObserved,
               primary: Controller) -> tuple[Create, Create]:
     """Return the writes that create the ReplicaSet and the Deployment of a migration.
 
-    They are for a dry run before the first write of the migration, which shows early whether the
-    API server would reject an object.
+    The caller sends both as dry runs before the first write of the migration. The dry runs show
+    early whether the API server would reject an object.
     """
     stored: StoredController = stored_revision(request, primary, observed.config)["data"]
     return Create(replica_set_of(request, stored)), Create(deployment_of(request, observed, stored))
 
 
 def _selector(request: Request, selector: Json) -> Json:
-    """Return the selector without the deployment label, unless no other label remains."""
+    """Return the selector without the deployment label; unchanged if it has no other label."""
     return {key: value for key, value in selector.items() if key != request.label_key} or selector
 
 
@@ -105,7 +105,7 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredC
 
 
 def _template_for_selector(request: Request, spec: Json) -> Json:
-    """Return the template without the deployment label, unless the selector has no other label."""
+    """Return the template without the deployment label, unless the selector needs this label."""
     template, value = template_of(request, spec["template"]), _selector(
         request, spec["selector"]).get(request.label_key)
     return with_label(template, request.label_key, value) if value else template
@@ -132,10 +132,10 @@ def has_stored_template(request: Request, primary: Controller,
 
 def is_result(request: Request, controller: Controller, observed: MigrationObserved,
               stored: StoredController) -> bool:
-    """Return whether this migration has created a controller: the ReplicaSet or the Deployment.
+    """Return whether this migration has created `controller`, a ReplicaSet or a Deployment.
 
-    If the Deployment owns the ReplicaSet, the result is True even if another client has changed the
-    Deployment.
+    The selector and the template must be those that this migration sets. However, a Deployment that
+    owns the ReplicaSet is accepted even if another client has changed its template.
     """
     replica_set, deployment = observed.replica_set, observed.deployment
     adopter_uid = deployment.uid if deployment and observed.controller is None else ""

@@ -35,7 +35,8 @@ class MigrationObserved(Observed):
     config: DeploymentConfig | None = None
     #: The ReplicationControllers of the DeploymentConfig, newest first.
     rollouts: tuple[Controller, ...] = ()
-    #: The ReplicationController to migrate: that of the active rollout, or the one that is named.
+    #: The ReplicationController to migrate: the active rollout of the DeploymentConfig, or the
+    #: ReplicationController that the user names.
     controller: Controller | None = None
     replica_set: Controller | None = None
     deployment: Deployment | None = None
@@ -93,8 +94,8 @@ def parse_stored(request: Request, revision: Json) -> StoredController:
     """Return the controller stored in a ControllerRevision. Raises RolloutError if invalid.
 
     Another client may have created the ControllerRevision. The planner therefore compares the
-    stored controller with the existing one. Here, the stored hash must match the stored template,
-    since the migration uses the hash in a name and in a label of the pods.
+    stored controller with the existing one. This function checks the stored hash, which must be the
+    hash of the stored template: the migration uses it in a name and in a label of the pods.
     """
     stored = object_meta.stored_controller(revision)
     if stored and _may_have_stored(request, stored):
@@ -127,7 +128,7 @@ def _may_have_stored(request: Request, stored: StoredController) -> bool:
 
 
 def hash_of(request: Request, primary: Controller) -> str:
-    """Return the value of the label pod-template-hash, the same in each run of the task."""
+    """Return the value for the label pod-template-hash. Each run computes the same value."""
     return identity.digest(template_of(request, primary.template))
 
 

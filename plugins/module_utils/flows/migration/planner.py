@@ -167,7 +167,7 @@ def _with_controller(request: Request, primary: Controller, observed: MigrationO
 
 def _without_replica_set(request: Request, primary: Controller, observed: MigrationObserved,
                          stored: StoredController) -> Decision:
-    """Return the decision before the creation of the ReplicaSet."""
+    """Return the decision while the ReplicationController exists, but not the ReplicaSet."""
     # | yes | another state | - | delete the stored controller, and store it again |
     # A closed controller is not stored again: it was closed after the ReplicaSet was created, which
     # another client must have deleted since.
@@ -187,7 +187,7 @@ def _without_replica_set(request: Request, primary: Controller, observed: Migrat
 
 def _hand_over(primary: Controller, replica_set: Controller, observed: MigrationObserved,
                stored: StoredController) -> Decision:
-    """Return the decision for a closed controller: from the handover to its deletion."""
+    """Return the decision after the ReplicationController was closed, until it is deleted."""
     # | being deleted, no pods | yes | open | wait |
     if primary.is_deleting and not primary.current and not handover.is_closed(replica_set):
         return wait_for_deletion(primary)
@@ -290,7 +290,7 @@ def _refuse_rollouts(request: Request, observed: MigrationObserved,
 
 def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
                             config: DeploymentConfig) -> None:
-    """Raise RolloutError unless there is a complete rollout, and no other rollout has pods."""
+    """Raise RolloutError if no rollout is complete, or if another rollout requests pods, too."""
     rollout = active_rollout(config, observed.rollouts)
     # | yes | - | no rollout is complete | error |
     if rollout is None:
@@ -311,9 +311,9 @@ def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
 
 def _pause_config(request: Request, observed: MigrationObserved,
                   config: DeploymentConfig) -> Decision | None:
-    """Return the next decision that leads to a paused DeploymentConfig with no rollout under way.
+    """Return the next decision until the DeploymentConfig is paused and no rollout is in progress.
 
-    Returns None once the DeploymentConfig is in this state, or while it is being deleted. A paused
+    Returns None once this is the case, and while the DeploymentConfig is being deleted. A paused
     DeploymentConfig neither starts rollouts nor scales ReplicationControllers.
     """
     if config.is_deleting:
@@ -347,9 +347,10 @@ def _pause_config(request: Request, observed: MigrationObserved,
 
 def _delete_config(request: Request, observed: MigrationObserved,
                    config: DeploymentConfig) -> Decision:
-    """Return the next deletion, or a wait before it.
+    """Return the next deletion, or a wait before it. Raises RolloutError.
 
-    First, each empty ReplicationController is deleted, and at last the DeploymentConfig.
+    Each ReplicationController is deleted first, and at last the DeploymentConfig. It is an error if
+    a ReplicationController requests pods.
     """
     for rollout in observed.rollouts:
         # | paused | yes | a rollout requests pods | error |

@@ -4,9 +4,9 @@
 
 """The simulated objects of a migration, for check mode.
 
-Objects are read from the real cluster on first use. A write also sets the status of the object to
-the one that the controllers would report in the end: its final status. An object of the real
-cluster gets its final status when the model settles.
+Objects are read from the real cluster on first use. The final status of an object is the status
+that the controllers would report in the end. A creation, a deletion and a handover set the final
+status at once. After a patch, and for an object of the real cluster, settle() sets it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ..simulated import after_deletion
 class SimulatedMigration(Model):
     """The simulated ReplicationControllers, their pods, and the objects that replace them.
 
-    find, pods: functions that read the real cluster: an object by kind and name, and the live pods
-    of a selector. configs: the DeploymentConfigs of the namespace, or None if the user names a
-    ReplicationController.
+    find: returns an object of the real cluster by kind and name. pods: returns the live pods of the
+    real cluster that a selector matches. configs: the DeploymentConfigs of the namespace, or None
+    if the user names a ReplicationController.
     """
 
     def __init__(self, controllers: t.Iterable[Json], find: t.Callable[[str, str], Json | None],

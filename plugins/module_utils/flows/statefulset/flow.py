@@ -45,7 +45,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
 
     def with_pods(self, request: Request, observed: StatefulSetObserved, cluster: Cluster,
                   memory: Memory) -> StatefulSetObserved:
-        """Return the observation; during a rollback, with the pods that the task may delete."""
+        """Return the observation. During a rollback, it has the pods that the task may delete."""
         primary = observed.primary
         if primary is None or not primary.is_observed:
             return observed
@@ -107,7 +107,10 @@ def _by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
 
 
 def _contains(stored: t.Any, requested: t.Any) -> bool:
-    """Return whether the stored value has all requested fields. It may have more, as defaults."""
+    """Return whether the stored value has all requested fields.
+
+    The stored value may have more fields, because the API server adds defaults.
+    """
     if isinstance(stored, dict) and isinstance(requested, dict):
         return all(_contains(stored.get(key), value) for key, value in requested.items())
     return bool(stored == requested)

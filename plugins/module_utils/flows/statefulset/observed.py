@@ -72,7 +72,8 @@ class StatefulSetObserved(RevisionsObserved):
     """The observation of a StatefulSet."""
 
     primary: StatefulSet | None
-    #: The unready or terminating pods, by ordinal; empty before the pods are listed.
+    #: The pods that are unready, restarted or terminating, lowest ordinal first. () before the pods
+    #: are listed.
     troubled_pods: tuple[StatefulSetPod, ...] = ()
     #: The ordinals of the live pods; None before the pods are listed.
     live_ordinals: frozenset[int] | None = None
@@ -147,7 +148,10 @@ class StatefulSetObserved(RevisionsObserved):
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
-    """Return the observation of a StatefulSet; ignore the revisions of other controllers."""
+    """Return the observation of a StatefulSet.
+
+    revisions: ControllerRevisions. Those of other controllers are ignored.
+    """
     if not isinstance(primary, StatefulSet):
         return StatefulSetObserved(None, None)
     observed = StatefulSetObserved(primary, None, history=own_revisions(primary, revisions))
@@ -160,7 +164,7 @@ def max_unavailable_pods(numbers: Json, replicas: int) -> int:
 
 
 def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | None:
-    """Return the record of an update, or None; claims that are certainly wrong are corrected."""
+    """Correct the claims of the record that are certainly wrong; return the record, or None."""
     record = primary.rollout
     if record is None:
         return None

@@ -32,7 +32,10 @@ from .observed import StatefulSetObserved, max_unavailable_pods
 
 
 class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
-    """The partition, and maxUnavailable if the API server supports the field."""
+    """The settings of a StatefulSet during an update.
+
+    They are the partition and, if the API server supports the field, maxUnavailable.
+    """
 
     primary: StatefulSet
 
@@ -66,11 +69,15 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
     def _partition(self, has_template: bool) -> int:
-        """Return the partition of the pause; 0 without a pause. New pods never become old again."""
+        """Return the partition for a pause; 0 without a pause.
+
+        If there are already more new pods than the pause requests, the partition lets all of them
+        stay new.
+        """
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
-        # Until the template is the new one, status.updatedReplicas counts other pods.
+        # Before the update sets the template, status.updatedReplicas does not count new pods.
         updated = min(primary.updated, primary.replicas - primary.partition) if has_template else 0
         new_at_pause = pause.resolve(primary.replicas, round_up=True)
         return max(0, primary.replicas - max(new_at_pause, updated))
@@ -94,10 +101,14 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        In general, this is status.updateRevision. While an update of another client is in progress,
-        it is status.currentRevision, unless that revision has the desired template. If the current
-        template is the desired one, so that the update is only for stuck pods, it is the revision
-        of the first stuck pod.
+        There are three cases:
+
+        - Pods are stuck, and the current template is the desired template already. The update is
+          then only for the stuck pods, and this is the revision of the first stuck pod.
+        - An update of another client is in progress, and this update is no rollback. This is then
+          status.currentRevision, the revision before that update, unless this revision has the
+          desired template.
+        - In all other cases, this is status.updateRevision, the current revision.
         """
         observed, primary = self.observed, self.primary
         if observed.stuck_pods and self.match(desired) is Match.EXACT:
@@ -111,11 +122,12 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         return primary.update_revision if is_target else primary.current_revision
 
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
-        """Return the step that lets the controller manager update currentRevision before a pause.
+        """Return the step that sets RollingUpdate before an update with a pause, or None.
 
-        With OnDelete, the controller manager does not update status.currentRevision, so this can be
-        outdated. During a pause, the controller manager would recreate old pods from the outdated
-        revision. Raises RolloutError.
+        With OnDelete, the controller manager does not update status.currentRevision, so the
+        revision in this field can be outdated. During a pause, the controller manager would
+        recreate old pods from the outdated revision. After the step, the controller manager updates
+        the field. Raises RolloutError if some pods have an older template or are unavailable.
         """
         # | none | `pause_at`, OnDelete, and an outdated revision in the status | **pace** |
         primary, request = self.primary, self.request
@@ -158,8 +170,8 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
 
         Returns a wait while pods with lower ordinals are missing or terminating. The stuck pod with
         the lowest ordinal comes first, because the controller manager creates no pod while a pod
-        with a lower ordinal is unready. If the pod becomes ready, the preconditions on its uid and
-        resourceVersion fail.
+        with a lower ordinal is unready. The deletion has preconditions on uid and resourceVersion,
+        which fail if the pod has become ready.
         """
         observed, primary = self.observed, self.primary
         first = next((pod for pod in observed.troubled_pods if not pod.is_ready), None)

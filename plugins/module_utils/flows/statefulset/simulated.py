@@ -4,7 +4,7 @@
 
 """Simulated StatefulSets, for check mode.
 
-A small model of the StatefulSet controller (updateStatefulSet in
+This is a small model of the StatefulSet controller (updateStatefulSet in
 pkg/controller/statefulset/stateful_set_control.go) without the feature gate
 MaxUnavailableStatefulSet. Each sync changes one pod, and then the status.
 """
@@ -39,8 +39,8 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
                  troubled: t.Callable[[Controller], list[Json]] = lambda _controller: []) -> None:
         """Create a simulated cluster.
 
-        look_up_revisions, troubled: functions that read the real cluster; `troubled` returns the
-        unready pods of a controller.
+        look_up_revisions: returns the ControllerRevisions of controllers, by uid. troubled: returns
+        the unready pods of a controller. Both read the real cluster.
         """
         super().__init__(items, look_up_revisions)
         self._troubled = troubled
@@ -89,8 +89,8 @@ def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current: str, upda
                is_parallel: bool) -> tuple[Pod, ...]:
     """Return the pods after the creation or deletion of at most one pod.
 
-    pods: the pods by ordinal. current, update: the revision names status.currentRevision and
-    status.updateRevision.
+    pods: the pods by ordinal. current: the name of the revision of old pods
+    (status.currentRevision). update: the name of the revision of new pods (status.updateRevision).
     """
 
     def result(*, without: int | None = None) -> tuple[Pod, ...]:

@@ -212,6 +212,7 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     is_unchanged, present = version == primary.resource_version, observed.present.pod_revision
     if not is_unchanged or (miscounted_pods and memory.seconds >= memory.next_pod_list):
         memory.next_pod_list = memory.seconds + LIST_INTERVAL
+        # If the status is unchanged, the ready pods are counted below, so new pods are listed, too.
         items = cluster.all_pods(primary, "" if is_unchanged else present) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
         ready = sum(pod.is_ready and not pod.is_inactive for pod in pods)
@@ -230,8 +231,8 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
     Without permission to list pods, a stalled surge goes unnoticed.
     """
     caches = memory.caches(Caches)
-    is_awake = caches.new_pods_at_wake_up == primary.updated
-    if observed.present is None or not primary.may_stall or is_awake:
+    was_woken = caches.new_pods_at_wake_up == primary.updated
+    if observed.present is None or not primary.may_stall or was_woken:
         return observed
     version, next_list = caches.next_stall_check
     if version != primary.resource_version:

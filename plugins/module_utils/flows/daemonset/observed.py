@@ -10,10 +10,10 @@ change spec, status or ControllerRevisions. Each claim of the record therefore n
 | claim | evidence |
 |---|---|
 | an update is in progress | a pod is old or unavailable, or settings have to be restored |
-| a pause | as in the row above; or the record alone, as it does not block another update |
-| it is a rollback | the present revision is the older or the only one, or was renumbered |
-| the previous template | a pod has it; or the record names it, and it is the newest other one |
-| the previous updateStrategy | the present one is the update's; maxUnavailable rises to 1 at most |
+| a pause | none is needed, since a pause does not block another update |
+| it is a rollback | the present revision is the older one, the only one, or was renumbered |
+| the previous template | a pod has it; or the record names it, and no third revision is newer |
+| the previous updateStrategy | the update has set the present one; maxUnavailable rises only to 1 |
 
 A forged record can still have two effects. At its end, the next task may set OnDelete, a maxSurge,
 or a revisionHistoryLimit of 0 instead of 1. And state=rolled_back may roll back an update that has
@@ -91,7 +91,8 @@ class DaemonSetObserved(RevisionsObserved):
     daemon_pods: tuple[DaemonPod, ...] | None = None
     #: The names of the nodes whose pods are replaced first; None before the nodes are listed.
     nodes: frozenset[str] | None = None
-    #: The ControllerRevision labels of the pods; None before the pods are listed.
+    #: The values of the label controller-revision-hash that live pods have; None before the pods
+    #: are listed.
     in_use: frozenset[str] | None = None
     #: The old pods that the status counts as new.
     miscounted: tuple[DaemonPod, ...] = ()

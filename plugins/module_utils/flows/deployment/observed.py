@@ -13,8 +13,8 @@ needs evidence:
 |---|---|
 | an update is in progress | the settings are those of an update, or a pod is old or unavailable |
 | it is a rollback | the present ReplicaSet had another number before, or will get a new one |
-| the previous template | its ReplicaSet has the highest number, apart from the current one |
-| the previous settings | each field has the value that, by the record, the update has set |
+| the previous template | its ReplicaSet has the highest number, except for the current ReplicaSet |
+| the previous settings | each field has the value that the update set, according to the record |
 | the previous minReadySeconds | a ReplicaSet has it: the server copies the field to ReplicaSets |
 
 During an update, only the record has the previous strategy and progressDeadlineSeconds. They are

@@ -10,10 +10,10 @@ change spec, status or ControllerRevisions. Each claim of the record therefore n
 | claim | evidence |
 |---|---|
 | an update is in progress | a pod is old or unavailable, or settings have to be restored |
-| a pause | as in the row above; or the record alone, as it does not block another update |
-| it is a rollback | the status names one revision; or the present one is older, or renumbered |
-| the previous template | the status names it; or the record does, and it is the newest other one |
-| the previous updateStrategy | the present one is the update's; maxUnavailable never increases |
+| a pause | none is needed, since a pause does not block another update |
+| it is a rollback | the status names only one revision; or the present one is older or renumbered |
+| the previous template | the status names it; or the record does, and no third revision is newer |
+| the previous updateStrategy | the update has set the present one; maxUnavailable never increases |
 
 A forged record can still have two effects. At its end, the next task may set another partition,
 OnDelete, or a revisionHistoryLimit of 0 instead of 1. And state=rolled_back may roll back an update

@@ -43,7 +43,7 @@ def turn_options(request: Json, state: Json) -> Json:
 
 
 def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json]) -> Json:
-    """Wrap turn_options.analysis_options; pair has a controller and the index of an analysis."""
+    """Wrap analysis_options() of module_utils/release/turn_options.py."""
     release_request = Request.of(plain(request))
     release = conditions.Release(release_request, History.read(plain(state)))
     return options.analysis_options(release, plain(pair), plain(measured))
@@ -75,9 +75,9 @@ def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any,
 
 def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str],
                max_failed: t.Any = 0) -> str:
-    """Wrap batches.gate; max_failed is a percentage, as a number or as text (such as "10%").
+    """Wrap batches.gate(), which describes the other parameters.
 
-    names and outcomes have one element for each of hosts: the name of its batch, and its outcome.
+    max_failed: a percentage, as a number or as a text such as "10%".
     """
     try:
         percentage = float(str(max_failed).strip().removesuffix("%") or 0)
@@ -91,10 +91,10 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
 
 
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
-    """Wrap pages.host_page; other is the path in the variables of another host, or None.
+    """Wrap pages.host_page().
 
-    If the two paths differ, the path already contains the name of the host. is_alone: whether the
-    play has no other host.
+    other: the path of the report in the variables of another host, or None. If other differs from
+    path, each host already has a path of its own. is_alone: whether the play has no other host.
     """
     return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Return the user who runs Ansible, and the host; caller.yml documents the lookup."""
+"""Return the user who runs Ansible, and the control node. caller.yml documents the lookup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import 
 
 
 class LookupModule(LookupBase):
-    """The lookup of the user and the host."""
+    """The lookup of the user and the control node."""
 
     def run(self, terms: list[str], variables: t.Any = None,
             **options: t.Any) -> list[dict[str, str]]:

@@ -55,8 +55,9 @@ class LookupModule(LookupBase):
     def run(self, terms: list[str], variables: t.Any = None, **options: t.Any) -> list[Json]:
         """Return the request of each role."""
         extra = load_extra_vars(self._loader)
-        # Ansible would take the tasks from the cache, and not evaluate their templates: only the
-        # content that it loads for an include is trusted.
+        # Keep the content of the task files out of Ansible's cache. An include would otherwise take
+        # the content from the cache, and would not evaluate its templates: Ansible evaluates
+        # templates only in content that it has loaded for an include.
         load = functools.partial(self._loader.load_from_file, cache="none")
         return [Variables(role, variables, self._templar.template, extra).request(load)
                 for role in terms]
@@ -80,7 +81,10 @@ class Variables:
                       else "playbook")
 
     def value(self, *names: str, default: t.Any = "") -> t.Any:
-        """Return the first value that is not empty; record an invalid template as an error."""
+        """Return the value of the first of these variables that is not empty, or the default.
+
+        An invalid template is recorded as an error.
+        """
         for name in names:
             if name in self.variables:
                 try:
@@ -134,20 +138,22 @@ class Variables:
                 "errors": list(map(self._with_user_names, dict.fromkeys(self.errors)))}
 
     def _repeatable_options(self, values: Json) -> Json:
-        """Return what a suggested command of the playbook repeats: user_options and cluster.
+        """Return the variables of a suggested command that repeats the run of a playbook.
 
-        user_options is {} if such a command would not repeat the run, because the user's command
-        has other variables or an inventory. It is also {} if the command would reveal the
-        credentials of an analysis. In cluster, a kubeconfig that is not a path becomes None.
+        The result is {"user_options": ..., "cluster": ...}, with fields of release/request.Request.
+        user_options is {} if no command can repeat the run, because the user's command has other
+        variables or an inventory. It is also {} if the command would reveal the credentials of an
+        analysis. In cluster, a kubeconfig that is not a path becomes None.
         """
         extra, options = set(self.extra), documented_options(self.role)
-        names = {short for name in options for short in short_names(_option_of(name, self.role))}
+        typed_names = {short for name in options
+                       for short in short_names(_option_of(name, self.role))}
         cluster = {name: self.extra[name] for name in CLUSTER_VARIABLES if name in self.extra}
         kubeconfig = cluster.get("kubeconfig")
         if kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)):
             cluster["kubeconfig"] = None
         inventory = list(context.CLIARGS.get("inventory") or ())
-        is_repeatable = (self.layer == "playbook" and extra <= {*names, *cluster, *options}
+        is_repeatable = (self.layer == "playbook" and extra <= {*typed_names, *cluster, *options}
                          and inventory in ([], list(C.DEFAULT_HOST_LIST))
                          and not self.role_variable("analysis"))
         values = {_option_of(name, self.role): self.role_variable(_option_of(name, self.role))
@@ -185,7 +191,8 @@ class Variables:
         return self.variables.get("inventory_hostname") in (None, "localhost") and len(hosts) < 2
 
     def options(self) -> Json:
-        """Return the user's options of the module; record invalid values as errors."""
+        """Return the user's options of the module rolling_update; record invalid values as errors.
+        """
         values = {name: value for name, spec in specs(self.role).items()
                   if not is_empty(value := self.value(
                       *self._names(name), default=spec.get("default")))}
@@ -246,7 +253,10 @@ class Variables:
             yield f"{self.role}_{TRAFFIC_VARIABLES.get(option, option)}: {error}"
 
     def _yaml(self, option: str) -> t.Any:
-        """Return a value, parsed if it is YAML text; record an invalid text as an error."""
+        """Return the value of an option. A text is parsed as YAML.
+
+        A text that is not YAML is recorded as an error.
+        """
         value = self.role_variable(option)
         try:
             return yaml.safe_load(value) if isinstance(value, str) and value else value or []
@@ -255,7 +265,10 @@ class Variables:
             return value
 
     def _file(self, typed: str, load: t.Callable[[str], t.Any]) -> Json:
-        """Find a task file in the playbook's folder, its folder tasks, or the working directory."""
+        """Find a task file in the playbook's folder, its subfolder tasks, or the working directory.
+
+        Return {"typed": ..., "path": ...}. If there is no such file, record an error.
+        """
         folder = str(self.variables.get("playbook_dir") or ".")
         paths = [os.path.join(folder, typed), os.path.join(folder, "tasks", typed), typed]
         path = next((os.path.realpath(file) for file in paths if os.path.isfile(file)), "")
@@ -271,14 +284,14 @@ class Variables:
 
 
 def specs(role: str) -> dict[str, Json]:
-    """Return the argument specs of the role's variables that are options of the module."""
+    """Return the argument specs of the variables for options of the module rolling_update."""
     return {name: spec for name, spec in documented_options(role).items()
             if _option_of(name, role) in ARGUMENT_SPEC}
 
 
 @functools.cache
 def documented_options(role: str) -> dict[str, Json]:
-    """Return the argument specs of the role's variables."""
+    """Return the argument specs of all variables of the role, by the name of the variable."""
     try:
         path = ROLES / role / "meta" / "argument_specs.yml"
         documented = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -61,7 +61,7 @@ class Overview:
         return [rollout for rollout in rollouts if rollout]
 
     def _names(self) -> list[str]:
-        """Return the names that the options give or select; all names without such an option."""
+        """Return the names in the options, or the names that the selectors match, or all names."""
         params, controllers = self._params, self._controllers
         names = [params["name"]] if params["name"] else params.get("names")
         if names:
@@ -80,7 +80,7 @@ class Overview:
     def _rollout(self, name: str, revisions: t.Mapping[str, list[Json]]) -> Json | None:
         """Return the entry of the controller `name`; None if nothing with this name exists.
 
-        revisions: the ControllerRevisions, by the uid of the controller that owns them.
+        revisions: the result of _revisions().
         """
         flow, request = self._flow, dataclasses.replace(self._request, name=name)
         controller, migration = self._controllers.get(name), self._migrations.get(name)
@@ -104,10 +104,10 @@ class Overview:
 
 def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
-    """Return the migrations in progress by name.
+    """Return the migrations in progress by the name of the controller that is migrated.
 
-    The name is that of the controller that is migrated. If a controller of the requested kind also
-    takes part, the migration has a second entry, with the name of that controller.
+    If a controller of the requested kind also takes part in a migration, the migration has a second
+    entry with the name of that controller.
     """
     kind = request.kind
     if not flow.takes_part_in_migrations:
@@ -119,7 +119,7 @@ def _migrations(flow: Flow, request: Request,
 
 
 def primary_name(controllers: t.Mapping[str, Controller], name: str) -> str:
-    """Return the name of the primary if `name` is that of a successor; otherwise, `name` itself."""
+    """Return the name of the primary if `name` belongs to a successor, else `name` itself."""
     return (name in controllers and controllers[name].primary(controllers)) or name
 
 
@@ -127,8 +127,9 @@ def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
                controller: Controller | None) -> dict[str, list[Json]]:
     """Return the ControllerRevisions, by the uid of the controller that owns them.
 
-    controller: only the ControllerRevisions of this controller; None for those of all controllers.
-    Returns {} if the user may not list them, or if the flow does not need them.
+    If `controller` is None, the result has the ControllerRevisions of all controllers, else only
+    those of this controller. Returns {} if the user may not list ControllerRevisions, or if the
+    flow does not need them.
     """
     revisions: dict[str, list[Json]] = {}
     if flow.optional_permissions(request):

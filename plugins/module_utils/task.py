@@ -103,7 +103,7 @@ def invocation(params: Json) -> Json:
 
 
 def _not_installed(missing: ImportError) -> RolloutError:
-    """Return the error for a missing Python package. Its text is the one of all Ansible modules."""
+    """Return the error for a missing Python package, with the text that Ansible's modules use."""
     from ansible.module_utils.basic import missing_required_lib
 
     name = (missing.name or "kubernetes").partition(".")[0]
@@ -169,7 +169,7 @@ def _update_of_kind(params: Json, check_mode: bool, diff: bool, is_read_only: bo
     """Update one or several controllers.
 
     Without the option kind, look for a ReplicationController with the name first. If there is none,
-    update the controller of another kind with this name, if there is exactly one.
+    but exactly one controller of another kind has this name, update this controller.
     """
     try:
         return _update(params, check_mode, diff, is_read_only)
@@ -361,24 +361,24 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
 
 
 def _is_updated(params: Json) -> bool:
-    """Return whether the update in the option `update` has nothing left to do, and no error."""
+    """Return whether a task with the options in `update` is valid and has nothing left to do."""
     from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
     if not params.get("update"):
         return False
     shared = {option: params.get(option) for option in connection.ARGUMENT_SPEC}
-    valid = ArgumentSpecValidator(UPDATE_OPTIONS).validate({**shared, **params["update"]})
+    validation = ArgumentSpecValidator(UPDATE_OPTIONS).validate({**shared, **params["update"]})
     with contextlib.suppress(RolloutError):
-        return not valid.error_messages and update(
-            dict(valid.validated_parameters), is_read_only=True) is not None
+        return not validation.error_messages and update(
+            dict(validation.validated_parameters), is_read_only=True) is not None
     return False
 
 
 def _kind_to_restore(params: Json) -> Json:
     """Return the parameters with the kind of the controller whose split ends.
 
-    The kind stays unset for a ReplicationController, which is the default, and if no controller is
-    found: the end of a split only removes the annotation of the controller.
+    The kind stays unset for a ReplicationController, which is the default. It also stays unset if
+    there is no controller, which the end of a split does not require.
     """
     request = _read_only_request(params)
     traffic_request.parse_traffic(params, request.connection)
@@ -397,8 +397,8 @@ def _primary(request: Request, gateway: KubernetesGateway) -> Controller | None:
 def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
     """Return the result of `work` for the parameters.
 
-    Without the option kind, `work` looks for a ReplicationController. If there is none, call `work`
-    again with the kind of the controller that has the name, if there is exactly one.
+    Without the option kind, `work` looks for a ReplicationController. If there is none, but exactly
+    one controller of another kind has the name, call `work` again with this kind.
     """
     try:
         return work(params)
@@ -410,7 +410,7 @@ def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
 
 def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
                                 gateway: KubernetesGateway) -> None:
-    """Raise RolloutError if the user lacks a permission. The task needs none for a Lease.
+    """Raise RolloutError if the user lacks a permission. Permissions for Leases are not needed.
 
     If the list of the user's permissions is incomplete, nothing is checked.
     """

@@ -28,7 +28,7 @@ def validate(analyses: list[Json]) -> list[str]:
 
 
 def _error(options: Json) -> str:
-    """Return a message about invalid options of one analysis, with secrets masked, or ""."""
+    """Return a message about invalid options of one analysis, or "". Secrets are masked."""
     from ansible_collections.baton.kubernetes.plugins.module_utils import task
     from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import prometheus
     from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (

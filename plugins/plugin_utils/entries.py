@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Convert variables: texts from a survey to lists, and Ansible's dicts and lists to plain ones."""
+"""Convert variables: texts from a survey to lists, and Ansible's types to plain dicts and lists."""
 
 from __future__ import annotations
 

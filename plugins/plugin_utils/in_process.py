@@ -5,9 +5,9 @@
 """Run the code of a module without starting another Python interpreter.
 
 The start of a module takes most of the time of a short task. A task that only reads therefore runs
-in the worker process of Ansible. A task that writes runs in a forked process: like a module, it
-ends when Ansible ends, and can be killed separately. Ansible imports this file before it forks its
-workers, so that the packages are imported once for all hosts.
+in the worker process of Ansible. A task that writes runs in a forked process. Like a module, the
+forked process ends when Ansible ends, and can be killed separately. Ansible imports this file
+before it forks its workers, so that the packages are imported once for all hosts.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read(function: str, params: Json, folder: str, environment: dict[str, str],
          **flags: bool) -> Json | None:
     """Run a function of task.py that writes nothing, and return its result.
 
-    Return None if the module must run instead, for example to report an error.
+    Return None after an unexpected exception. The module must then run, and reports the error.
 
     flags: keyword arguments of the function, such as check_mode.
     """
@@ -75,11 +75,11 @@ def read(function: str, params: Json, folder: str, environment: dict[str, str],
 
 
 class Process:
-    """A forked process that runs a function of task.py which may change the cluster.
+    """A forked process that runs a function of task.py. The function may change the cluster.
 
     Create the process before the first request, because a request starts threads. If another thread
     holds a lock during the fork (for example in OpenSSL), the lock stays locked forever in the
-    child.
+    forked process.
     """
 
     def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
@@ -107,7 +107,7 @@ class Process:
             os._exit(0)
 
     def result(self) -> Json:
-        """Wait for the result, and return it.
+        """Wait for the end of the process, and return its result.
 
         If the wait is interrupted, the pipe closes, and the process ends at its next output.
         """
@@ -182,7 +182,7 @@ def _silence() -> t.Iterator[None]:
 
 @contextlib.contextmanager
 def _in_folder(path: str) -> t.Iterator[None]:
-    """Change the working directory; Python 3.10 (ansible-core 2.16) has no contextlib.chdir."""
+    """Change the working directory for a block of code. (contextlib.chdir needs Python 3.11.)"""
     before = os.getcwd()
     os.chdir(path)
     try:

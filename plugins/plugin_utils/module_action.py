@@ -4,7 +4,8 @@
 
 """Define the base class of the action plugins, which prepares the arguments of a task.
 
-Arguments may contain secrets. If the connection allows it, they are passed without a file.
+Arguments may contain secrets. If the connection supports it, the module gets the arguments through
+a pipe, so that no file on the host contains them.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ class ModuleAction(ActionBase):
         """Complete and check the arguments of the task. Each action plugin first calls this method.
         """
         super().run(tmp, task_vars)
-        # The roles pass all options as one template, in the argument _arguments. If the template
-        # took the place of all arguments, Ansible would warn that facts can inject options. Here,
-        # facts cannot: the template returns only options in the argument_specs.yml of the role.
+        # The roles pass all options as one template, in the argument _arguments. Without this
+        # argument, a template would be the arguments as a whole, and Ansible would warn that facts
+        # can inject options. The template of a role returns only options that the role documents
+        # in argument_specs.yml, so facts cannot inject other options.
         if isinstance(self._task.args.get("_arguments"), dict):
             self._task.args |= self._task.args.pop("_arguments")
         try:
@@ -116,8 +118,9 @@ class ModuleAction(ActionBase):
     def _manifest(self, src: str) -> Json:
         """Return {"src": path}, or {"definition": content} for an encrypted manifest.
 
-        The folders files/ of the role and of the playbook are searched, too. A missing file, or a
-        URL, is returned unchanged: the module reads the URL, or reports the missing file.
+        The folders files/ of the role and of the playbook are searched, too. The path of a missing
+        file is returned unchanged, and the module reports the error. A URL is returned unchanged,
+        and the module reads the URL.
         """
         with contextlib.suppress(AnsibleError):
             src = self._find_needle("files", src)

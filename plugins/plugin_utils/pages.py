@@ -13,8 +13,9 @@ import pathlib
 def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bool = True) -> str:
     """Return the path of the page for one cluster, next to the page for all clusters.
 
-    path: the path of the page for all clusters, or "". It is returned unchanged if it contains the
-    name of the host (is_named_by_host), or if localhost is the only host of the play (is_alone).
+    path: the path of the page for all clusters, or "". is_named_by_host: whether `path` already
+    contains the name of the host. is_alone: whether the play has no other host. The path is
+    returned unchanged if is_named_by_host is True, or if localhost is the only host of the play.
     Two hosts never share a page.
 
     >>> host_page("out/europe.html", "eu"), host_page("", "eu")
@@ -35,8 +36,9 @@ def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
              regions: dict) -> dict[str, dict]:
     """Return {path: data of the page for all clusters}, or {} if there is no such page.
 
-    data: the data of each host, in the order of hosts; {} for a host whose run has not ended.
-    host_path: the path of the page for this host. regions: the hosts of each region, by region.
+    data: the data of each host, in the order of hosts; {} for a host whose run has not ended. path:
+    the path of the page for all clusters. host_path: the path of the page for this host. regions:
+    the hosts of each region, by region.
     """
     if len(hosts) < 2 or not path or host_path == path:
         return {}

@@ -7,11 +7,11 @@
 The module writes the lines to a file. The last line, the end marker, is the name of the file. The
 list of processes shows the name of the file, and all users may be able to write to its folder, so
 another user may create a file of that name. A file is therefore read only if it is a regular file
-without further hard links, and if its owner is this user or become_user.
+with one hard link, and if its owner is this user or become_user.
 
 Background threads read the file and watch Ansible, because the calling thread waits for the module.
-They catch all exceptions: for an uncaught one, Ansible would print a warning in the middle of the
-output. Lines are printed with Display, because a worker process has no terminal.
+The threads catch all exceptions. For an uncaught exception, Ansible would print a warning in the
+middle of the output. Lines are printed with Display, because a worker process has no terminal.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ class RemoteFile:
 
     #: Seconds between two reads.
     pause = 0.3
-    #: Maximum number of checks for new lines by one command, 0.2 s apart. Before the first line,
-    #: the first commands (first_reads) check fewer times, since a module may end without a line.
+    #: A command checks at most max_polls times for new lines, every 0.2 s. Before the first line,
+    #: the first commands (first_reads of them) check at most max_first_polls times, since a module
+    #: may end without a line.
     max_polls, max_first_polls, first_reads = 10, 2, 20
 
     def __init__(self, action: ActionBase, path: str, become_user: str = "") -> None:
@@ -171,7 +172,7 @@ class Printer:
                 is_last = self._print(lines.decode(errors="replace").split("\n")) or is_last
 
     def _print(self, lines: list[str]) -> bool:
-        """Print the lines; return whether the last line is the end marker."""
+        """Print the lines before the end marker. Return whether the end marker is in `lines`."""
         for line in lines:
             if line == self._end_marker:
                 return True

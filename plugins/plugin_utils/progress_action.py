@@ -26,7 +26,7 @@ from .module_action import ModuleAction
 #: The folder of the progress file if the module runs as another user or over ssh. All users can
 #: write to the folder.
 SHARED_FOLDER = "/tmp"
-#: Stdout callbacks whose output is for programs, and not for a person.
+#: Stdout callbacks of Ansible that write output for programs.
 MACHINE_READABLE_CALLBACKS = ("json", "jsonl")
 
 
@@ -62,7 +62,8 @@ class ProgressAction(ModuleAction):
 
     def execute(self, task_vars: dict[str, t.Any] | None, function: str, params: Json | None,
                 **flags: bool) -> dict[str, t.Any]:
-        """Run a function of module_utils.task, or the module if the parameters are None."""
+        """Run a function of task.py, or the module if the parameters are None; return the result.
+        """
         if self._task.async_val:
             return self.run_module(task_vars)
         path = (f"{self._folder()}/baton-progress-{secrets.token_hex(16)}" if self._shows_progress()

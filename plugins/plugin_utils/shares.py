@@ -14,18 +14,20 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import plain
 
 Json = dict[str, t.Any]
-#: Valid values for all required options. Each option is validated together with these values, so
-#: that an error is about this option.
+#: Valid values for all required options. Each option of the user is validated alone, together with
+#: these values, so that an error is about the option of the user.
 VALID: Json = {"name": "any", "namespace": "any", "default_namespace": "any", "route": "any",
                "weight": "1%"}
 
 
 def validate(traffic: Json, weights: t.Sequence[str]) -> t.Iterator[tuple[str, str]]:
-    """Yield each invalid option of the module traffic_split, with its error.
+    """Yield (option, error) for each invalid option of the module traffic_split.
 
-    traffic: the options, without weight. weights: the shares of the stages, such as 10%.
+    traffic: the options, without weight. weights: the shares of the stages, such as "10%". Each
+    share is validated as the option weight.
     """
     options = [*traffic.items(), *(("weight", weight) for weight in weights)]
+    # Without a route, the split needs a Service, and the only shares are 0% and 100%.
     without_route = {"route": None, "service": "any", "weight": "0%"}
     valid = VALID if traffic.get("route") or not traffic.get("service") else VALID | without_route
     for option, value in options:

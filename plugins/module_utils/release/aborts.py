@@ -2,7 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide which updates in progress a rollback aborts before it updates to an image. Pure."""
+"""Decide which updates in progress a rollback must abort before it sets an image. Pure.
+
+The role rollback can set an image that the user requests. If an update to another image is in
+progress, the role aborts this update first.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,12 @@ from .rollback_scope import IN_PROGRESS
 def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
     """Return the names of the controllers whose update in progress leads to other images.
 
-    If the update already leads to the requested images, it is an interrupted rollback, which the
-    role resumes instead of aborting it. If labels select the controllers, the requested image is
-    meant only for containers that run an image of the same repository (as in the module).
-    Controllers without such a container are left out.
+    An update that already leads to the requested images is an interrupted rollback. The role
+    resumes this rollback, and does not abort it.
+
+    If labels select the controllers, the requested image is meant only for containers that run an
+    image of the same repository. A controller is left out if no container does. (The module
+    rolling_update has the same rule.)
     """
     image, images, container = (request.options.get(option)
                                 for option in ("image", "images", "container"))
@@ -32,17 +38,18 @@ def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
                 or repository(image) in map(repository, current_images.values()))
 
     def has_requested_images(name: str, successor_images: Json) -> bool:
-        """Return whether the successor has the images that the request restores.
+        """Return whether the successor already has the requested images.
 
         name: the name of the controller. successor_images: the images by container.
         """
-        expected = request.previous_images.get(name) if request.previous_images else images
-        if request.previous_images and not expected:
+        expected_images = request.previous_images.get(name) if request.previous_images else images
+        if request.previous_images and not expected_images:
             return False
         if image and not request.previous_images:
             return (successor_images.get(container) == image if container
                     else image in successor_images.values())
-        return all(successor_images.get(key) == value for key, value in (expected or {}).items())
+        return all(successor_images.get(container_name) == expected_image
+                   for container_name, expected_image in (expected_images or {}).items())
 
     in_progress = [rollout for rollout in rollouts
                    if text(rollout, "phase") in IN_PROGRESS and is_selected(rollout)]

@@ -34,17 +34,17 @@ class Approval:
 
     @property
     def outcome(self) -> str:
-        """Return "waiting", "approved" or "denied"; "late" instead of "waiting" after the deadline.
+        """Return "waiting", "late", "approved" or "denied".
 
-        With several controllers, the outcome is "denied" if one update is denied, and "approved"
-        once no update waits.
+        After the deadline, "late" replaces "waiting". With several controllers, the outcome is
+        "denied" if any update is denied, and "approved" once no update is waiting.
         """
         if self.rollouts is None:
             outcomes = {"waiting"}
         else:
-            before, current = Summary.of(self.result), self._current_rollouts
-            outcomes = {_outcome(before.rollouts[name], current.get(name, {}))
-                        for name in before.in_progress}
+            at_pause, current = Summary.of(self.result), self._current_rollouts
+            outcomes = {_outcome(at_pause.rollouts[name], current.get(name, {}))
+                        for name in at_pause.in_progress}
         if "denied" in outcomes or "waiting" not in outcomes:
             return "denied" if "denied" in outcomes else "approved"
         return "late" if self.now >= self.deadline else "waiting"
@@ -53,8 +53,8 @@ class Approval:
     def _current_rollouts(self) -> dict[str, Json]:
         """Return the current rollouts by the name of the controller.
 
-        If the request names a single controller, its rollout may have the name of the successor.
-        The key is then the name in the request.
+        If the request names a single controller, the key is the name in the request. (The rollout
+        itself may have the name of the successor.)
         """
         rollouts = self.rollouts or []
         if self.name and len(rollouts) != 1:
@@ -83,9 +83,11 @@ class Approval:
 def deadline(result: Json, seconds_to_approve: float, wait_start: float) -> float:
     """Return the time at which the wait for an approval ends, in seconds since 1970.
 
-    seconds_to_approve count from the start of the update, which the record in the cluster shows. A
-    run that is killed and repeated therefore does not extend the deadline. Since another client may
-    have written the record, a start later than wait_start is replaced by wait_start.
+    The deadline is seconds_to_approve after the start of the update. A record in the cluster shows
+    this start, so a run that is killed and repeated does not extend the deadline.
+
+    wait_start: the time at which the wait begins, in seconds since 1970. Another client may have
+    written a later start into the record. In that case, wait_start is used instead.
     """
     since = [seconds(rollout.get("since"))
              for rollout in Summary.of(result).rollouts.values()]
@@ -96,7 +98,7 @@ def deadline(result: Json, seconds_to_approve: float, wait_start: float) -> floa
 def _outcome(paused: Json, current: Json) -> str:
     """Return "waiting", "approved" or "denied" for the update of one controller.
 
-    paused: its rollout at the pause. current: its rollout now; {} if the controller was deleted.
+    paused: the rollout at the pause. current: the rollout now; {} if the controller was deleted.
     """
     if not current or not is_same_update(paused, current):
         return "denied"

@@ -6,8 +6,8 @@
 
 Ansible's keywords serial and max_fail_percentage do not suffice. serial takes only numbers of
 hosts. Which hosts share a batch would then depend on --limit and on overlapping groups.
-max_fail_percentage does not count hosts that fail in a block with rescue or always, and the role
-runs such a block on every host.
+max_fail_percentage does not count a host that fails in a block with rescue or always. The role runs
+a block with rescue on every host.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
 
 def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
          outcomes: t.Sequence[str], max_failed: float = 0) -> str:
-    """Return the reason why a batch may not begin; "" if it may begin.
+    """Return the reason why a batch may not begin; "" if the batch may begin.
 
-    hosts: all hosts of the play, in order. names and outcomes have one element for each of hosts:
-    the name of its batch, and the outcome of the role on it. Either is "" if unknown. max_failed:
-    the percentage of the clusters in a batch that may fail.
+    hosts: all hosts of the play, in order. batch: the hosts of the batch. names: for each host in
+    `hosts`, the name of the batch of the host, or "" if unknown. outcomes: for each host in
+    `hosts`, the outcome of the role on the host, or "" if unknown. max_failed: the percentage of
+    the clusters in a batch that may fail.
 
     | hosts of an earlier batch | the next batch |
     |---|---|
@@ -56,10 +57,11 @@ def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
     | at most max_failed percent, but not all, have another outcome or none | begins |
     | more have another outcome or none (unreachable), or all have | does not begin |
     """
-    first = min((hosts.index(host) for host in batch if host in hosts), default=0)
+    start_of_batch = min((hosts.index(host) for host in batch if host in hosts), default=0)
+    # The outcomes in each earlier batch, by the name of the batch and by host.
     earlier: dict[str, dict[str, str]] = {}
     batch_name = ""
-    for host, batch_of_host, outcome in list(zip(hosts, names, outcomes))[:first]:
+    for host, batch_of_host, outcome in list(zip(hosts, names, outcomes))[:start_of_batch]:
         # A host that was unreachable before its batch began has no batch yet. The hosts are in the
         # order of the batches, so the host is in the batch of the previous host.
         batch_name = batch_of_host or batch_name

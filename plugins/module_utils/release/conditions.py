@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The conditions of the rows of the release tables. Pure."""
+"""The conditions of the rows in the decision tables of a release (table.py). Pure."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ class Release:
 
     def next_file(self, purpose: str, files: t.Sequence[File],
                   events: t.Sequence[Event]) -> File | None:
-        """Return the first file that no event has run; None if there is no such file.
+        """Return the first file that has not run yet; None if all files have run.
 
-        purpose: the purpose of the turns that run these files.
+        purpose: the purpose of the turns that run these files. events: the turns that count, for
+        example only the turns since the last update.
         """
         count = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in events)
         return files[count] if count < len(files) else None
@@ -58,7 +59,7 @@ class Release:
 
     @property
     def next_failure_file(self) -> File | None:
-        """Return the next file of the failure hook; None after the last, or after a failed file."""
+        """Return the next file of the failure hook; None if all have run, or if one has failed."""
         has_failed = any(event.has_failed for event in self.history.with_purpose("failure"))
         return (None if has_failed
                 else self.next_file("failure", self.request.failure, self.history.events))
@@ -93,16 +94,17 @@ class Release:
 
     @property
     def next_stage(self) -> Stage | None:
-        """Return the stage of the next update; None after the last stage, or if has_ended."""
+        """Return the stage of the next update; None if no stage remains, or if has_ended is true.
+        """
         count = len(self.history.updates)
         return (self.request.pauses[count] if count < len(self.request.pauses)
                 and not self.has_ended else None)
 
     @property
     def is_finishing(self) -> bool:
-        """Return whether the update to the end is next: all stages have passed.
+        """Return whether all stages have passed, so that the update to the end is next.
 
-        False if an approval is required before that update.
+        False if the update to the end requires an approval, because the last stage is below 100%.
         """
         return self.request.finishes and not self.has_ended and self.next_stage is None
 
@@ -113,7 +115,7 @@ class Release:
 
     @property
     def approval(self) -> Event | None:
-        """Return the wait for approval; None if it has not ended yet."""
+        """Return the event of the wait for approval; None before the end of the wait."""
         return self.history.last("approval")
 
     @property
@@ -137,21 +139,21 @@ class Release:
 
     @property
     def was_late_rollback_refused(self) -> bool:
-        """Return whether the rollback after a missed deadline has failed, and it is unknown why.
+        """Return whether the rollback after a missed deadline has failed for an unknown reason.
 
-        Another client may have approved the update just before the rollback, which was then
-        refused. The turn `look` shows whether this is so; after that turn, the property is False.
+        Another client may have approved the update just before the rollback, so that the rollback
+        was refused. The turn `look` shows the reason. After that turn, the property is False.
         """
-        event, back = self.history.failed, self.history.last("rollback")
-        return bool(event and event.turn.purpose == "approval" and back and back.has_failed
+        event, rollback = self.history.failed, self.history.last("rollback")
+        return bool(event and event.turn.purpose == "approval" and rollback and rollback.has_failed
                     and not self.history.with_purpose("look"))
 
     @property
     def has_report(self) -> bool:
-        """Return whether no report remains to be written.
+        """Return whether the report is done: it has been written, has failed, or is not needed.
 
-        This is so if the run has tried to write the report, or needs none. A run without a failure
-        or a change keeps the report of an earlier run.
+        A run without a failure and without a change needs no report if the report of an earlier run
+        exists.
         """
         has_news = self.has_failed or self.history.has_changed
         return (not self.request.report or self.request.check_mode
@@ -194,10 +196,10 @@ class Release:
 
 @dataclasses.dataclass(frozen=True)
 class SplitConditions:
-    """The conditions about the share of the requests for the new pods.
+    """The conditions about the traffic split, which gives the new pods a share of the requests.
 
-    Without a traffic split, the requests *follow the pods*: they go to old and new pods alike. A
-    split before an update *holds* the requests: all of them go to the old pods.
+    Without a split, the requests *follow the pods*: they go to old and new pods alike. A split
+    before an update *holds* the requests: all of them go to the old pods.
     """
 
     release: Release
@@ -210,9 +212,9 @@ class SplitConditions:
     def is_missing(self) -> bool:
         """Return whether the share of the current stage must be set.
 
-        A repeated run may find more new pods than the stage has. Then the share stays as it is: a
-        smaller share would overload the remaining old pods. With keep_old, no stage deletes old
-        pods. If some are missing, the update is beyond the stage, and the share stays, too.
+        A repeated run may find that the update is already beyond the stage (see _is_within_stage).
+        The share then stays as it is, because a smaller share would overload the remaining old
+        pods.
         """
         if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
             return False
@@ -223,8 +225,8 @@ class SplitConditions:
     def needs_hold(self) -> bool:
         """Return whether the requests must be held before the update to the next stage.
 
-        They must be held if the next stage has a share, and the requests follow the pods now. If a
-        repeated run finds more new pods than the stage has, the requests stay as they are.
+        They must be held if the next stage has a share, and the requests follow the pods now. They
+        are not held if a repeated run finds that the update is already beyond the current stage.
         """
         stage = self.release.next_stage
         if not (stage and stage.traffic) or self._history.traffic:
@@ -235,9 +237,9 @@ class SplitConditions:
 
     @property
     def needs_restoration_after_failure(self) -> bool:
-        """Return whether a failure may have left the requests held before any pod was updated.
+        """Return whether a failure may have left the requests held, before any pod was updated.
 
-        No update is in progress then, so no rollback would restore the route.
+        In that case, no update is in progress, and so no rollback restores the route.
         """
         event = self._history.failed
         may_hold = event and (event.turn.purpose == "update" or (
@@ -249,16 +251,17 @@ class SplitConditions:
 
     @property
     def _is_within_stage(self) -> bool:
-        """Return whether the numbers of pods show that the update is not beyond the current stage.
+        """Return whether the update is within the current stage, according to the numbers of pods.
 
-        An update is beyond the stage if there are more new pods than the stage has. With keep_old,
-        which may create all new pods early, it is beyond the stage if old pods are missing.
+        Without keep_old, an update is beyond the stage if there are more new pods than the stage
+        has. With keep_old, all new pods may exist early, but no stage deletes old pods. The update
+        is then beyond the stage if old pods are missing.
         """
         sizes = self._history.summary.sizes
-        goal = Stage(self._history.stage).size.resolve(sizes["desired"], round_up=True)
+        new_pods_of_stage = Stage(self._history.stage).size.resolve(sizes["desired"], round_up=True)
         if self.release.request.keeps_old:
             return sizes["old"] >= sizes["desired"]
-        return sizes["new"] <= goal
+        return sizes["new"] <= new_pods_of_stage
 
     @property
     def needs_restoration(self) -> bool:

@@ -84,7 +84,8 @@ class Ending:
     def error(self) -> str:
         """Return the message of the last task of the role, or "" after a success.
 
-        Ansible has already shown the message of the failed task, so this text has only its gist.
+        Ansible has already shown the full message of the failed task. This text repeats only its
+        gist (see gist()) or its first line.
         """
         if self.is_refused:
             return "\n".join(f"{error.rstrip('.')}. {UNCHANGED}" for error in self.request.errors)
@@ -229,7 +230,8 @@ class Ending:
 def failure_of(request: Request, event: Event, reason: str, success: str) -> str:
     """Return the sentence about a failed turn, with its stage and the reason.
 
-    success: the message of the successful update, which precedes the failure of an after hook.
+    success: the message of the successful update. The sentence about a failed after hook begins
+    with this message.
     """
     turn, task = event.turn, text(event.failure, "task")
     if turn.purpose == "update" and request.role == "image_bump":
@@ -284,10 +286,11 @@ def _namespace(request: Request, results: t.Sequence[Json]) -> str:
 
 
 def failed_task(result: Json, name: str) -> Json:
-    """Return the failure of a task: the keys are task, reason, gist and measured.
+    """Return the failure of a task, with the keys task, reason, gist and measured.
 
-    reason: the message of the task. gist: the failure in one sentence; "" if the task is no module
-    of this collection. measured: the measurements of an analysis; {} for any other task.
+    task: the name of the task. reason: the message of the task. gist: the failure in one sentence;
+    "" if the task does not run a module of this collection. measured: the measurements of an
+    analysis; {} for any other task.
     """
     if result.get("_ansible_no_log"):
         return {"task": name, "reason": "its output is hidden by no_log", "gist": "",
@@ -297,7 +300,7 @@ def failed_task(result: Json, name: str) -> Json:
 
 
 def message_of(result: Json) -> str:
-    """Return the message of a failed task; for a loop, the message of the first failed item."""
+    """Return the message of a failed task, or of its first failed item if the task has a loop."""
     item = next((item for item in objects(result, "results") if item.get("failed")), result)
     message = ": ".join(str(part) for part in (item.get("msg") or "no message", item.get("stderr"))
                         if part)
@@ -307,9 +310,10 @@ def message_of(result: Json) -> str:
 
 
 def gist(result: Json) -> str:
-    """Return the failure in a result of a module of this collection as one sentence, or "".
+    """Return one sentence about the failure of a module of this collection.
 
-    For example: "Deployment shop/foo: the new pods do not become available."
+    For example: "Deployment shop/foo: the new pods do not become available." Return "" for any
+    other result.
     """
     failure = mapping(result, "failure")
     message = ": ".join(filter(None, (text(failure, "where"), text(failure, "what"))))

@@ -14,12 +14,14 @@ from ..model.fields import Json, mapping, objects, text
 from .stage import Stage
 from .summary import Summary
 
-#: Purposes of turns. If such a turn fails, the controllers may be rolled back (option on_failure).
+#: The purposes of the turns that belong to an update. If a turn with one of these purposes fails,
+#: the controllers may be rolled back (option on_failure).
 UPDATING = ("update", "traffic", "check", "approval")
-#: The title of a turn begins with this text if the turn sends all requests to the old pods before
-#: the update to a stage.
+#: The beginning of the title of a turn that holds the requests: before the update to a stage, the
+#: turn sends all requests to the old pods.
 HOLD = "Hold the requests for"
-#: An option of traffic_split: if an update is in progress, the task changes nothing.
+#: The name of an option of traffic_split. With this option, the task changes nothing while an
+#: update is in progress.
 BEFORE_UPDATE = "before_update"
 #: Keys of an analysis result that the report shows.
 MEASURED = ("name", "kind", "metrics", "measurements")
@@ -39,14 +41,14 @@ class Turn:
     purpose: str
     #: The stage, such as 10%; "" before the first stage.
     stage: str = ""
-    #: The task file of a check or hook, as typed by the user; the name of the module for an
-    #: analysis.
+    #: The task file of a check or hook, as typed by the user. For an analysis, a split or a list of
+    #: rollouts, the name of the module. For the wait for approval, "approval". Otherwise, "".
     file: str = ""
     #: The absolute path of the task file.
     path: str = ""
     #: The names of the controllers; empty for all controllers that the request selects.
     names: list[str] = dataclasses.field(default_factory=list)
-    #: The options of the module that this turn adds to those of the request.
+    #: The options of the module that this turn adds to the options of the request.
     options: Json = dataclasses.field(default_factory=dict)
     #: The analyses of the turn. Each has the keys name (of the controller) and analysis (the index
     #: in Request.analyses).
@@ -108,13 +110,13 @@ class History:
 
     @functools.cached_property
     def failed(self) -> Event | None:
-        """Return the first turn whose failure makes the run fail, or None."""
+        """Return the event of the first turn whose failure makes the run fail, or None."""
         purposes = (*UPDATING, "before", "after", "rollback", "look")
         return next((event for event in self.with_purpose(*purposes) if event.has_failed), None)
 
     @property
     def updates(self) -> list[Event]:
-        """Return the updates to a stage or to the end."""
+        """Return the events of the updates to a stage or to the end."""
         return self.with_purpose("update")
 
     @property
@@ -141,7 +143,7 @@ class History:
 
     @property
     def results(self) -> list[Json]:
-        """Return the results of all tasks of the module, one for each controller and task."""
+        """Return all results of the module rolling_update, one for each controller and task."""
         tasks = self.with_purpose("update", "rollback")
         return [result for event in tasks for result in objects(event.result, "results")]
 
@@ -152,7 +154,7 @@ class History:
 
     @property
     def traffic(self) -> str:
-        """Return the share of the requests for the new pods, if this run has set it, or ""."""
+        """Return the share of the requests for the new pods; "" if this run has not set a share."""
         event = self.last("traffic")
         if event is None or event.has_failed or not self.summary.in_progress:
             return ""
@@ -177,9 +179,9 @@ class History:
         """Return the events since the last update."""
         if not self.updates:
             return []
-        number_of_update = max(number for number, event in enumerate(self.events)
-                               if event is self.updates[-1])
-        return self.events[number_of_update + 1:]
+        index_of_update = max(index for index, event in enumerate(self.events)
+                              if event is self.updates[-1])
+        return self.events[index_of_update + 1:]
 
     @property
     def compared_names(self) -> set[str]:
@@ -192,8 +194,8 @@ class History:
         """Return the stages for the report.
 
         Each has the keys stage, traffic, started, ended, outcome and checks. The wait for approval
-        is an entry too, and so is the update from the last stage to the end, unless the last stage
-        is 100%. pauses: the stages at which the update pauses.
+        has an entry of its own. If the last stage is below 100%, the update from the last stage to
+        the end has an entry of its own, too. pauses: the stages at which the update pauses.
         """
         stages: list[Json] = []
         for event in self.with_purpose(*UPDATING):
@@ -204,7 +206,7 @@ class History:
                              or not any(stage.is_complete for stage in pauses)))):
                 stages.append({"stage": turn.stage, "traffic": turn.traffic,
                                "started": event.began, "checks": [], "outcome": "passed"})
-            elif turn.purpose == "update":
+            elif turn.purpose == "update":  # from a last stage of 100% to the end
                 belongs_to_stage = False
             if not (stages and belongs_to_stage):
                 continue
@@ -225,7 +227,8 @@ def is_hold(turn: Turn) -> bool:
 def _checks(event: Event) -> list[Json]:
     """Return the checks of an event for the report.
 
-    An analysis has one entry for each controller. Any other check has one entry.
+    Each has the keys file, outcome, message, at and measured. An analysis has one entry for each
+    controller. Any other check has one entry.
     """
     message = text(event.result, "msg") if event.turn.purpose == "traffic" else ""
     check = {"file": event.turn.file, "outcome": "passed", "message": message, "at": event.ended,

@@ -53,9 +53,10 @@ def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
 
 
 def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
-    """Return whether the wait for approval is over, and the number of checks until the deadline.
+    """Return {"is_answered": ..., "looks": ...} for the wait for approval.
 
-    The keys are is_answered and looks. rollouts: the current rollouts, or None if unknown.
+    is_answered: whether the wait is over. looks: the number of checks until the deadline.
+    rollouts: the current rollouts, or None if unknown.
     """
     history = History.read(state)
     deadline = Turn(**mapping(state, "turn")).deadline
@@ -68,7 +69,10 @@ def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str)
 
 def _event(request: Request, history: History, turn: Turn, began: str, now: str, done: Json,
            failure: Json) -> Event:
-    """Return the event of a turn that has ended; the parameters are those of decide()."""
+    """Return the event of a turn that has ended.
+
+    began: the start of the turn, in RFC 3339. now, done, failure: see decide().
+    """
     result: Json = {}
     if turn.do in ("update", "split"):
         result = done
@@ -90,7 +94,7 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
 
 
 def _denial(request: Request, outcome: str, deadline: float) -> Json:
-    """Return the failure of a wait for approval with this outcome; {} if it is "approved"."""
+    """Return the failure of a wait for approval; {} if the outcome is "approved"."""
     if outcome == "approved":
         return {}
     reason = ("The update was rolled back, or replaced by another update"
@@ -101,7 +105,11 @@ def _denial(request: Request, outcome: str, deadline: float) -> Json:
 
 
 def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
-    """Return the facts for the task files of the user, by name without the prefix of the role."""
+    """Return the facts for the task files of the user.
+
+    A key is the name of a fact without the prefix of the role, such as "stage" for the fact
+    image_bump_stage. began: the start of the run, in RFC 3339.
+    """
     request, history = release.request, release.history
     last = history.last("update", "rollback", "approval")
     summary = Summary.of(last.result if last else {})

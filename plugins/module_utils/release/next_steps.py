@@ -21,7 +21,7 @@ from .stage import parse_stage
 
 #: The advice to a user of a playbook if there is no command that is safe to paste.
 _SAME_COMMAND = "run the same command again"
-#: List options that can also be one text, separated by commas.
+#: Options with a list. A user can also type the list as one text with commas.
 COMMA_SEPARATED = ("names", "stages")
 
 
@@ -95,7 +95,10 @@ def _rollback_command(request: Request) -> str:
 
 
 def _with_commas(option: str, value: t.Any) -> t.Any:
-    """Return the value as users type it: the playbooks split names and stages at commas."""
+    """Return the value of an option as users type it.
+
+    Names and stages become one text with commas, because the playbooks split such a text.
+    """
     if option not in COMMA_SEPARATED or not isinstance(value, list):
         return value
     return ",".join(str(parse_stage(option, entry)) if option == "stages" else str(entry)

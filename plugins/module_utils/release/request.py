@@ -19,8 +19,8 @@ from .stage import COMPLETE, Stage, errors_of_shares, parse_stage
 SELECTIONS = ("name", "names", "label_selectors")
 #: Options that select images.
 IMAGES = ("image", "images", "container")
-#: Options that have another name as variables of the playbooks. Each option has the name of an
-#: Ansible keyword, and Ansible warns about variables with such a name.
+#: Options that have another name as variables of the playbooks. Each of them has the name of an
+#: Ansible keyword, and Ansible warns about a variable with the name of a keyword.
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
                   "timeout": "time_limit"}
 
@@ -46,7 +46,7 @@ class Request:
     role: str
     #: What the user runs: role, playbook or awx. Messages name the variables of this layer.
     layer: str
-    #: One of SELECTIONS, with its value.
+    #: One option of SELECTIONS, with its value, such as {"name": "web"}.
     selection: Json
     #: The options of the module rolling_update, without the selection.
     options: Json
@@ -57,7 +57,7 @@ class Request:
     stages: list[Stage]
     #: The options of the module rollout_analysis for each analysis.
     analyses: list[Json]
-    #: The files of the hooks, and (verify) of the checks.
+    #: The task files of the hooks before, after and failure. The task files in verify are checks.
     before: list[File]
     verify: list[File]
     after: list[File]
@@ -151,8 +151,8 @@ class Request:
         """Return the stages at which the update pauses, in order.
 
         At 100%, the update pauses only if there are checks, or with keep_old. With keep_old_for,
-        the last stage occurs a second time: there, the update keeps the old pods for this time. In
-        check mode, there are no pods to check, and the update does not pause.
+        the list has the last stage twice. At the second entry, the update keeps the old pods for
+        the time in keep_old_for. In check mode, there are no pods to check, and the list is empty.
         """
         if self.check_mode:
             return []
@@ -192,11 +192,11 @@ class Request:
 
     @property
     def groups(self) -> list[tuple[list[str], Json]]:
-        """Return the groups of controllers that a rollback updates together: (names, images).
+        """Return the groups of controllers that a rollback updates together, as (names, images).
 
         The controllers of a group have the same previous images (by container). Without previous
-        images, the only group is ([], {}): all controllers of the selection, with the image options
-        of the request. If the request has no image, there is no group.
+        images, the only group is ([], {}). It stands for all controllers of the selection, with the
+        image options of the request. If the request has no image, there is no group.
         """
         groups: list[tuple[list[str], Json]] = []
         for name, images in self.previous_images.items():
@@ -234,7 +234,7 @@ def _stages(variables: Json, option: str, errors: list[str]) -> list[Stage]:
 
 
 def _keeps_old(options: Json) -> bool:
-    """Return the option keep_old as a bool. A survey and -e pass the option as a text.
+    """Return the option keep_old as a bool. The value is a text if it comes from a survey or -e.
 
     >>> _keeps_old({"keep_old": "no"}), _keeps_old({"keep_old": "Yes"}), _keeps_old({})
     (False, True, False)

@@ -39,8 +39,8 @@ class RollbackScope:
 
     #: One result for each controller and task, in the order of the tasks.
     results: list[Json]
-    #: The results of the last update or wait for approval, one for each controller. After such a
-    #: wait, they show what other clients have changed in the meantime.
+    #: The results of the last update or wait for approval, one for each controller. After a wait,
+    #: these results show the changes that other clients have made during the wait.
     last: list[Json]
 
     @functools.cached_property
@@ -88,10 +88,10 @@ class RollbackScope:
                 and not self.names_to_roll_back)
 
     def _is_in_progress(self, name: str, result: Json) -> bool:
-        """Return whether an update of this run is in progress, by the last result of a controller.
+        """Return whether an update of the controller by this run is still in progress.
 
-        If the last task failed without a change, the update of an earlier stage is in progress,
-        unless another update has replaced it.
+        name: the controller. result: its last result. If the last task failed without a change, the
+        update of an earlier stage is still in progress, unless another update has replaced it.
         """
         if not result.get("failed"):
             return _phase(result) in IN_PROGRESS
@@ -102,26 +102,29 @@ class RollbackScope:
 
     @functools.cached_property
     def _last_in_progress(self) -> dict[str, Json]:
-        """Return, by controller, the last rollout in progress that a successful task returned."""
+        """Return the last rollout in progress of each controller, by name.
+
+        Only the results of successful tasks count.
+        """
         return {text(result, "name"): mapping(result, "rollout") for result in self.results
                 if not result.get("failed") and not result.get("skipped")
                 and _phase(result) in IN_PROGRESS}
 
     def previous_images(self, name: str) -> dict[str, str]:
         """Return the images that this run has replaced in a controller, by container."""
-        replaced = [mapping(result, "rollout", "images") for result in self.results
-                    if text(result, "name") == name and mapping(result, "rollout", "images")]
-        before, after = ((mapping(replaced[0], "before"), mapping(replaced[-1], "after"))
-                         if replaced else ({}, {}))
+        changes = [mapping(result, "rollout", "images") for result in self.results
+                   if text(result, "name") == name and mapping(result, "rollout", "images")]
+        before, after = ((mapping(changes[0], "before"), mapping(changes[-1], "after"))
+                         if changes else ({}, {}))
         return {container: image
                 for container, image in before.items() if after.get(container, image) != image}
 
 
 def is_same_update(earlier: Json, current: Json) -> bool:
-    """Return whether the current rollout of a controller is the update of this run or its rollback.
+    """Return whether a controller still has the update of this run, or the rollback of that update.
 
-    earlier: the rollout of this run. A current rollout that leads to other images is an update by
-    another client.
+    earlier: the rollout of this run. current: the current rollout. If the current rollout leads to
+    other images, it is an update by another client.
     """
     return (text(current, "direction") != "forward"
             or desired_images(current) == desired_images(earlier))
@@ -158,10 +161,10 @@ def lines_about_remaining_updates(scope: RollbackScope, rollback: list[Json]) ->
         lines.append(f"{name} is not rolled back: {why or text(result, 'msg')}.".replace("..", "."))
         lines += [f"Next: {line.strip()}"
                   for line in text(failure, "next_command").splitlines()[:1]]
-    by_images: dict[str, list[str]] = {}
+    names_by_option: dict[str, list[str]] = {}
     for name in scope.updated:
-        by_images.setdefault(_as_option(scope.previous_images(name)), []).append(name)
-    for option, names in by_images.items():
+        names_by_option.setdefault(_as_option(scope.previous_images(name)), []).append(name)
+    for option, names in names_by_option.items():
         lines += [f"Updated before the failure, and not rolled back: {', '.join(names)}.",
                   f"Next: run baton.kubernetes.rollback with names={','.join(names)} {option}to "
                   f"roll {'it' if len(names) == 1 else 'them'} back, too."]
@@ -169,7 +172,7 @@ def lines_about_remaining_updates(scope: RollbackScope, rollback: list[Json]) ->
 
 
 def _as_option(images: dict[str, str]) -> str:
-    """Return the option of the rollback playbook for the images, such as "and image=web:1 "."""
+    """Return a part of the next command, such as "and image=web:1 "; "" without images."""
     if len(images) == 1:
         ((_container, image),) = images.items()
         return f"and image={image} "

@@ -26,8 +26,8 @@ class Stage:
     pods: str
     #: The percentage of the requests for the new pods; "" if the requests follow the pods.
     traffic: str = ""
-    #: How long this stage keeps the old pods before the update ends, such as "15m"; "" except for
-    #: the stage that keep_old_for adds.
+    #: How long the update keeps the old pods at this stage before it ends, such as "15m". Only the
+    #: stage that the option keep_old_for adds has a value. Any other stage has "".
     keep_for: str = ""
 
     def __str__(self) -> str:
@@ -55,8 +55,8 @@ COMPLETE = Stage("100%")
 def parse_stage(option: str, value: t.Any) -> Stage:
     """Return the stage in a text or a dictionary. Raises RolloutError.
 
-    option: the beginning of the error message. The share of the requests is not validated here, but
-    as the option weight of the module traffic_split.
+    option: the beginning of the error message. The share of the requests is not validated here:
+    plugin_utils/shares.py validates the share as the option weight of the module traffic_split.
 
     >>> parse_stage("stages", "10% / 0.5"), parse_stage("stages", {"pods": 3, "traffic": "1%"})
     (Stage(pods='10%', traffic='0.5%'), Stage(pods='3', traffic='1%'))
@@ -80,7 +80,7 @@ def errors_of_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
                      name_of: t.Callable[[str], str], *, keeps_old: bool) -> list[str]:
     """Return the error messages for the stages that have a share of the requests.
 
-    name_of: returns the variable of the user's layer for an option, for the messages.
+    name_of: returns the name under which the user sets an option (see Request.variable).
     """
     shares = [stage for stage in stages if stage.traffic]
     if not shares:

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The status of the controllers, read from the result of a module task. Pure.
+"""The status of the controllers, read from the result of the module rolling_update. Pure.
 
-A task file supplied by the user (a check) may overwrite the result variable, so a missing key
+A task file of the user (a check) may overwrite the variable with the result, so a missing key
 counts as an empty value.
 """
 
@@ -43,7 +43,10 @@ class Summary:
 
     @property
     def phases(self) -> dict[str, str]:
-        """Return the phases of controllers that have neither failed nor been skipped, by name."""
+        """Return the phase of each controller, by name.
+
+        Controllers that have failed or been skipped are left out.
+        """
         return {text(result, "name"): text(mapping(result, "rollout"), "phase")
                 for result in self.results
                 if not result.get("failed") and not result.get("skipped")}
@@ -73,7 +76,7 @@ class Summary:
     def in_progress_even_if_failed(self) -> list[str]:
         """Return the names of the controllers that are paused or progressing.
 
-        Such a controller is included even if its task has failed or skipped it.
+        A controller is included even if it has failed or been skipped.
         """
         return [name for name, rollout in self.rollouts.items()
                 if text(rollout, "phase") in IN_PROGRESS]

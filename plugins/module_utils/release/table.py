@@ -22,7 +22,8 @@ from .history import BEFORE_UPDATE, HOLD, Turn
 from .request import File, Request
 from .stage import COMPLETE, Stage
 
-#: lock_timeout after an approval, in seconds: the approving task may still hold the Lease.
+#: The option lock_timeout of the update after an approval, in seconds. The task of the person who
+#: approved the update may still hold the Lease.
 LOCK_TIMEOUT_AFTER_APPROVAL = 3600
 
 
@@ -128,7 +129,10 @@ def _plan(release: Release) -> Turn:
 
 def _planned_stage(request: Request, previous: Stage | None, stage: Stage,
                    checks: list[str]) -> list[str]:
-    """Return the lines of the plan for one stage. previous: the stage before it, if any."""
+    """Return the lines of the plan for one stage.
+
+    previous: the previous stage, or None. checks: the names of the checks.
+    """
     is_restored = previous and previous.traffic and not stage.traffic
     is_held = stage.traffic and not (previous and previous.traffic)
     share = [f"send {stage.traffic} of the requests to the new pods"] if stage.traffic else []

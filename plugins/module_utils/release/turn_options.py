@@ -54,9 +54,9 @@ def split_options(request: Request, turn: Turn) -> Json:
 
 
 def _update_options(request: Request, turn: Turn) -> Json:
-    """Return the options of the update that follows a hold of the requests.
+    """Return the options of the update before which the requests are held.
 
-    turn: the hold, which has the stage of that update.
+    turn: the turn that holds the requests. Its stage is the stage of the update.
     """
     update = Turn("update", turn.title, "update", turn.stage, options={"pause_at": turn.stage})
     return {option: value for option, value in module_options(request, update).items()
@@ -66,7 +66,7 @@ def _update_options(request: Request, turn: Turn) -> Json:
 def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -> Json:
     """Return the options of rollout_analysis for one controller and one analysis.
 
-    At 100%, there are no old pods for the comparison. The analysis then passes only if an earlier
+    At 100%, an analysis has no old pods for a comparison. It then passes only if an earlier
     analysis of the run has compared new and old pods of the controller.
 
     pair: the name of the controller (key name) and the index of the analysis in Request.analyses

@@ -26,11 +26,14 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
              memory: Memory, lease: Lease, recorder: Recorder, error: RolloutError) -> None:
     """Apply the cleanup steps, and record the failure of the update in an Event.
 
-    If another task has acquired the Lease, no step is applied. A failure of the cleanup itself is
-    ignored, so that the user reads the error of the update.
+    error: the error of the update. If the cluster replaces failing pods again and again, its text
+    then also says whether the cleanup has ended this. If another task has acquired the Lease, no
+    step is applied. A failure of the cleanup itself is ignored, so that the user reads the error of
+    the update.
     """
 
     def apply(step: Step) -> bool:
+        """Write a step; return whether the API server accepted the write."""
         lease.renew()
         if is_written := gateway.write(step.write):
             recorder.report_step(step)

@@ -62,16 +62,19 @@ class SimulatedClock(Clock):
 
 
 class Intervals(t.NamedTuple):
-    """Intervals in seconds that limit the requests of a run, except for the writes of its steps."""
+    """Intervals in seconds, which limit how often a run sends requests.
+
+    The writes of steps are not limited.
+    """
 
     #: The minimum between two renewals of the Lease.
     renew: float = 2.0
-    #: A run looks for failing pods after this time without progress.
+    #: The time without progress after which a run looks for failing pods.
     look_at_pods: float = 1.0
     #: The minimum between two Events about a new number of replicas.
     events: float = 1.0
-    #: If true, `events` is the minimum between any two Events, and one Event may report several
-    #: steps of different types. If false, `events` does not delay the Events about other steps.
+    #: If true, `events` is the minimum between two Events of any type, and one Event may report
+    #: steps of different types. If false, `events` applies only to new numbers of replicas.
     joins_events: bool = False
 
 

@@ -5,8 +5,8 @@
 """Deadlines of waits, and limits of attempts.
 
 progress_deadline corresponds to progressDeadlineSeconds of a Deployment: an update fails after this
-number of seconds without progress. The error names every known cause. An update fails earlier,
-after failure_grace, for a cause that does not end by itself.
+number of seconds without progress. The error names every known cause. A fatal cause does not end by
+itself. For a fatal cause, an update fails earlier, after failure_grace.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ CAUSE_TIMEOUT = 2.0
 LARGE_CONTROLLER = 200
 #: Seconds without progress after which the pods of a large controller are listed in any case.
 CHEAP_CHECK_SECONDS = 10.0
-#: The update fails once kubelets have rejected this many pods per replica that is not available.
-#: (The controller replaces each rejected pod at once.)
+#: The update fails once kubelets have rejected this many pods for each replica that is not
+#: available. (The controller replaces each rejected pod at once.)
 MAX_REJECTED_PODS = 3
 #: Maximum number of times that a task applies the same step. (Another client may keep undoing
 #: the step.)
@@ -102,16 +102,17 @@ class Deadlines:
         self._min_terminating = math.inf
         #: Times of the first and the last observation of each current fatal cause.
         self._fatal_causes: dict[str, tuple[float, float]] = {}
-        #: The number of rejected pods at the first observation since the last progress.
+        #: The number of rejected pods at the first observation of a rejected pod since the last
+        #: progress; None before this observation.
         self._rejected_before: int | None = None
 
     def wait(self, request: Request, status: RolloutStatus, wait: Wait,
              distinct_steps: int) -> tuple[list[diagnosis.Cause], float]:
         """Check the deadlines at one moment of a wait.
 
-        Returns the causes that explain why the wait takes long, and the seconds until
-        progress_deadline. There are no causes after recent progress. The deletion of a terminating
-        pod counts as progress, and the deadline never precedes the end of a pod's grace period.
+        Returns (causes, remaining). causes: why the wait takes long; empty after recent progress.
+        remaining: the seconds until progress_deadline. The deletion of a terminating pod counts as
+        progress, and the deadline never precedes the end of a pod's grace period.
 
         distinct_steps: the number of distinct steps so far.
 
@@ -210,10 +211,10 @@ class Deadlines:
         return dataclasses.replace(growing, current=len(own_pods(growing, pods)))
 
     def _with_severity(self, cause: diagnosis.Cause, growing: Controller) -> diagnosis.Cause:
-        """Return the cause, and make the cause fatal if kubelets have rejected too many pods.
+        """Return the cause. If kubelets have rejected too many pods, the returned cause is fatal.
 
-        The limit is MAX_REJECTED_PODS for each replica that is not available. Only those pods count
-        that were rejected after the first observation without progress.
+        The limit is MAX_REJECTED_PODS for each replica that is not available. Only the pods count
+        that were rejected after _rejected_before was set.
         """
         if not cause.is_rejection:
             return cause
@@ -242,8 +243,9 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
             can_roll_back: bool = True) -> RolloutFailed:
     """Return the error for failing pods, with each cause and the last lines of its log.
 
-    what: the summary of the failure. progress: how many pods are available, or how long a soak
-    lasted, as a clause such as "web has 2 of 3 available"; "" adds nothing.
+    what: the summary of the failure. progress: a clause such as "web has 2 of 3 available" or, for
+    a soak, "10 of 60 s had passed"; or "". can_roll_back: False if no command may suggest a
+    rollback.
     """
     from ..explain import old_pods
 
@@ -306,9 +308,9 @@ def next_commands(request: Request, error: RolloutFailed, *states: State,
                   is_undone: bool = False) -> str:
     """Return the suggestions of the causes, and then the commands to choose from, one per line.
 
-    The first command repeats the task, and the next commands repeat the task with one of `states`
-    as the option state. After a failed rollback, another command finishes the update, since the
-    former template may never have worked.
+    The first command repeats the task. For each of `states`, a command repeats the task with this
+    value of the option state. After a failed rollback, the last command finishes the update
+    instead, since the former template may never have worked.
 
     is_undone: whether a rollback has deleted the new pods. In that case, suggestions that name a
     new pod are left out.
@@ -327,7 +329,7 @@ def _join_suggestions(suggestions: t.Iterable[str], *commands: str) -> str:
 
 
 def _key(step: Step) -> tuple:
-    """Return the properties of a step that are equal if the step is applied again."""
+    """Return the key of a step: the properties that stay equal if the step is applied again."""
     return step.action, step.name, repr(step.after)
 
 

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The reconcile loop of an update: observe, plan, apply one step, wait, until the plan is Done.
+"""The reconcile loop of an update. A turn observes, plans, and then applies one step or waits.
 
-Every decision depends on the state of the cluster alone, so a task that runs again after a kill
-resumes with the next turn of the loop. The state in memory serves the report and the deadlines.
+The loop ends when the plan is Done. Every decision depends only on the state of the cluster. A task
+that runs again after a kill therefore resumes with the next turn of the loop. The state in memory
+is only for the report and the deadlines.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def run(
 
     The task holds the Lease of the controller from the first write to the end, unless the request
     disables the lock. print_line: prints a progress line. stop: returns why the task has to stop,
-    or ""; it is called before each step, and several times a second during a wait. Raises
-    RolloutError with the steps so far.
+    or "". The driver calls stop() before each step, and several times a second during a wait.
+    Raises RolloutError with the steps so far.
     """
     runner = _Run(flow, request, gateway, clock, print_line, stop, intervals, splits)
     # Tests simulate a kill of this process by a BaseException. A killed process sends no requests,
@@ -145,6 +146,10 @@ class _State:
         self.recorder.print_line(f"warning: {warning}")
 
     def observe(self) -> Observed:
+        """Return a new observation of the cluster.
+
+        Also completes the request, and reports the steps that the controller manager has applied.
+        """
         memory = self.memory
         memory.now, memory.seconds = self.clock.timestamp_seconds(), self.clock.monotonic()
         memory.server_time = self.gateway.server_time()
@@ -168,11 +173,11 @@ class _State:
         return last[2]
 
     def turn_of(self, observed: Observed, decision: Decision | None) -> Turn | None:
-        """Return what the traffic splits read in this turn of the loop; None without a split."""
+        """Return the observation and the decision for the traffic splits; None without a split."""
         return Turn.of(self.request, observed.primary, lambda: self.status(observed), decision)
 
     def final_result(self, observed: Observed, message: str = "") -> Json:
-        """Return the result of a successful task; its message ends with the traffic shares."""
+        """Return the result of a successful task. Its message ends with the traffic shares."""
         result, turn = self.result(observed, message), self.turn_of(observed, None)
         return {**result, "msg": result["msg"] + (self.splits.describe(turn) if turn else "")}
 
@@ -208,7 +213,7 @@ class _State:
 class _Run(_State):
     """The loop of a run, one turn at a time."""
 
-    #: Whether the last decision was to wait without an update in progress.
+    #: Whether the last decision was to wait for pods although no update is in progress.
     is_idle = False
 
     def run(self) -> Json:
@@ -235,7 +240,7 @@ class _Run(_State):
     def loop(self, is_read_only: bool = False) -> Json | None:
         """Repeat turns until there is a result, and return the result.
 
-        A read-only loop takes no turn. It returns None unless the first decision is Done.
+        A read-only loop never calls turn(). It returns None unless the first decision is Done.
         """
         try:
             preflight.read_frozen_autoscaler(self.request, self.gateway, self.memory)
@@ -267,10 +272,10 @@ class _Run(_State):
             raise self.with_progress(error) from error.__cause__
 
     def decide(self, observed: Observed, is_read_only: bool) -> Decision | None:
-        """Return the next decision; None if the task must acquire the Lease first.
+        """Return the next decision; None if the task must acquire the Lease before it can decide.
 
         An error about an update in progress may be wrong while another task works on that update.
-        The error counts only after that task has released the Lease.
+        The error counts only after the other task has released the Lease.
         """
         try:
             return self.soaking.decide(self.flow, self.request, observed)
@@ -283,10 +288,10 @@ class _Run(_State):
 
     def turn(self, observed: Observed, decision: Decision | None,
              split_turn: Turn | None) -> Json | None:
-        """Begin the run, wait, watch, or apply a step; return the result after the last step.
+        """Begin the run, change a route, wait, watch, or apply a step.
 
-        split_turn: the result of turn_of() if the traffic splits have to change a route before the
-        decision is applied, else None.
+        Returns the task's result after the last step, else None. split_turn: the result of
+        turn_of() if a route has to be changed before the decision is applied, else None.
         """
         was_idle, self.is_idle = self.is_idle, (
             isinstance(decision, Wait) and decision.is_idle and split_turn is None)
@@ -412,10 +417,10 @@ class _NoSoak:
 
 def _soaking(request: Request, gateway: Gateway, clock: Clock, print_line: t.Callable[[str], None],
              warnings: list[str]) -> Soaking | _NoSoak:
-    """Return the soak of a request.
+    """Return the soak of a request, or its replacement _NoSoak if the request has no soak.
 
-    The module soaking is imported only for a soak. The import takes long, because the module
-    imports the tables of all failure reasons.
+    The file soaking.py is imported only for a soak. The import takes long, because the file imports
+    the tables of all failure reasons.
     """
     if not soak.is_requested(request):
         return _NoSoak()

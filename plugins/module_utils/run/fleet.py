@@ -135,8 +135,9 @@ class Fleet:
     def _selected_names(self, gateway: KubernetesGateway) -> list[str]:
         """Return the names of the controllers that match the selectors.
 
-        For a successor, the name of its primary is returned, unless the primary exists and does not
-        match. With several kinds, a ReplicaSet with an owner is left out: its owner is updated.
+        If a successor matches, the name of its primary is returned instead. If the primary exists,
+        but does not match, the name of the successor is returned. With several kinds, a ReplicaSet
+        with an owner is left out, because its owner is updated.
         """
         controllers = gateway.controllers()
         matching = gateway.names(self.label_selectors, self.field_selectors)
@@ -316,7 +317,11 @@ class _FleetRun:
         return self._with_kind(request, request.name)
 
     def display_name(self, request: Request) -> str:
-        """Return a controller's name in messages, with the namespace if the task has several."""
+        """Return a controller's name for messages.
+
+        The name includes the namespace if the task has several namespaces, and the kind if the task
+        has several kinds.
+        """
         has_namespaces = len({place.namespace for place in self.shared}) > 1
         name = f"{request.namespace}/{request.name}" if has_namespaces else request.name
         return self._with_kind(request, name)
@@ -353,26 +358,29 @@ class _FleetRun:
     def _next_commands(self) -> list[str]:
         """Return the next commands of the first failure.
 
-        If a rollback is among them, joint rollbacks replace this command: one command for each
-        namespace (at most LISTED_LIMIT), which rolls back all failed controllers of the same kind
-        whose failures suggest a rollback.
+        If one of these commands rolls back the first failed controller, joint rollbacks replace
+        that command. Each joint rollback is for one namespace, and there are at most LISTED_LIMIT.
+        It rolls back the failed controllers in the namespace that have the same kind as the first
+        one, and whose own next commands include a rollback.
         """
         failed = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                   for request in self.requests if self._entries[_key(request)]["failed"]]
         if not failed:
             return []
-        first, lines = failed[0]
+        first, first_commands = failed[0]
         by_namespace: dict[str, list[Request]] = {}
         for request, commands in failed:
             rollback = request.command(State.ROLLED_BACK)
             if request.kind is first.kind and rollback in commands:
                 by_namespace.setdefault(request.namespace, []).append(request)
         joint = [_joint_rollback(requests) for requests in by_namespace.values()][:LISTED_LIMIT]
-        single = first.command(State.ROLLED_BACK)
-        return [command for line in lines for command in (joint if line == single else [line])]
+        first_rollback = first.command(State.ROLLED_BACK)
+        return [command for line in first_commands
+                for command in (joint if line == first_rollback else [line])]
 
     def _record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:
-        """Do the work for a controller, and record its error or its result, unless that is None."""
+        """Call work(request), and record its result or its error. A result of None is not recorded.
+        """
         try:
             result = work(request)
         except RolloutError as error:

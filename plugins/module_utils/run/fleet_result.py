@@ -25,8 +25,9 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
                  verb: str = "are") -> Json:
     """Join the results of all controllers into the result of the task.
 
-    results: what entry() returns, by the name of the controller for messages. verb is "would be" in
-    check mode. Raises RolloutError for a failed controller.
+    results: the return value of entry() for each controller. A key is the name of the controller in
+    messages. next_command: the next commands after a failure. verb: "would be" in check mode.
+    Raises RolloutError for a failed controller.
     """
     failed = {name: result["failure"] for name, result in results.items() if result["failed"]}
     skipped = [name for name, result in results.items() if result["skipped"]]

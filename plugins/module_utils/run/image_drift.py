@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the images of the new pods, which run different versions if a tag has moved.
+"""Compare the images of the new pods. They run different versions of an image if a tag has moved.
 
 A list of all pods can be large, so the new pods are listed at most three times: when two are
 available, when half of all are available, and before a pause or the last steps of the update. The
@@ -38,7 +38,7 @@ MOVED = "a tag has moved: the new pods run different versions of an image"
 
 
 def needs(request: Request) -> tuple[Rule, ...]:
-    """Return the permissions to compare the images of new pods."""
+    """Return the permissions to compare images if image_drift=fail requires them, else ()."""
     return NEEDS if request.image_drift == "fail" and not request.state.undoes else ()
 
 
@@ -52,14 +52,14 @@ class ImageDrift:
         self._versions: dict[str, PodVersions] = {}
         #: The number of available new pods at the last list.
         self._listed_available = 0
-        #: The moments at which the images were compared: "soak", "end", or "" in between.
+        #: The moments at which the images were compared: "soak", "end", or "" for any other time.
         self._moments: set[str] = set()
         #: The causes for which a warning was printed, as pairs: place (container), image.
         self._warned: set[tuple[str, str]] = set()
         #: The controllers with new pods at the last list.
         self._controllers: list[Controller] = []
-        #: The requested lists of new pods whose images are not compared yet, each with the
-        #: controller of the pods. A list is None if the user may not list pods.
+        #: The requested lists of new pods that are not compared yet, as (controller of the pods,
+        #: future list). A list is None if the user may not list pods.
         self._pending: list[tuple[Holder, concurrent.futures.Future[list[Json] | None]]] = []
 
     def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
@@ -143,7 +143,7 @@ class ImageDrift:
 def _moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:
     """Return "soak" during a soak, "end" before a pause or before the last steps, else "".
 
-    All requested new pods exist at the first two moments.
+    During a soak, and at the end, all requested new pods exist.
     """
     if decision is None or isinstance(decision, WatchPods):
         return "soak" if decision else ""

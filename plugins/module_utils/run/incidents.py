@@ -27,7 +27,7 @@ from .watched import WatchedPods
 
 
 class View(t.NamedTuple):
-    """An observation of the update, with the status and the controller that a soak needs."""
+    """An observation of an update, with its status and with the controller of the new pods."""
 
     request: Request
     observed: Observed
@@ -46,7 +46,8 @@ class View(t.NamedTuple):
 
     @property
     def new_pod_count(self) -> int:
-        """Return the desired number of new pods; at a pause, only those up to the pause."""
+        """Return the desired number of new pods. At a pause, only the pods up to the pause count.
+        """
         new = self.status.new
         return new.replicas if new else self.status.goal or 0
 
@@ -57,10 +58,10 @@ class View(t.NamedTuple):
         return side.name if side else ""
 
     def desired_replicas(self, previous: tuple[int, int]) -> tuple[int, int]:
-        """Return the desired replicas of the whole update, and those of the successor.
+        """Return (desired replicas of the whole update, desired replicas of the successor).
 
-        previous: the last result of this method, or (0, 0). Its second number is returned again if
-        there is no successor.
+        previous: the last result of this method, or (0, 0). If there is no successor, the second
+        number is the one in `previous`.
         """
         new = self.status.new
         has_successor = new and self.controller_of_new_pods is not self.observed.primary
@@ -81,7 +82,7 @@ class Incidents:
         #: The names of the watched pods that another client has evicted. find() stores these names.
         self.evicted: list[str] = []
         #: The time (Clock.monotonic) since which the only incidents are missing pods. None if there
-        #: are no incidents, or others.
+        #: are no incidents, or other incidents too.
         self.missing_since: float | None = None
 
     def start(self, view: View, events: list[Json]) -> None:
@@ -92,8 +93,8 @@ class Incidents:
     def add_pods(self, events: list[Json]) -> bool:
         """Watch the pods that were created or became ready since the last call.
 
-        Returns whether there are any. The Events about these pods so far are no incidents: they are
-        about the start of a pod.
+        Returns whether any pods were added. Earlier Events about these pods are no incidents,
+        because they are about the start of a pod.
         """
         has_new_pods = False
         for uid, pod in self._pods.active_new.items():
@@ -108,7 +109,8 @@ class Incidents:
     def find(self, view: View, events: list[Json], old_reasons: frozenset[str]) -> list[Cause]:
         """Return the incidents since the last call.
 
-        An Event with a reason in old_reasons is no incident: old pods have the same Events.
+        An Event with a reason in old_reasons is no incident, because old pods have Events with this
+        reason, too.
         """
         request, pods = view.request, self._pods
         self._scale_down.resize(view.desired_replicas(self._scale_down.desired_replicas))
@@ -118,9 +120,9 @@ class Incidents:
         self._accept_evictions(changes)
         causes = pod_health.causes(
             request, self.initial_pods, pods.new, max(self._scale_down.remaining), changed_uids)
-        # These causes come from the current states. Since the last call, a pod may have failed and
-        # then have been deleted, or have recovered. If an existing pod fails now, its current state
-        # suffices.
+        # The causes so far come from the current states of the pods. Since the last call, a pod may
+        # also have failed, and then have recovered or have been deleted. past_failures has these
+        # failures. They are not needed if an existing pod fails now.
         if all(cause.kind == DELETED for cause in causes):
             causes += past_failures
         return causes + pod_health.excess_warnings(
@@ -169,7 +171,8 @@ class Incidents:
 class _ScaleDown:
     """Counts the pods that scale-downs still have to remove.
 
-    Each pair has a number for the whole update, and a number for the successor.
+    desired_replicas and remaining are pairs: a number for the whole update, and a number for the
+    successor.
     """
 
     def __init__(self, desired_replicas: tuple[int, int] = (0, 0)) -> None:

@@ -8,8 +8,8 @@ The rules follow client-go's leaderelection. A task acquires the Lease of the co
 first write, renews the Lease during the update, and deletes the Lease at the end. After a kill of
 the holder, the Lease expires: a waiting task acquires the Lease after LEASE_DURATION without an
 observed renewal, by the clock of the waiting task. The fields renewTime and leaseDurationSeconds
-are not evidence, because another client may have written them. If the holder was a process on the
-same machine, and the process has ended, a task acquires the Lease without waiting.
+are no evidence, because another client may have written them. A task acquires the Lease without
+waiting if the holder was a process on the same machine, and the process has ended.
 
 Unlike leaderelection, a Lease also fences writes. Before each write, the task renews the Lease
 if the last renewal is at least RENEW_INTERVAL ago, and stops if another task has acquired the
@@ -106,7 +106,7 @@ class StoredLease:
 
 
 class Task(t.NamedTuple):
-    """The parameters of a task, used by every Lease of the task."""
+    """The parameters of a task that each Lease of the task uses."""
 
     gateway: Gateway
     request: Request
@@ -118,7 +118,11 @@ class Task(t.NamedTuple):
 
 
 class Lease:
-    """The Leases of a task for a single controller: a Lease per kind, and the shared Lease."""
+    """The Leases of a task for a single controller.
+
+    The task has an exclusive Lease for each kind of controller that it may change, and a shared
+    Lease, whose name has no kind.
+    """
 
     def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float],
                  sleep: t.Callable[[float], None], stop: t.Callable[[], str],
@@ -140,7 +144,7 @@ class Lease:
         return any(lease.is_lost for lease in self._leases)
 
     def acquire(self) -> None:
-        """Acquire all Leases, and wait up to lock_timeout seconds for a live holder to end.
+        """Acquire all Leases. Wait up to lock_timeout seconds for the end of a live holder.
 
         Raises RolloutError if the holder is still alive at the end of the wait.
         """
@@ -196,7 +200,7 @@ class _ExclusiveLease:
         self._own_lease: Json | None = None
         #: Time of the last renewal, by the clock of this machine.
         self._renewed_at = 0.0
-        #: A renewal or creation in flight.
+        #: A renewal or creation that was sent in the background, or None.
         self._pending_write: concurrent.futures.Future[bool] | None = None
         self.is_lost = False
 
@@ -357,11 +361,11 @@ class _ExclusiveLease:
                      "leaseTransitions": transitions}})
 
     def _other_holders(self, lease: StoredLease) -> list[Process]:
-        """Return the holders that keep the Lease besides this task. An exclusive Lease has none."""
+        """Return the other tasks that remain holders. An exclusive Lease has no other holders."""
         return []
 
     def _is_available(self, lease: StoredLease, unchanged_for: float) -> bool:
-        """Return whether this task may acquire the Lease, unchanged for this number of seconds."""
+        """Return whether this task may acquire a Lease unchanged for `unchanged_for` seconds."""
         return (self._is_own(lease) or unchanged_for > LEASE_DURATION
                 or self._has_certainly_ended(lease))
 
@@ -395,10 +399,10 @@ class _SharedLease(_ExclusiveLease):
     """
 
     def _other_holders(self, lease: StoredLease) -> list[Process]:
-        """Return the live tasks for other kinds among the holders.
+        """Return the holders that are live tasks for other kinds.
 
-        Other tasks for the kinds of this task have ended, since this task holds their exclusive
-        Leases.
+        A holder with a kind of this task has ended, since this task holds the exclusive Lease of
+        that kind.
         """
         if not lease.is_shared:
             return []

@@ -77,7 +77,7 @@ class _ProgressFile:
 
     @classmethod
     def create(cls, path: str | None) -> _ProgressFile | None:
-        """Create the file, for the reader alone; return None if the file cannot be created."""
+        """Create a file that only the reader can read. Return None if that is not possible."""
         login_uid, euid = os.environ.get("SUDO_UID", ""), os.geteuid()
         # With become_user, the login user could not read the file of a user other than root.
         if not path or (login_uid.isdecimal() and int(login_uid) not in (0, euid) and euid != 0):
@@ -109,8 +109,8 @@ class _ProgressFile:
     def seconds_since_keepalive(self) -> float:
         """Return the seconds since the last keep-alive of the reader.
 
-        Returns 0 before the first keep-alive: the reader may lack the permission to touch the file.
-        Also returns 0 after the file was deleted.
+        Returns 0 before the first keep-alive, because the reader may lack the permission to touch
+        the file. Also returns 0 after the file was deleted.
         """
         now = time.monotonic()
         with self._lock:

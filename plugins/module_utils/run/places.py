@@ -23,7 +23,7 @@ MAX_NAMESPACES = 100
 
 
 class Place(t.NamedTuple):
-    """A namespace, and a kind of the controllers in it."""
+    """A namespace and a kind. It stands for the controllers of this kind in this namespace."""
 
     namespace: str
     kind: Kind
@@ -68,10 +68,12 @@ def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
 
 
 def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
-    """Return the connection that several namespaces share, and a request for each place.
+    """Return (connection, requests) with a request for each namespace and kind of the task.
 
-    requests: the result of placeholder_requests(). A task in one namespace needs no shared
-    connection: the result is then None and the same requests. Raises RolloutError.
+    The connection is shared by all namespaces. If the task is for a single namespace, no connection
+    is needed: the function returns (None, the unchanged parameter `requests`).
+
+    requests: the result of placeholder_requests(). Raises RolloutError.
     """
     selectors = params.get("namespace_selectors")
     if not selectors and not params.get("namespaces"):

@@ -24,11 +24,11 @@ from . import image_drift
 if t.TYPE_CHECKING:
     from ..explain.quotas import Amounts
 
-#: The API resource of the objects in each field of preflight_warnings.RelatedObjects.
+#: For each field of preflight_warnings.RelatedObjects, the API resource of its objects.
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "autoscalers": "horizontalpodautoscalers", "quotas": "resourcequotas",
              "nodes": "nodes"}
-#: The API resource of Argo Rollouts, and the key of its objects in Responses.
+#: The API resource of the Rollouts of Argo Rollouts. It is also their key in Responses.
 ROLLOUTS = "rollouts"
 #: Fields with objects that the planner uses. A previous holder of the Lease may have written these
 #: objects, so they are read only after the Lease is acquired.
@@ -42,8 +42,8 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
                       observed: Observed) -> Responses:
     """Check the permissions of the task, and disable optional features that lack permissions.
 
-    Also requests the related objects that may be read before the Lease is acquired, and returns
-    their responses. Raises RolloutError if a required permission is missing.
+    Also requests the related objects that may be read before the Lease is acquired. Returns the
+    responses with these objects. Raises RolloutError if a required permission is missing.
     """
     from ..explain import permissions
 
@@ -73,7 +73,7 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
 
 def _may_find_rollouts(request: Request, observed: Observed,
                        rules: t.Sequence[Json] | None) -> bool:
-    """Return whether to list the Rollouts of Argo Rollouts.
+    """Return whether a list of the Rollouts of Argo Rollouts is useful and not forbidden.
 
     rules: the rules that describe the user's permissions; None if unknown.
     """
@@ -113,7 +113,7 @@ def _send_requests(gateway: Gateway, *fields: str) -> Responses:
 
 
 def read_frozen_autoscaler(request: Request, gateway: Gateway, memory: Memory) -> None:
-    """Read the autoscalers before a rollback, since a killed task may have left one frozen."""
+    """Read the autoscalers before a rollback. A killed task may have left an autoscaler frozen."""
     if request.state.undoes and not memory.has_begun:
         read_autoscalers(gateway, memory)
 
@@ -153,8 +153,8 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
 def needed_quota(flow: Flow, request: Request, observed: Observed) -> Amounts:
     """Return the resources that an update with keep_old adds to the usage of a quota.
 
-    Returns no resources for an update in progress, since the usage already includes some of its new
-    pods.
+    If the update is already in progress, return no resources, since the usage already includes some
+    of its new pods.
     """
     from ..explain.preflight_warnings import usage_of
     from ..explain.quotas import Amounts

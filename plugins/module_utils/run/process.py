@@ -64,7 +64,7 @@ class Process(t.NamedTuple):
         return bool(self.machine) and self.machine == process.machine
 
     def has_ended(self) -> bool:
-        """Return whether the process, which must be one of this machine, has certainly ended.
+        """Return whether the process has certainly ended. It must be a process of this machine.
 
         /proc can hide a process of another user (hidepid), but signal 0 detects such a process.
         """
@@ -80,7 +80,10 @@ class Process(t.NamedTuple):
 
 
 def start_time(pid: str) -> str | None:
-    """Return the start time of a process: "" for a zombie, None for an unknown process."""
+    """Return the start time of a process, in clock ticks since boot.
+
+    Returns "" for a zombie, and None for an unknown process.
+    """
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:

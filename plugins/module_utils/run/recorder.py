@@ -43,9 +43,10 @@ class Recorder:
         self.primary: Controller | None = None
         self._last_wait, self._line_time = "", clock.monotonic() - LINE_INTERVAL
         self._reported_causes: set[str] = set()
-        #: Events that are not created yet, each for several steps: the value before the first step,
-        #: the number of steps, and the last step. All scale steps of a controller have the key
-        #: (name of the controller, 0). Any other step has the key ("", number of the step).
+        #: The Events that are not created yet. A value is (the state before the first step, the
+        #: number of steps, the last step). All scale steps of a controller share an Event, with the
+        #: key (name of the controller, 0). Any other step has an Event of its own, with the key
+        #: ("", number of the step).
         self._pending_events: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
         #: The time of the last Event (Clock.monotonic).
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
@@ -92,7 +93,7 @@ class Recorder:
     def record_event(self, step: Step, may_wait: bool) -> None:
         """Create an Event for a step, now or later. Scale steps within a short time share an Event.
 
-        may_wait: whether the Event of a step that is no scale step may be created later, too.
+        may_wait: whether the Event may be created later even if the step is no scale step.
         """
         is_scale = step.action is Action.SCALE
         key = (step.name if is_scale else "", 0 if is_scale else len(self.steps))

@@ -37,8 +37,8 @@ class SharedCluster:
         self._lock = threading.Lock()
         #: The responses of objects(), by resource.
         self._objects: dict[str, list[Json] | None] = {}
-        #: The response of Gateway.rules() is the only element. The list is empty before the request
-        #: for the rules.
+        #: A list whose only element is the response of Gateway.rules(). The list is empty before
+        #: the request, because the response itself can be None.
         self._rules: list[list[Json] | None] = []
         #: The ControllerRevisions of all controllers.
         self._revisions: list[Json] | None = None
@@ -105,12 +105,13 @@ class SharedGateway:
 
     def __init__(self, cluster: SharedCluster) -> None:
         self._cluster, self._gateway = cluster, cluster.gateway
-        #: The key of the last dry run (controller and template, write), and the response.
+        #: The last dry run, as (key, response). The key contains the uid of the controller, the
+        #: digest of its template, and the write.
         self._dry_run: tuple[tuple[str, str] | None, Json] | None = None
-        #: Ends a wait() of the driver.
+        #: If set, wait() of the driver returns.
         self.woken = threading.Event()
 
-    # Methods with a cache, or with an effect on a cache or on other drivers
+    # Methods that do more than call the gateway of all drivers, for example with a cache
 
     def rules(self) -> list[Json] | None:
         return self._cluster.rules()
@@ -124,7 +125,8 @@ class SharedGateway:
     def dry_run(self, write: Patch | Merge | Create) -> Json:
         """Return the response of a dry run.
 
-        For the same write and the same template of the controller, return the last response again.
+        If neither the write nor the template of the controller has changed since the last call,
+        return the last response again.
         """
         base = self._gateway.controllers().get(write.name)
         key = (base.uid + digest(base.template), repr(write)) if base else None
@@ -145,7 +147,7 @@ class SharedGateway:
             if write.kind == AUTOSCALER:
                 self._cluster.forget("horizontalpodautoscalers")
 
-    # Requests that the gateway of all drivers answers unchanged
+    # Methods that only call the same method of the gateway of all drivers
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         return self._gateway.controllers(kind)

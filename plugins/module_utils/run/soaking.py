@@ -4,10 +4,10 @@
 
 """The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
-A soak that was interrupted resumes. Its time before this task counts from the last incident on. If
-there was no incident, its time counts from the beginning of the soak, which an annotation stores.
-Restarts, changes of readiness, pod creations and Events have timestamps in the cluster, which show
-when the last incident was.
+A task resumes a soak that an interrupted task has begun. The time before this task counts, too: the
+time since the last incident or, without an incident, since the beginning of the soak. An annotation
+stores the beginning. The cluster shows when the last incident was, because restarts, changes of
+readiness, pod creations and Events have timestamps.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Soaking:
             self._old_reasons = pod_health.reasons(events, _old_pod_uids(self._gateway, status))
 
     def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
-        """Return the next decision: of the flow, or of a soak that must pass before it.
+        """Return the next decision of the flow, or of the soak if the soak must pass first.
 
         Raises RolloutFailed for an incident.
         """
@@ -139,9 +139,9 @@ class Soaking:
                 f"{longest} passed without another new pod", [])
 
     def _watch(self, view: View, decision: WatchPods) -> Step | Wait | WatchPods | str:
-        """Return the next decision of the soak, or the text of its annotation if it has passed.
+        """Return the next decision of the soak. If the soak has passed, return its annotation.
 
-        Returns "" if there is no primary, which could have an annotation. Raises RolloutError.
+        Without a primary, there is no annotation, so return "". Raises RolloutError.
         """
         primary = view.observed.primary
         if primary is None:
@@ -312,7 +312,7 @@ def _healthy_since(stored: Soak, events: list[Json], pods: WatchedPods, now: flo
 def _old_pod_uids(gateway: Gateway, status: RolloutStatus) -> set[str]:
     """Return the uids of the pods that the update replaces.
 
-    If the labels do not distinguish old pods from new pods of a controller, its pods are left out.
+    The pods of a controller are left out if their labels do not show which pods are old.
     """
     in_progress = status.phase != "complete"
     return {pod.uid for holder in status.holders if holder.has_known_labels

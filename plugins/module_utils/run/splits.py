@@ -49,7 +49,7 @@ class Tools(t.NamedTuple):
     gateway: Gateway
     clock: Clock
     recorder: Recorder
-    #: Renew the Lease. Raises RolloutError if another task has taken it.
+    #: Renew the Lease. Raises RolloutError if another task has acquired the Lease.
     renew: t.Callable[[], None]
     #: Return why the task has to stop, or "".
     reason_to_stop: t.Callable[[], str]
@@ -64,10 +64,11 @@ class Tools(t.NamedTuple):
         return self.reason_to_stop()
 
     def write(self, step: Step, memory: Memory) -> tuple[bool, Step]:
-        """Write a step; return whether the API server accepted the write, and the step to report.
+        """Write a step. Return (is_accepted, step to report).
 
-        For a handover, the attribute `before` of the step to report is the number of reparented
-        pods. Raises RolloutError.
+        is_accepted: whether the API server accepted the write. The step to report is `step`. For a
+        handover, its attribute `before` is replaced by the number of reparented pods. Raises
+        RolloutError.
         """
         if not isinstance(step.write, Handover):
             return self.gateway.write(step.write), step
@@ -90,7 +91,7 @@ class Splits(t.Protocol):
         """Change the routes, and wait for the Gateways. Raises RolloutError."""
 
     def describe(self, turn: Turn) -> str:
-        """Return the end of a message: which share of the requests the new pods get. Can be ""."""
+        """Return text to add to a message: the share of the requests for the new pods, or ""."""
 
 
 class NoSplits:

@@ -36,7 +36,7 @@ class _PodState(t.NamedTuple):
 
 
 class WatchedPods:
-    """The pods of all controllers in an update, by uid, as of the last update()."""
+    """The pods of all controllers in an update, by uid, as read by the last call of update()."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -80,7 +80,8 @@ class WatchedPods:
     def _classify(self, pod: Json, holder: Holder, before: t.Mapping[str, _PodState]) -> None:
         """Add a pod to the old or new pods.
 
-        before: the states at the last update(), by uid. The state of an unchanged pod is reused.
+        before: the states at the previous call of update(), by uid. The state of an unchanged pod
+        is reused.
         """
         uid = pod["metadata"]["uid"]
         state = self._states.get(uid) or before.get(uid)

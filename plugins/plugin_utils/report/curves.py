@@ -39,14 +39,15 @@ MAX_CURVES, MAX_POINTS = 20, 500
 
 
 class Point(t.NamedTuple):
-    """A measurement; None for a missing number or bound."""
+    """A measurement. A missing number or bound is None."""
 
     at: datetime.datetime
     new: float | None
     old: float | None
     outcome: str
     reason: str
-    #: Bounds of the new value, from the thresholds and, for relative thresholds, the old value.
+    #: Bounds of the new value. They follow from the thresholds. A relative threshold, such as
+    #: max_ratio_to_old, also needs the old value.
     lower_bound: float | None
     upper_bound: float | None
 
@@ -88,8 +89,8 @@ class Curve:
 def curves_of_stages(stages: t.Sequence[Json]) -> list[Curve]:
     """Return the curves of all analyses, in order of their start.
 
-    If there are more than MAX_CURVES, return only MAX_CURVES of them: first the curves with failed
-    measurements, then others.
+    If there are more than MAX_CURVES, return only MAX_CURVES of them. Curves with failed
+    measurements are then preferred, and come first.
     """
     runs_by_metric: dict[tuple[str, str, str], list[list[Point]]] = {}
     analyses = [mapping(check, "measured") for stage in stages
@@ -134,8 +135,8 @@ def _number(item: Json, key: str) -> float | None:
     return value if abs(value) < 1e300 else None  # a chart cannot show infinity
 
 
-#: The lines of a chart, in the order of drawing: the class of the line, and a function that returns
-#: the value of a point for this line.
+#: The lines of a chart, in the order of drawing. The key is the class of a line in the style sheet.
+#: The value is a function that returns the value of a point for this line.
 _LINES: dict[str, t.Callable[[Point], float | None]] = {
     "lower-bound": lambda point: point.lower_bound,
     "upper-bound": lambda point: point.upper_bound,

@@ -5,8 +5,8 @@
 """Define the types of the data of a report.
 
 The role image_bump provides a Run (`image_bump_report_data`), and the playbooks for several
-clusters provide a Release. After an interrupted run, or in results of another version of the
-module, any key may be missing; the report then shows "not known". Times are in RFC 3339.
+clusters provide a Release. Any key may be missing, for example after an interrupted run or in
+results of another version of the module. The report then shows "not known". Times are in RFC 3339.
 
 tests/unit/report/test_data.py compares the keys with the documentation of the module, and with the
 keys that the code reads.
@@ -18,8 +18,9 @@ import typing as t
 
 
 class Release(t.TypedDict, total=False):
-    """The runs in several clusters, by inventory host; {} for a host without data."""
+    """The runs in several clusters."""
 
+    #: The run of each inventory host; {} for a host without data.
     clusters: dict[str, Run]
     #: The hosts of each region, by region.
     regions: dict[str, list[str]]

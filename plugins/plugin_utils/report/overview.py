@@ -12,13 +12,13 @@ import datetime
 import functools
 import typing as t
 
-#: Outcomes that need no attention.
+#: Outcomes of rows that a reader need not look at.
 SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
-#: Maximum number of initially visible rows, and of rows on a page. In a longer table, only the rows
-#: that need attention are initially visible.
+#: Maximum number of initially visible rows, and of all rows on a page. If a table has more than
+#: MAX_INITIAL_ROWS rows, only the rows with another outcome than SUCCESSFUL are initially visible.
 MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
-#: Maximum number of initially visible lines and characters of a text, and maximum number of all its
-#: characters.
+#: Maximum number of initially visible lines of a text, of its initially visible characters, and of
+#: all its characters.
 MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
 
 
@@ -67,7 +67,9 @@ class Overview:
 
     @property
     def collapsed_rows(self) -> list[Row]:
-        """Return the rows that are not initially visible; with initial_rows, at most MAX_ROWS rows.
+        """Return the rows that are not initially visible.
+
+        initial_rows and these rows are at most MAX_ROWS rows together.
         """
         initial = set(map(id, self.initial_rows))
         return [row for row in self.rows if id(row) not in initial][:MAX_ROWS - len(initial)]
@@ -79,7 +81,9 @@ class Overview:
                 else None)
 
     def interval(self, row: Row) -> tuple[float, float] | None:
-        """Return the start and the width of a row's bar, in percent of the time span of all rows.
+        """Return (start, width) of the bar of a row; None if the start of the row is not known.
+
+        Both are in percent of the time span of all rows.
         """
         if not row.begin or not self._span:
             return None

@@ -55,7 +55,7 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
 def _escape_unprintable(value: object) -> object:
     """Escape unprintable characters, which can reorder or hide text.
 
-    In text from the cluster, they have already been escaped; in text from the user, not yet.
+    Text from the cluster has already been escaped, but text from the user has not.
     """
     return (escape_unprintable(value, "\n") if isinstance(value, str)
             and not isinstance(value, markupsafe.Markup) else value)

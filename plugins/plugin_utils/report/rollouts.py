@@ -41,14 +41,18 @@ MAX_SECTIONS, MAX_SAMPLES, MAX_STEPS = 10, 500, 500
 
 
 class Sample(t.NamedTuple):
-    """The numbers of pods of both controllers at one time; None for a missing controller."""
+    """The numbers of pods at one time, of the controller and of its successor.
+
+    A controller or successor that does not exist at this time is None.
+    """
 
     at: datetime.datetime
-    #: Whether the handover is in progress: both controllers then count all pods.
+    #: Whether the handover is in progress. The controller and the successor then both count all
+    #: pods.
     is_taking_over: bool
     #: Whether the new pods are watched (a soak).
     is_watched: bool
-    #: Whether the pods of the controller are new pods, as from the handover on.
+    #: Whether the pods of the controller are new pods. This is so from the handover on.
     is_new: bool
     controller: Json | None
     successor: Json | None
@@ -94,7 +98,7 @@ class Rollout:
 
     @functools.cached_property
     def last_result(self) -> Json:
-        """Return the last result that is not skipped; if all are skipped, the last result."""
+        """Return the last result that is not skipped. If all are skipped, return the last one."""
         return next((result for result in reversed(self.results) if not result.get("skipped")),
                     self.results[-1])
 
@@ -167,7 +171,10 @@ class Rollout:
         return self._bound("ceiling", max)
 
     def _bound(self, key: str, select: t.Callable[[t.Iterable[int]], int]) -> int | None:
-        """Return the floor or the ceiling (key) of all tasks, by min or max (select), or None."""
+        """Return the lowest floor or the highest ceiling of all tasks, or None.
+
+        key: "floor" or "ceiling". select: min or max.
+        """
         bounds = [mapping(result, "rollout").get(key) for result in self.results
                   if result.get("sizes")]
         numbers = [bound for bound in bounds if isinstance(bound, int)]
@@ -206,7 +213,7 @@ class Rollout:
 
     @property
     def soaks(self) -> list[Soak]:
-        """Return the soaks: consecutive samples of a task in which the pods were watched."""
+        """Return the soaks, each from consecutive samples in which the pods were watched."""
         soaks = []
         for result, samples in self._samples_by_result:
             groups = itertools.groupby(samples, lambda sample: sample.is_watched)
@@ -270,7 +277,7 @@ class Report:
 
     @functools.cached_property
     def sections(self) -> list[Rollout]:
-        """Return the controllers with a section; in a large fleet, only failed controllers."""
+        """Return the rollouts that have a section. In a large fleet, only failed rollouts do."""
         rollouts = self.rollouts
         if len(rollouts) > MAX_SECTIONS:
             rollouts = [rollout for rollout in rollouts
@@ -310,7 +317,10 @@ class Report:
 
     @functools.cached_property
     def stages(self) -> list[Json]:
-        """Return the stages with their checks, their soaks, and the decision after each stage."""
+        """Return the stages with the additional keys soaks, title and decision.
+
+        soaks: pairs of a rollout and a soak. decision: a text about what followed the stage.
+        """
         stages = [self._with_times(stage)
                   | {"checks": [self._with_times(check) for check in objects(stage, "checks")],
                      "soaks": [], "title": _title(stage)}
@@ -358,10 +368,10 @@ def _title(stage: Json) -> str:
 
 
 def with_common_keys(data: Json) -> Json:
-    """Return the data of several clusters with the keys of a Run; return other data unchanged.
+    """Return the data of several clusters with the keys of a Run. Return other data unchanged.
 
-    The values are those that all runs share (COMMON_KEYS), the first start, the last end, and the
-    overall outcome and message.
+    A key in COMMON_KEYS is added if all runs have the same value. started is the first start of a
+    run, and ended is the last end. outcome and message are about all clusters.
     """
     clusters = mapping(data, "clusters")
     if not clusters or "outcome" in data:

@@ -52,7 +52,8 @@ class _Chart:
         self.max_pods = max(1, rollout.ceiling or 0,
                             *(sample.old_pods + sample.new_pods for sample in self.samples
                               if not sample.is_taking_over))
-        self.height = self.max_pods * 1.06  # leaves space above the line of the ceiling
+        # The number of pods at the upper edge of the plot, with space above the ceiling.
+        self.height = self.max_pods * 1.06
         self.picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
                                        aria_labelledby=f"{name}-title {name}-desc")
         self.picture.append(drawsvg.Title(f"Pods of {rollout.title} over time", id=f"{name}-title"))
@@ -173,7 +174,9 @@ def describe(rollout: Rollout) -> str:
 
 
 def round_step(minimum: float) -> float:
-    """Return the smallest step of at least a minimum: 1, 2 or 5 times a power of ten.
+    """Return the smallest round number that is at least the minimum.
+
+    Round numbers are 1, 2 or 5 times a power of ten.
 
     >>> [round_step(minimum) for minimum in (0.011, 0.5, 3, 60)]
     [0.02, 0.5, 5.0, 100.0]
@@ -183,7 +186,10 @@ def round_step(minimum: float) -> float:
 
 
 def _time_step(end: float, max_ticks: float) -> float:
-    """Return the smallest step in seconds that needs at most max_ticks ticks up to the end."""
+    """Return the smallest step of TIME_STEPS with at most max_ticks ticks up to the end.
+
+    end: the length of the axis in seconds. If no step suffices, the length is the step.
+    """
     return next((seconds for seconds in TIME_STEPS if end / seconds <= max_ticks), end)
 
 

@@ -36,19 +36,20 @@ class Api(http.server.ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        #: Prepared responses: to all requests except watches, and to watches.
+        #: Prepared responses: `watches` to requests for a watch, `answers` to all other requests.
         self.answers, self.watches = [], []
+        #: The other requests: (method, path, headers, body).
         self.requests = []
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.closing = threading.Event()
 
     @property
     def sent(self):
-        """Return method and path of each request except watches."""
+        """Return (method, path) of each request that is not a watch."""
         return [(method, path) for method, path, _headers, _body in self.requests]
 
     def handle_error(self, request, client_address):
-        """Ignore connections cut by a test."""
+        """Ignore the error of a connection that a test has cut."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -76,9 +77,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def answer(content, code=200, **headers):
-    """Return a response with the content as JSON, or as bytes.
+    """Return a response: a function that sends the content.
 
-    An object is placed in the namespace of the tests.
+    Bytes are sent unchanged, other content as JSON. An object without a namespace gets the
+    namespace default.
     """
     if isinstance(content, dict) and "name" in content.get("metadata", {}):
         content = {**content, "metadata": {"namespace": "default", **content["metadata"]}}
@@ -95,7 +97,7 @@ def answer(content, code=200, **headers):
 
 
 def status(code, message="no", **fields):
-    """Return an error of the API server."""
+    """Return the response with which the API server reports an error."""
     return answer({"kind": "Status", "code": code, "message": message, **fields}, code)
 
 
@@ -106,7 +108,7 @@ def reset(handler, query):
 
 
 def truncated(handler, query):
-    """Return a truncated response."""
+    """Send a response that ends before its Content-Length."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
@@ -133,7 +135,7 @@ PRIMARY = Controller.from_api(item())
 SCALE_TO_2 = scale(PRIMARY, 2).write
 DELETE = Delete("foo", {"uid": "uid of foo"})
 CREATE = Create(new(name="bar"))
-#: Field of the Status with which the API server rejects an invalid manifest.
+#: Additional field of the Status with which the API server rejects an invalid manifest.
 CAUSES = {"details": {"causes": [{"field": "spec.replicas"}]}}
 
 
@@ -142,7 +144,10 @@ def event(event_type, version, **changes):
 
 
 def stream(*events, tail=b""):
-    """Return the response to a watch: the events, then the end; record the query in `watched`."""
+    """Return the response to a watch: the events and the bytes of `tail`, and then the end.
+
+    Each query of a watch is added to the server's `watched`.
+    """
     def send(handler, query):
         handler.server.watched = [*getattr(handler.server, "watched", ()), query]
         handler.send_response(200)
@@ -173,7 +178,7 @@ NEW_OWNER = {"apiVersion": "v1", "kind": "ReplicationController", "name": "bar",
 
 
 def reparent_to_bar(*names):
-    """Return the write that reparents pods of foo by name."""
+    """Return the write that moves the named pods of foo to the controller bar."""
     return Handover(tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo")
                           for name in names), "uid of foo", NEW_OWNER, {})
 

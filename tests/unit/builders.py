@@ -63,7 +63,11 @@ def rc(
     annotations: t.Mapping[str, str] | None = None,
     **metadata: t.Any,
 ) -> Json:
-    """Return a ReplicationController, settled by default."""
+    """Return a ReplicationController. By default, all its pods exist and are available.
+
+    label: the deployment label of its selector and template. available, current: the numbers of
+    pods in its status. observed: whether the status belongs to the current generation.
+    """
     current = replicas if current is None else current
     available = current if available is None else available
     return {
@@ -88,13 +92,13 @@ def rc(
 
 
 def rs(name: str = "foo", label: str | None = None, **more: t.Any) -> Json:
-    """Return a ReplicaSet whose template has the label, if any, and whose selector does not."""
+    """Return a ReplicaSet. A given label is added to its template, but not to its selector."""
     item = rc(name, label=label, **more)
     return {**item, "kind": "ReplicaSet",
             "spec": {**item["spec"], "selector": {"matchLabels": {"app": "foo"}}}}
 
 
-#: The tests' update and rollback, and the successor's name and deployment label.
+#: The update of the tests and its rollback, and the name and deployment label of its successor.
 UPDATE = parse_request({"name": "foo", "image": "myimage:v2"})
 ROLLBACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
 SUCCESSOR, LABEL = expected_successor(UPDATE, Controller.from_api(rc()))
@@ -107,8 +111,8 @@ def old(replicas: int = 3, goal: int = 0, original: int = 3,
     """Return foo during an update of three pods.
 
     replicas: the current size of foo. goal: its size at the end, 0 for an update and 3 for a
-    rollback. original: its size before the update. annotate: changed annotations; None removes an
-    annotation.
+    rollback. original: its size before the update. annotate: annotations to change. The value None
+    removes an annotation.
     """
     return rc("foo", replicas,
               **{"annotations": _annotations(SUCCESSOR, goal, original, annotate or {}), **changes})
@@ -130,14 +134,17 @@ def record(outcome: str, before: str = "myimage:v1", after: str = "myimage:v2", 
 
 
 def final_record(request: Request, before: str = "myimage:v1", after: str = "myimage:v2") -> str:
-    """Return the record at the end of the requested update."""
+    """Return the value of last-rollout at the end of the requested update."""
     entry = provenance.record_entry(request.fingerprint, Controller.from_api(rc(image=after)),
                                     DEPLOYMENT_LABEL)
     return record("updated", before, after, request=entry)
 
 
 def observe(request: Request, *items: Json, **facts: t.Any) -> Observed:
-    """Return the observation of the controllers for a request. facts: its other fields."""
+    """Return what a task with this request observes of the controllers.
+
+    facts: other fields of the observation.
+    """
     controllers = map(Controller.from_api, items)
     observed = find({controller.name: controller for controller in controllers}, request)
     base = observed.primary or observed.successor
@@ -164,7 +171,7 @@ def summary(decision: Decision) -> tuple:
 
 
 def apply(decision: Decision, *items: Json) -> dict[str, Json]:
-    """Return the controllers by name, after the API server has accepted the step."""
+    """Write a step to a model of the cluster. Return the resulting controllers by name."""
     assert isinstance(decision, Step), decision
     cluster = ClusterModel(items)
     assert cluster.write(decision.write), f"refused: {decision}"
@@ -207,7 +214,7 @@ def run_to_end(decide: t.Callable[..., Decision], request: Request, cluster: t.A
 
 
 def make_status_stale(items: dict[t.Any, Json | None]) -> None:
-    """Make each status older than the last write: without pods, of an earlier generation."""
+    """Make each status outdated: it counts no pods and has an earlier generation."""
     for key, item in items.items():
         if item and "status" in item:
             counts = (field for field in item["status"] if field.lower().endswith("replicas"))
@@ -217,7 +224,10 @@ def make_status_stale(items: dict[t.Any, Json | None]) -> None:
 
 
 def run_past_waits(world: t.Any, max_steps: int, **request: Request) -> list[str]:
-    """Run a simulated migration past its waits; return at most max_steps steps."""
+    """Run at most max_steps steps of a simulated migration, and return them.
+
+    Where the migration waits, the cluster settles.
+    """
     done: list[str] = world.run_steps(max_steps, **request)
     while len(done) < max_steps and isinstance(world.decide(**request), Wait):
         world.cluster.settle()
@@ -229,7 +239,10 @@ def run_past_waits(world: t.Any, max_steps: int, **request: Request) -> list[str
 
 def assert_stale_status_changes_no_rollback(settled: t.Any, stale: t.Any, steps: int,
                                             request: Request) -> None:
-    """Roll back two simulated migrations after some steps; one has an outdated status."""
+    """Check that a rollback after some steps has the same steps with an outdated status.
+
+    settled, stale: two equal simulated migrations. The status of `stale` becomes outdated.
+    """
     for world in (settled, stale):
         world.run_steps(steps)
     make_status_stale(stale.cluster._items)

@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Extend the models of check mode: a test makes each move, and copies the state.
+"""Extend the models of check mode, so that a test can make each move and copy the state.
 
-A model lists the possible next moves: the controller manager syncs an object, a pod becomes
-ready, ... A test makes the moves in any order. In ClusterModel, the controller manager also lags
-behind the API server, and pods may take time to terminate; tests/integration compares the models
-with real clusters.
+A model lists the possible next moves, for example that the controller manager syncs an object or
+that a pod becomes ready. A test makes the moves in any order. In ClusterModel, the controller
+manager also lags behind the API server, and pods may take time to terminate. tests/integration
+compares the models with real clusters.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Move(t.NamedTuple):
     roll: the controller manager syncs a Deployment.
     finalize: the finalizers of an object in deletion are removed.
     collect: the garbage collector deletes the pods of a deleted controller.
-    ready, end: a pod becomes ready, or has terminated.
+    ready: a pod becomes ready.
+    end: a terminating pod has terminated.
     """
 
     verb: str
@@ -75,7 +76,7 @@ class Moves:
     """Model that can make all of its moves."""
 
     def settle(self) -> bool:
-        """Make moves in their order until none remains; return whether there were any."""
+        """Make the first possible move until none remains. Return whether any move was made."""
         has_changed = False
         while moves := self.moves():
             self.make(moves[0])
@@ -94,7 +95,7 @@ class ClusterModel(Moves, SimulatedCluster):
         super().__init__(items, kind, look_up_revisions)
         #: The controller manager's cache of controllers, by name.
         self.cached = {name: item for name, item in self.items.items() if _size(item) <= MAX_PODS}
-        #: Changes not yet received by the controller manager, in order: name, and new object.
+        #: Changes that the controller manager has not received yet, in order: (name, new object).
         self.undelivered: list[tuple[str, Json | None]] = []
         self.terminating: list[Pod] = []
 
@@ -133,7 +134,7 @@ class ClusterModel(Moves, SimulatedCluster):
             self.cached[name] = item
 
     def moves(self) -> list[Move]:
-        """Return all possible next moves; none when the cluster is stable."""
+        """Return all possible next moves. The list is empty when the cluster is stable."""
         moves = [Move("deliver", name) for name, _item in self.undelivered[:1]]
         moves += [Move("deliver-owner", pod.owner) for pod in self.pods
                   if pod.owner != pod.cached_owner][:1]
@@ -150,7 +151,7 @@ class ClusterModel(Moves, SimulatedCluster):
         return moves
 
     def make(self, move: Move) -> None:
-        """Make a move from the list."""
+        """Make a move that moves() has returned."""
         make = {"deliver": self._make_deliver, "deliver-owner": self._make_deliver_owner,
                 "sync": self._make_sync,
                 "finalize": self._make_finalize, "collect": self._make_collect,
@@ -191,15 +192,18 @@ class ClusterModel(Moves, SimulatedCluster):
         self.pods[index] = change(self.pods[index])
 
     def _terminate(self, pods: list[Pod]) -> None:
-        """Begin to terminate pods; terminating pods are unready, and pods of an owner are equal."""
+        """Begin to terminate pods.
+
+        Terminating pods are unready, and all terminating pods of an owner are equal.
+        """
         if self.terminates_slowly:
             unready = [pod._replace(ready=False, cached_owner="") for pod in pods]
             self.terminating = sorted([*self.terminating, *unready])
 
     def _sync(self, name: str) -> tuple[list[Pod], list[Pod], Json] | None:
-        """Return pods, deleted pods and status after a sync of the cached controller.
+        """Return (pods, deleted pods, status) after a sync of the cached controller.
 
-        None if nothing would change.
+        Return None if the sync would fail or change nothing.
         """
         controller = Controller.from_api(self.cached[name], self.kind)
         item = self.items.get(name)
@@ -221,9 +225,9 @@ class ClusterModel(Moves, SimulatedCluster):
 
 def _claimed(controller: Controller, pods: list[Pod], may_adopt: bool,
              ) -> tuple[list[Pod], list[Pod]] | None:
-    """Return the pods of a controller after adoption and release, and the other pods.
+    """Return (pods of the controller, other pods) after it has adopted and released pods.
 
-    None if a pod needs adoption, but the API server has no such controller, or is deleting it.
+    Return None if it would have to adopt a pod although may_adopt is False.
     """
     controlled, foreign = [], []
     for pod in pods:
@@ -247,7 +251,7 @@ def _size(item: Json) -> int:
 
 
 class DeploymentModel(Moves, SimulatedDeployments):
-    """Deployments above a ClusterModel of their ReplicaSets."""
+    """Deployments, with their ReplicaSets in a ClusterModel."""
 
     def __init__(self, items: t.Iterable[Json], sets: t.Iterable[Json] = ()) -> None:
         super().__init__(items, ())
@@ -260,14 +264,15 @@ class DeploymentModel(Moves, SimulatedDeployments):
         return duplicate
 
     def moves(self) -> list[Move]:
-        """Return all possible next moves; none when the cluster is stable."""
+        """Return all possible next moves. The list is empty when the cluster is stable."""
         return self.sets.moves() + [Move("roll", name) for name in self._unsynced()]
 
     def _change(self, name: str) -> Write | None:
-        """Return the next change; unlike the model of check mode, also scale a paused Deployment.
+        """Return the next change, which may scale the ReplicaSets of a paused Deployment.
 
-        Source: scale (pkg/controller/deployment/sync.go). The largest ReplicaSet gets the whole
-        difference, instead of its proportion.
+        The model of check mode does not scale them. Source: scale
+        (pkg/controller/deployment/sync.go), which divides the difference between the ReplicaSets.
+        Here, the largest ReplicaSet gets the whole difference.
         """
         primary = Deployment.from_api(self.items[name])
         if not primary.settings["paused"]:
@@ -286,7 +291,7 @@ class DeploymentModel(Moves, SimulatedDeployments):
         return Patch(largest.name, (put("/spec/replicas", max(0, largest.replicas + difference)),))
 
     def make(self, move: Move) -> None:
-        """Make a move from the list."""
+        """Make a move that moves() has returned."""
         if move.verb == "roll":
             self._sync(move.name)
         else:
@@ -294,9 +299,9 @@ class DeploymentModel(Moves, SimulatedDeployments):
 
 
 class RevisionMoves:
-    """Moves of StatefulSets and DaemonSets, also with pods that never become ready."""
+    """Moves of StatefulSets and DaemonSets. Pods with a broken image never become ready."""
 
-    #: Images whose pods never become ready.
+    #: The broken images.
     broken_images: frozenset[str] = frozenset()
 
     def copy(self) -> t.Self:
@@ -308,7 +313,7 @@ class RevisionMoves:
         return duplicate
 
     def moves(self) -> list[Move]:
-        """Return all possible next moves; none when the cluster is stable."""
+        """Return all possible next moves. The list is empty when the cluster is stable."""
         moves = [Move("sync", name) for name in sorted(self.items)
                  if self._state_after_sync(name) != self._state(name)]
         moves += [Move("ready", pod.name) for name in sorted(self.items)
@@ -316,7 +321,7 @@ class RevisionMoves:
         return moves
 
     def make(self, move: Move) -> None:
-        """Make a move from the list."""
+        """Make a move that moves() has returned."""
         if move.verb == "sync":
             self._set_state(move.name, self._state_after_sync(move.name))
         else:
@@ -337,7 +342,7 @@ class RevisionMoves:
 
 
 class StatefulSetModel(RevisionMoves, SimulatedStatefulSets):
-    """StatefulSets with moves made by a test."""
+    """StatefulSets whose moves a test makes."""
 
     @staticmethod
     def _pod_label(revision: Json) -> str:
@@ -345,7 +350,7 @@ class StatefulSetModel(RevisionMoves, SimulatedStatefulSets):
 
 
 class DaemonSetModel(RevisionMoves, SimulatedDaemonSets):
-    """DaemonSets with moves made by a test, and a changing set of nodes."""
+    """DaemonSets whose moves a test makes, and whose nodes a test can change."""
 
     _pod_label = staticmethod(label_of)
 
@@ -359,9 +364,9 @@ class DaemonSetModel(RevisionMoves, SimulatedDaemonSets):
 
     def set_nodes(self, name: str, nodes: t.Iterable[str], *,
                   keep_other_nodes: bool = False) -> None:
-        """Set the nodes of a DaemonSet; pods of other nodes are deleted with the nodes.
+        """Set the nodes of a DaemonSet. Its other nodes are deleted, and so are their pods.
 
-        keep_other_nodes: the other nodes remain, with a taint.
+        keep_other_nodes: instead, the other nodes get a taint, and their pods remain.
         """
         pods = self.pods(name)
         self._nodes[name] = tuple(sorted(nodes))
@@ -379,11 +384,11 @@ def primary(model):
 
 
 def record(model):
-    """Return the record of foo's last update."""
+    """Return the record of foo's last update as a dict."""
     return json.loads(model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
 
 
 def write_record(model, text):
-    """Write the record of foo, as another client could."""
+    """Replace the record of foo's last update by a text, as another client could."""
     model.items["foo"] = json.loads(json.dumps(model.items["foo"]))
     model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = text

@@ -50,13 +50,13 @@ class Cluster(IdleGateway):
         self.on_wait = self.cluster.settle
         #: Called before each write; False rejects the write.
         self.allow_write = lambda write: True
-        #: Image set by admission in every template; None: a dry run fails the test.
+        #: Image that admission sets in every template. While it is None, a dry run fails the test.
         self.admission_image = None
         #: Waiting reason of unavailable pods.
         self.waiting_reason = "ContainerCreating"
         #: Names of controllers that the watch has not reported yet.
         self.hidden = set()
-        #: Attempted writes, applied writes with times, and other requests as verb and argument.
+        #: Attempted writes, accepted writes as (time, write), other requests as (verb, argument).
         self.attempts, self.writes, self.calls = [], [], []
 
     def controllers(self, kind=None):
@@ -152,6 +152,6 @@ def stalled_cluster(*items, waiting_reason="ErrImagePull"):
 
 
 def update_error(cluster, **options):
-    """Return the error of a failing update; cluster.lines gets the progress lines with times."""
+    """Return the error of a failing update. Add its progress to cluster.lines as (time, line)."""
     return cluster.error(dataclasses.replace(UPDATE, **options),
                          print_line=lambda line: cluster.lines.append((cluster.clock.now, line)))

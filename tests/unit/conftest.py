@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
 
-# On a busy machine, an example of milliseconds can take a second.
+# On a busy machine, an example that needs only milliseconds can take a second.
 settings.register_profile("busy machine", deadline=None,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")

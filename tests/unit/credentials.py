@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List all sources of credentials, with the secrets to protect."""
+"""List all ways to pass credentials to a task, each with the secrets to protect."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 PASSWORD = "correct-horse-battery-staple"
 ARGUMENT = "an-argument-of-the-plugin-71c2"
-#: Connection options without secrets in any value.
+#: Connection options whose values never contain a secret.
 PUBLIC = {"context", "username", "ca_cert", "validate_certs", "no_proxy", "persist_config",
           "impersonate_user",
           "impersonate_groups"}
 
-#: Credential plugin that prints its arguments and its token on stderr, and then the token.
+#: Credential plugin, a shell script. It reveals its arguments and the token on stderr. Then it
+#: prints the token on stdout, or fails if FAILS is set.
 PLUGIN = """#!/bin/sh
 echo "I was given $* and $TOKEN" >&2
 [ -z "$FAILS" ] || exit 1
@@ -34,12 +35,12 @@ echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Options and environment variables of a task, with the secrets in both."""
+    """Options and environment variables of a task, and the secrets that they contain."""
 
     secrets: list[str]
     options: dict[str, t.Any] = dataclasses.field(default_factory=dict)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: Secrets in the list of processes, as arguments of a program of the user.
+    #: Secrets that the list of processes shows, because they are arguments of a user's program.
     arguments: list[str] = dataclasses.field(default_factory=list)
     #: Pattern of the error, if no task can work with these options.
     error_pattern: str = ""
@@ -47,7 +48,11 @@ class Case:
 
 def credential_cases(host: str, ca_cert: str | None, token: str,
                      write: t.Callable[[str, str], str], proxy: str = "") -> dict[str, Case]:
-    """Return all cases by name; write() creates a file outside of Ansible's folders."""
+    """Return all cases by name.
+
+    write(name, text): creates a file outside of Ansible's folders, and returns its path.
+    proxy: host and port of a proxy. Without a proxy, the cases that need one are left out.
+    """
     server = {"host": host, **({"ca_cert": ca_cert} if ca_cert else {})}
     certificate, key = self_signed_certificate()
     data = {"client-certificate-data": base64.b64encode(certificate.encode()).decode(),

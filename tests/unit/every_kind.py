@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulate foo of each kind with an autoscaler, for the tests of the modules."""
+"""Simulate foo as a controller of each kind, with an autoscaler, to test the modules."""
 
 from __future__ import annotations
 

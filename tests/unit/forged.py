@@ -3,7 +3,7 @@
 
 """List forged values of other clients, and the requests that a task may send.
 
-test_forgery.py lists the keys and fields that the code reads, and fails for one without a row here.
+test_forgery.py lists the keys and fields that the code reads, and fails if one has no row here.
 A value may contain UID.format(name), which the integration tests replace by the uid of the object.
 """
 
@@ -27,11 +27,11 @@ Json = dict[str, t.Any]
 
 #: Controllers of other users: one with pods, and one without pods, like a new successor.
 PAYMENTS, IDLE = "payments", "idle"
-#: Placeholder for the uid of a controller; in the unit tests, the uid itself.
+#: Placeholder for the uid of a controller. In the unit tests, it is the uid itself.
 UID = "uid of {}"
 #: Command in forged texts; it creates a file if the text is pasted or evaluated.
 TRACE = "touch /tmp/forged"
-#: Depth of JSON beyond the limit of any parser, and length of a text beyond any message.
+#: A depth of nested JSON that no parser accepts, and a length of a text that no message has.
 DEPTH, LENGTH = 10_000, 100_000
 
 NAMES = (PAYMENTS, IDLE, "foo", "absent")
@@ -109,7 +109,7 @@ DAEMON_SET_RECORD: Json = {
 OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
 
 
-#: Fields of scaleUp and scaleDown of an autoscaler, and policies: one valid, the others not.
+#: Fields of scaleUp and scaleDown of an autoscaler, and values of policies (only the first is valid).
 RULES = ("policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance")
 POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **wrong}] for wrong in (
     {}, {"type": "evil"}, {"value": 0}, {"value": "1"}, {"periodSeconds": 1801}, {"other": 1}))
@@ -142,7 +142,7 @@ def forged_documents(document: Json) -> list[str]:
     return [json.dumps(forgery) for forgery in forgeries]
 
 
-#: Keys of labels; the other KEYS are annotations.
+#: Keys of labels. The other keys in KEYS are keys of annotations.
 LABELS = {SERVICE_NAME, object_meta.DEPLOYMENT_LABEL, object_meta.HASH_LABEL, object_meta.HISTORY,
           object_meta.MIGRATION, object_meta.POD_REVISION, object_meta.SERVER_HISTORY,
           object_meta.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
@@ -186,7 +186,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.HASH_LABEL: HOSTILE,
     object_meta.POD_REVISION: HOSTILE,
     object_meta.POD_GENERATION: HOSTILE,
-    # the API server stores a number and nothing else
+    # the API server stores only a number
     object_meta.TEMPLATE_GENERATION: ("0", "2", "7", str(2**63 - 1)),
     object_meta.SERVER_HISTORY: HOSTILE,
     object_meta.REVISION: HOSTILE,
@@ -400,7 +400,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
              "status.allocatable": ({"cpu": "0"},)},
 }
 
-#: Combinations of plausible annotations by object; "foo" is the controller that the task names.
+#: Combinations of plausible annotations by object. "foo" is the controller that the task names.
 RECIPES: dict[str, dict[str, dict[str, str]]] = {
     "takeover with payments": {
         "foo": {object_meta.TAKEOVER: json.dumps(DOCUMENTS[object_meta.TAKEOVER])}},

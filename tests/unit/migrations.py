@@ -38,7 +38,10 @@ ALL_STEPS = ["create ControllerRevision", "create ReplicaSet", "annotate Replica
 
 
 class World:
-    """Simulated migration of foo with two pods."""
+    """Simulated migration of foo with two pods.
+
+    items: the ReplicationControllers. objects: other objects of the cluster by kind.
+    """
 
     def __init__(self, *items, **objects):
         pods = tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo")
@@ -51,7 +54,7 @@ class World:
         return plan(request, find(request, self.cluster))
 
     def run_steps(self, steps=100, request=MIGRATE):
-        """Run at most this number of steps; return the steps."""
+        """Run at most this number of steps, and return them in the form of ALL_STEPS."""
         done = []
         while len(done) < steps and isinstance(decision := self.decide(request), Step):
             assert self.cluster.write(decision.write)
@@ -72,11 +75,12 @@ class World:
         return self.find("ReplicaSet", f"foo-{self.stored['hash']}")
 
     def replace(self, item, **status):
-        """Replace an object, with changes of the status."""
+        """Store an object with these changes of its status."""
         self.cluster._items[item["kind"], item["metadata"]["name"]] = {
             **item, "status": {**item.get("status", {}), **status}}
 
     def pods(self, *owners, **labels):
+        """Replace all pods: each of these owners (uids) gets one pod with these labels."""
         self.cluster._pods = tuple(Pod(f"foo-{owner}", "u", {"app": "foo", **labels}, owner)
                                    for owner in owners)
 
@@ -99,7 +103,7 @@ CONFIG_UID = "uid of the config"
 
 
 def config(latest=1, annotations=None, metadata=None, **spec):
-    """Return the DeploymentConfig foo; latest: the number of its latest rollout."""
+    """Return the DeploymentConfig foo. latest: the number of its latest rollout."""
     template = rc()["spec"]["template"]
     return {"kind": "DeploymentConfig",
             "metadata": {"name": "foo", "uid": CONFIG_UID, "resourceVersion": "7", "generation": 1,

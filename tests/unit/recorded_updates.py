@@ -41,7 +41,7 @@ class InterruptedCluster(Cluster):
         self.on_wait = self.move
 
     def move(self):
-        """Make one move of the controller manager or of a kubelet per wait."""
+        """Make only one move of the controller manager or of a kubelet during a wait."""
         if moves := self.cluster.moves():
             self.cluster.make(moves[0])
         self.kill()
@@ -76,7 +76,7 @@ class InterruptedCluster(Cluster):
 
 
 def record(kind):
-    """Return the objects of each recorded state of an update of four pods."""
+    """Record an update of four pods. Return {moment of the update: objects}."""
     forward, paused, back = (InterruptedCluster(kind) for _number in range(3))
     forward.run_until(lambda: forward.new_pod_count in (2, 3))
     paused.run(update_request(kind, pause_at="2"))
@@ -92,7 +92,7 @@ def record(kind):
 
 
 def record_migration(world_type, request, steps):
-    """Return the objects of a migration after each step but the last."""
+    """Record a migration after each step except the last. Return {moment: objects}."""
     moments = {}
     for number, step in enumerate(steps[:-1], 1):
         world = world_type()
@@ -117,7 +117,7 @@ def objects_of(cluster):
 
 
 def pods_of(cluster):
-    """Return the pods of foo and of the successor as the API server returns pods."""
+    """Return the pods of foo and of its successor in the form of the API server."""
     if str(cluster.kind) in WITH_REVISIONS:
         uid = cluster.cluster.items["foo"]["metadata"]["uid"]
         return [_pod(getattr(pod, "name", f"foo-{number}"), getattr(pod, "uid", f"uid {number}"),
@@ -195,6 +195,7 @@ def load_migration(world_type, objects):
 
 
 def _by_kind(objects):
+    """Return a function that returns the objects of a kind."""
     return lambda kind: [item for item in objects if item["kind"] == kind]
 
 

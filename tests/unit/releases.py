@@ -23,14 +23,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
 
 Json = dict[str, t.Any]
 NOW = "2026-11-24T10:00:00Z"
-#: Limit of turns, above the turns of any request of the tests.
+#: Maximum number of turns. Each request of the tests needs fewer.
 MAX_TURNS = 200
 
 
 def variables(**changes: t.Any) -> Json:
     """Return the variables of a role, as the lookup release_request returns them.
 
-    changes: other values; before, verify, after and failure have the names of the user's files.
+    changes: variables with other values. The values of before, verify, after and failure are the
+    names of the user's files.
     """
     files = {hook: [{"typed": name, "path": f"/{name}"} for name in changes.pop(hook, [])]
              for hook in ("before", "verify", "after", "failure")}
@@ -76,7 +77,7 @@ class Controller:
 
 
 class Cluster:
-    """Model of the module; each method returns the result of a task."""
+    """Model of the modules. Each public method runs a task, and returns its result."""
 
     def __init__(self, **controllers: Controller) -> None:
         self.controllers = controllers
@@ -128,7 +129,7 @@ class Cluster:
                              for name in names if not self.controllers[name].is_deleted]}
 
     def rollout(self, name: str, before: str = "") -> Json:
-        """Return the value of the result key rollout."""
+        """Return the value of `rollout` in a result. before: the image before the task."""
         controller = self.controllers[name]
         image, new_image = controller.image, controller.new_image
         new_percent = controller.new_percent
@@ -212,9 +213,9 @@ class Run:
         self.stats: Json = {}
 
     def run(self) -> Run:
-        """Run all turns; raise Killed before the action of turn killed_at, or after it.
+        """Run all turns, or raise Killed at turn killed_at.
 
-        killed_at 3: before the action of turn 3. killed_at 3.5: after it.
+        killed_at=3: before the action of turn 3. killed_at=3.5: after this action.
         """
         result: Json = {}
         failure: Json = {}
@@ -239,7 +240,10 @@ class Run:
         return result, failure
 
     def _do(self, turn: Turn) -> tuple[Json, str]:
-        """Return the result of the action, and why a file or an analysis fails, or ""."""
+        """Return (result of the action, reason), with the reason "" if nothing fails.
+
+        The reason says why a file of the user or an analysis fails.
+        """
         if turn.do == "update":
             return self.cluster.update(turn_options.module_options(self.request, turn)), ""
         if turn.do == "split":

@@ -24,7 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import SimulatedClock
 
-#: Metrics: name, query, query of the samples, thresholds, min_samples, on_empty.
+# arguments of a metric: name, query, samples_query, thresholds, min_samples, on_empty
 ERRORS = Metric("errors", "errors($pods)", "", {"max": 1}, 0, OnEmpty.INCONCLUSIVE)
 LATENCY = Metric("latency", "latency($pods)", "count($pods)", {"max_ratio_to_old": 2}, 10,
                  OnEmpty.INCONCLUSIVE)
@@ -46,11 +46,12 @@ IN_PROGRESS = subject()
 
 
 class Run:
-    """Run of an analysis, with the recorded queries and progress lines.
+    """Run of an analysis. It records the queries and the progress lines.
 
-    answers: the value for each query without its argument, or for each pattern of a log. A list has
-    a value per request, and the last one repeats; a dict has the value of the new pods (n1, ...)
-    under True, and of the old pods (o1, ...) under False.
+    answers: the prepared values. The key is the name in front of the parenthesis of a query (for
+    example errors), or the pattern of error lines. A list has a value for each request, and its
+    last value repeats. A dict has the value of the new pods (n1, ...) under True and the value of
+    the old pods (o1, ...) under False.
     """
 
     def __init__(self, answers, *metrics, subjects=(IN_PROGRESS,), stop=lambda: "", **options):
@@ -192,7 +193,7 @@ def test_analysis_without_new_pods_is_an_error():
     assert error.what == "there are no new pods to measure" and error.progress == {}
 
 
-def test_query_has_a_sample_of_many_pods():
+def test_query_names_only_a_sample_of_many_pods():
     names = [f"n{number:04}" for number in range(1200)]
     run = Run({"errors": 1}, ERRORS, subjects=[subject(new=names)])
 
@@ -207,7 +208,7 @@ def test_query_has_a_sample_of_many_pods():
     assert len(result["new_pods"]) == 1200
 
 
-def test_failure_by_logs_names_the_pod():
+def test_failure_of_error_lines_names_the_pod():
     reading = Reading(6.0, note="6 of 40 lines, 5 of them in pod n2")
     run = Run({"ERROR": {True: reading, False: 0.5}}, LINES)
 
@@ -235,7 +236,7 @@ def test_unreadable_logs_and_few_lines_are_inconclusive():
     assert Run({"ERROR": 0.0}, LINES).result()["outcome"] == "passed"
 
 
-def test_logs_of_a_sample_of_many_pods_are_read():
+def test_only_the_logs_of_a_sample_of_many_pods_are_read():
     run = Run({"ERROR": 0.0, "errors": 1}, LINES, ERRORS,
               subjects=[subject(new=[f"n{number:04}" for number in range(1200)])])
 
@@ -280,7 +281,7 @@ def test_error_quotes_the_last_failures():
 
 
 @pytest.mark.parametrize("passes_inconclusive", [True, False])
-def test_error_quotes_the_failure_of_a_metric_without_a_pass(passes_inconclusive):
+def test_error_quotes_the_failure_of_a_metric_that_never_passed(passes_inconclusive):
     run = Run({"errors": [2.0, 0.0, NO_ANSWER]}, ERRORS, count=3, failure_limit=1,
               inconclusive_limit=2, passes_inconclusive=passes_inconclusive)
 

@@ -28,7 +28,10 @@ def at(time):
 
 
 def running(name="web", since="08:00:00", previous_run=None):
-    """Return the status of a container. previous_run: its start and end."""
+    """Return the status of a running container.
+
+    since: its start. previous_run: the start and the end of its run before a restart.
+    """
     last = ({"terminated": dict(zip(("startedAt", "finishedAt"), map(at, previous_run),
                                     strict=True))}
             if previous_run else {})
@@ -37,10 +40,10 @@ def running(name="web", since="08:00:00", previous_run=None):
 
 
 def pod(*statuses, init=(), **status):
-    names = [status["name"] for status in statuses] or ["web"]
-    return {"metadata": {"name": "foo"}, "spec": {"containers": [{"name": name} for name in names],
-                                                  "initContainers": [{"name": container[
-                                                      "name"]} for container in init]},
+    names = [container["name"] for container in statuses] or ["web"]
+    return {"metadata": {"name": "foo"},
+            "spec": {"containers": [{"name": name} for name in names],
+                     "initContainers": [{"name": container["name"]} for container in init]},
             "status": {"containerStatuses": list(statuses), "initContainerStatuses": list(init),
                        **status}}
 
@@ -50,8 +53,8 @@ TERMINATED = {"name": "web", "state": {"terminated": {"startedAt": at("08:09:30"
 CRASHING = {"name": "web", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 3,
             "lastState": {"terminated": {"startedAt": at("08:09:40"),
                                          "finishedAt": at("08:09:45")}}}
-#: A pod, and for each log: the container, whether the log is of the previous run, and the seconds
-#: covered.
+#: Pods, each with its readable logs. A log is given as (container, whether the log is of the
+#: previous run, seconds that the log covers).
 LOGS = {
     "old": (pod(running()), [("web", False, 60)]),
     "started 10 seconds ago": (pod(running(since="08:09:50")), [("web", False, 10)]),
@@ -112,7 +115,7 @@ def test_escapes_are_removed_and_long_lines_cut():
 
 
 @pytest.mark.parametrize("data, texts, seconds_", [
-    # the last line may be incomplete
+    # the last line is left out, because it may be incomplete
     (with_timestamps((0, b"one"), (30, b"two"), (40, b"three")), ("one", "two"), 30),
     (with_timestamps((0, b"one"), (0, b"two"), (0, b"three")), ("one", "two"), 1),
     (b"x" * 90, ("x" * 90,), 60), (b"\n" * 90, (), 60),
@@ -131,7 +134,7 @@ def test_timestamps_of_all_precisions():
 
 
 def counted_log(errors, total=100, pod_="a", container="web", seconds_=60.0, is_truncated=False):
-    """Return the lines of a log, and the number of error lines."""
+    """Return a log of `total` lines and the number of its error lines: (LogLines, errors)."""
     log = Log(pod_, container, False, seconds_)
     return LogLines(log, ("x",) * total, seconds_, is_truncated), errors
 

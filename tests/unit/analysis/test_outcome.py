@@ -160,8 +160,9 @@ def test_limits_of_a_metric(letters, limits, outcome):
 
 
 def test_decided_outcome_is_final():
-    """Later measurements never change a decided outcome; the exception, without
-    passes_inconclusive, is a change between failed and inconclusive.
+    """Check that later measurements do not change a decided outcome.
+
+    Without passes_inconclusive, they may change failed to inconclusive, or inconclusive to failed.
     """
     for failure_limit, inconclusive_limit, passes_inconclusive in itertools.product(
             (0, 1), (0, 1), (True, False)):

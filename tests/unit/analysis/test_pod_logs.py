@@ -32,6 +32,7 @@ def logs(connection, api, monkeypatch):
 
 
 def pod(name="foo-a", **state):
+    """Return a response that lists one pod. Its container is running, or in the given state."""
     container = {"name": "web",
                  "state": state or {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
     return pods({"metadata": {"name": name}, "spec": {"containers": [{"name": "web"}]},
@@ -39,6 +40,7 @@ def pod(name="foo-a", **state):
 
 
 def log(*lines):
+    """Return a response with the lines of a log, each after a timestamp."""
     return answer("".join(f"2026-11-23T08:00:00.000000000Z {line}\n" for line in lines).encode())
 
 

@@ -149,7 +149,8 @@ def test_warnings_are_part_of_the_reading(server):
 HTML = answer(b"<html><title>Log in</title></html>")
 HISTOGRAM = {"metric": {}, "histogram": [1, {}]}
 NOT_PROMETHEUS = "{url} does not respond like Prometheus"
-#: Responses that no retry changes, and what and why of the error (None: any reason).
+#: Responses after which a retry is useless, each with the fields `what` and `why` of the error.
+#: None as `why` stands for any reason.
 PERMANENT_FAILURES = {
     "login page": (HTML, NOT_PROMETHEUS, "status 200: <html><title>Log in</title></html>"),
     "redirect": (answer(b"", 302, Location="http://127.0.0.1:1/"), NOT_PROMETHEUS,
@@ -202,7 +203,7 @@ def test_permanent_failure_is_not_retried(server, response, what, why):
             or all(line.isprintable() for line in error.value.message.splitlines()))
 
 
-#: Responses that a retry may change, and the reported reason.
+#: Responses after which a retry may succeed, each with a part of the reported reason.
 TEMPORARY_FAILURES = {
     "server starts": (answer(b"Service Unavailable", 503),
                       "answers with status 503: Service Unavailable"),
@@ -242,7 +243,7 @@ def test_unreachable_server_is_retried(monkeypatch):
 
     reading = client("http://127.0.0.1:1").query(QUERY)
 
-    # no pause after the last attempt
+    # the pauses in seconds: there is none after the last attempt
     assert not reading.is_answer and slept == [0.2, 1.0, 0]
     assert (reading.why.startswith("Prometheus at http://127.0.0.1:1 cannot be reached: ")
             and "refused" in reading.why)
@@ -264,7 +265,8 @@ def test_endless_response_ends_at_the_timeout(server):
     assert time.monotonic() - start < 10
 
 
-#: Unescaped passwords; urllib's error message quotes a part of some passwords.
+#: Passwords that are not escaped as a URL requires. An error message of urllib would quote a part
+#: of some of them.
 UNESCAPED = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3cret[b", "s3cret]b",
              "1/s3cret", "s3cret@/b",
              "s3cret/b@c", "s3cret\u2100"]

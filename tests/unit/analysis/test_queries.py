@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Render queries: placeholders for pods in any quotes, and the predefined queries."""
+"""Render the placeholders of queries, and build the predefined queries."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_unknown_placeholder_is_refused(query):
 
 
 def test_predefined_queries():
-    """The success rate without a series of failed requests is 1."""
+    """`or vector(0)` makes the success rate 1 if there is no series of failed requests."""
     matchers = queries.Matchers("pod", "namespace", {"job": 'a"\\$pods{{ pods }}\n'})
     selector = r'namespace="$namespace",pod=~"$pods",job="a\"\\\x24pods\x7b\x7b pods }}\n"'
 

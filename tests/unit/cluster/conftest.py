@@ -19,7 +19,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernete
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """Record the seconds of each sleep between attempts without sleeping; other sleeps are real."""
+    """Return the list of pauses between attempts, in seconds.
+
+    These pauses are only recorded, so that a test takes no time. Other sleeps are real.
+    """
     seconds = []
     monkeypatch.setattr(http, "time",
                         types.SimpleNamespace(**{**vars(time), "sleep": seconds.append}))
@@ -28,13 +31,16 @@ def pauses(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_background_requests(monkeypatch):
-    """Count no connection as slow on a busy machine: a slow connection has background requests."""
+    """Make sure that no connection counts as slow, even on a busy machine.
+
+    On a slow connection, a gateway sends requests in the background, which no test expects.
+    """
     monkeypatch.setattr(http, "HIGH_LATENCY", float("inf"))
 
 
 @pytest.fixture
 def cluster(connection, pauses):
-    """Return a gateway without any response so far."""
+    """Return a gateway that has not sent any request."""
     gateway = KubernetesGateway(connection, "default")
     yield gateway
     gateway.close()

@@ -39,7 +39,7 @@ HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run in
 
 @pytest.fixture(autouse=True)
 def hide_local_configuration(monkeypatch, tmp_path):
-    """Hide the kubeconfig of the home folder, and the cluster that runs the tests."""
+    """Hide the kubeconfig of the home folder, and the cluster in which the tests may run."""
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "default"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
@@ -55,7 +55,7 @@ def write_file(tmp_path):
 
 
 def config(user=None, server="https://kube:6443", current="main"):
-    """Return a kubeconfig with the contexts main and other, each with a server."""
+    """Return a kubeconfig with the contexts main and other. Each has its own server."""
     return {
         "apiVersion": "v1", "kind": "Config", "current-context": current,
         "clusters": [{"name": name, "cluster": {"server": url}}
@@ -301,7 +301,7 @@ def test_host_option_survives_a_renewed_token(write_file):
 
 @pytest.fixture(scope="module")
 def certificate():
-    """Return a self-signed certificate and the key as PEM."""
+    """Return (certificate, key) in PEM format. The certificate is self-signed."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
     now = datetime.datetime.now(datetime.UTC)
@@ -449,7 +449,7 @@ def token_with_expiry(end):
                           ({"persist_config": True}, "one+")])
 def test_persist_config_writes_a_refreshed_token_to_the_kubeconfig(
         options, stored_token, write_file, monkeypatch):
-    """A one-time refresh token cannot be used again."""
+    """The provider accepts each refresh token only once, and returns a new one."""
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
     with http.server.HTTPServer(("127.0.0.1", 0), IdentityProvider) as provider:
         provider.spent_tokens = []
@@ -471,7 +471,7 @@ def test_persist_config_writes_a_refreshed_token_to_the_kubeconfig(
 
 
 def credential_plugin(write_file, body):
-    """Return a user with a credential plugin."""
+    """Return the user of a kubeconfig with a credential plugin: a shell script with this body."""
     script = write_file("plugin", body)
     return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
                      "args": [script],
@@ -505,7 +505,7 @@ def test_renew_runs_the_credential_plugin_again(write_file):
 ], ids=["exit status", "environment in the output", "no JSON", "no token"])
 @pytest.mark.parametrize("as_file", [True, False], ids=["path", "content"])
 def test_failing_credential_plugin_is_reported(write_file, body, why, as_file, capfd):
-    """Without the error, the API server would reject system:anonymous."""
+    """Without this error, the only error would be that the server rejects system:anonymous."""
     user = credential_plugin(write_file, body)
     user["exec"]["env"] = [{"name": "PASSWORD", "value": SECRET}]
 
@@ -596,12 +596,12 @@ def test_service_account_inside_a_cluster(monkeypatch, write_file):
 
     assert (client.server, client.headers()["Authorization"].lower()) == (
         "https://10.0.0.1:443", f"bearer {SECRET}")
-    # a context selects a kubeconfig
+    # with the option context, a kubeconfig is used, and not the service account
     assert connect(context="other").server == "https://other"
 
 
 def with_namespaces(**namespaces):
-    """Return a kubeconfig with these namespaces of its contexts."""
+    """Return a kubeconfig whose contexts have these namespaces, given as context=namespace."""
     content = config()
     for context in content["contexts"]:
         context["context"] |= {key: value for key, value in {
@@ -653,6 +653,8 @@ def config_without(key):
     return {field: value for field, value in config().items() if field != key}
 
 
+#: For each case: a function that returns the kubeconfig (with the fixture write_file as argument),
+#: the error's `what`, and a part of its `why`.
 INVALID_KUBECONFIGS = {
     "missing file": (lambda _: "/not/there", "there is no kubeconfig at /not/there",
                      ""),

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Send requests to a small HTTP server, with every kind of bad response."""
+"""Send requests to a small HTTP server that also gives every kind of bad response."""
 
 from __future__ import annotations
 
@@ -87,7 +87,10 @@ def test_requests_are_counted_by_method(gateway, api):
 
 
 def test_request_body_equals_the_output_of_go():
-    """Go's json.Marshal is the reference; test_odd_objects.py compares with a real server."""
+    """The expected bytes are the output of Go's json.Marshal.
+
+    test_odd_objects.py compares with a real server.
+    """
     assert http._encode({"a": "x && y > z < \u2028\u2029\n\"\\", "ö": "日本 \ud800"}) == (
         b'{"a":"x \\u0026\\u0026 y \\u003e z \\u003c '
         b'\\u2028\\u2029\\n\\"\\\\","\xc3\xb6":"\xe6\x97\xa5\xe6\x9c\xac ?"}')
@@ -204,7 +207,7 @@ def test_read_is_retried_after_a_server_error(gateway, api, pauses, code):
 
 @pytest.mark.parametrize("code", [408, 429, 500, 502, 503])
 def test_write_is_retried_after_a_server_error(gateway, api, code):
-    """Preconditions reject the second attempt of a write that was stored."""
+    """If the server has stored the first attempt, preconditions reject the second one."""
     api.answers += [status(code), rc_answer("2", replicas=2)]
 
     assert gateway.write(SCALE_TO_2) is True
@@ -362,7 +365,10 @@ COMPRESSED = {"Content-Encoding": "gzip"}
 
 
 def compressed(content, end=None):
-    """Return a compressed response, as the API server sends long responses to kubectl."""
+    """Return a compressed response, as the API server compresses long responses to kubectl.
+
+    end: the index at which the compressed bytes are cut.
+    """
     return answer(gzip.compress(json.dumps(content).encode())[:end], **COMPRESSED)
 
 
@@ -554,7 +560,7 @@ def test_connection_of_a_cut_response_is_released(connection, api, monkeypatch):
 
 
 def delayed(content):
-    """Return a delayed response."""
+    """Return a response that the server sends after 0.6 seconds."""
     def send(handler, query):
         handler.server.closing.wait(0.6)
         answer(content)(handler, query)
@@ -575,7 +581,7 @@ def test_connection_is_slow_if_all_responses_are_late(cluster, api, monkeypatch,
     assert cluster.http.is_slow == is_slow
 
 
-def test_background_requests_only_on_a_slow_connection(gateway, api, monkeypatch):
+def test_background_requests_are_sent_only_on_a_slow_connection(gateway, api, monkeypatch):
     threads = []
 
     def work():

@@ -89,7 +89,7 @@ def test_pods_of_two_controllers_are_watched(gateway, api):
 
 
 def table(*rows, columns=("Name", "Ready", "Status", "Restarts", "Age"), **metadata):
-    """Return the table of kubectl get pods."""
+    """Return a response with the table that `kubectl get pods` shows."""
     return answer({"kind": "Table", "metadata": {"resourceVersion": "1", **metadata},
                    "columnDefinitions": [{"name": column} for column in columns],
                    "rows": [{"cells": list(row)} for row in rows]})
@@ -146,8 +146,7 @@ def test_pods_are_listed_again_after_an_expired_watch(gateway, api):
 
 
 def test_watched_pods_are_all_pods_and_the_last_state_of_deleted_pods(gateway, api):
-    """The gateway adds a deletionTimestamp, which a deletion without a grace period does not set.
-    """
+    """The gateway adds a deletionTimestamp: without a grace period, the API server sets none."""
     api.answers += [pods(pod_of_primary("a", ready=True), **{"continue": "more"}),
                     pods(pod_of_primary("b"), pod("stranger", "another", uid="u"))]
     api.watches.append(stream(
@@ -282,7 +281,7 @@ def test_expensive_lists_are_not_repeated(gateway, api, monkeypatch):
 
 @pytest.mark.usefixtures("relists")
 def test_incomplete_list_of_warnings_is_not_repeated(gateway, api):
-    """The list has only the first Events, and the watch the last."""
+    """The list contains only the first Events. The watch receives the last ones."""
     api.answers += [pods({"metadata": {"name": "e", "uid": "e", "resourceVersion": "11"}},
                          **{"continue": "more"})] * 2
 
@@ -367,7 +366,7 @@ VISIBLE = r"\x1b[2J\x9b31m\u202e\u2028\nNext:"
 
 
 def test_texts_of_pods_events_and_logs_are_sanitized(gateway, api):
-    """The patterns of failure reasons read the same texts."""
+    """The patterns that find the reason of a failure also read these sanitized texts."""
     hostile_pod = {**pod_of_primary("a"),
                    "status": {"message": HOSTILE,
                               "containerStatuses": [{"image": HOSTILE, "ready": False}]}}
@@ -659,7 +658,7 @@ def test_concurrent_reads_share_one_list_and_one_watch(gateway, api):
 
 
 def test_pods_are_listed_while_other_threads_add_watches(gateway, api):
-    """The drivers of a fleet share the informers."""
+    """The threads that update the controllers of a fleet share the informers."""
     api.answers += [pods(*(pod_of_primary(str(number)) for number in range(50)))] * 500
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -677,7 +676,10 @@ def test_pods_are_listed_while_other_threads_add_watches(gateway, api):
 
 
 def watch_ten(cluster, thread):
-    """Watch the pods of ten label selectors that no other thread watches; return the pods."""
+    """Watch the pods of ten label selectors that no other thread watches.
+
+    Return the list of pods for each selector.
+    """
     controllers = (dataclasses.replace(PRIMARY, selector={"app": f"foo-{thread}-{number}"})
                    for number in range(10))
     return [cluster.watched_pods(controller) for controller in controllers]

@@ -45,7 +45,7 @@ def test_related_objects_with_and_without_permission(gateway, api, resource, pat
     ([], "baton.kubernetes%2Fhistory-of"),
 ], ids=["two owners", "all owners"])
 def test_history_with_and_without_permission(gateway, api, uids, selector):
-    """The owner reference decides, not the label."""
+    """A revision must also have a matching owner reference: u3 has only the label."""
     items = [{"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}}
              for uid in ("u2", "u3")]
     revisions = {"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"},
@@ -61,9 +61,9 @@ def test_history_with_and_without_permission(gateway, api, uids, selector):
     ("v1.24.17-eks-1", False), ("v1.25.0", True), ("v2.0.0", True), ("v1.\u0664.0", True),
     ("", True), (None, True)])
 def test_change_times_since_version_1_25(gateway, api, version, expected):
-    """managedFields have times since Kubernetes 1.25.
+    """Since Kubernetes 1.25, a changed value also updates the time in managedFields.
 
-    A server without a readable version counts as recent, and is asked only once.
+    A server without a readable version counts as recent. The version is requested only once.
     """
     api.answers.append(status(403) if version is None else answer({"gitVersion": version}))
 
@@ -72,7 +72,7 @@ def test_change_times_since_version_1_25(gateway, api, version, expected):
 
 
 def test_history_of_the_server_is_selected_by_owner(connection, api):
-    """The label of a server's ControllerRevision does not name the owner."""
+    """A ControllerRevision that the server creates has no label that names its owner."""
     items = [{"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}}
              for uid in ("u1", "u2")]
     api.answers.append(answer({"kind": "ControllerRevisionList",
@@ -115,8 +115,8 @@ def test_migrations_with_and_without_permission(gateway, api):
     assert api.sent[0] == ("GET", path)
 
 
-# The requests are for a Deployment, a ReplicaSet, a DeploymentConfig, a StatefulSet and a DaemonSet
-# of the name, for the namespace, and for ControllerRevisions.
+# The order of the requests: for foo as Deployment, ReplicaSet, DeploymentConfig, StatefulSet and
+# DaemonSet, then for the namespace, and then for the ControllerRevisions of migrations.
 @pytest.mark.parametrize("answers, expected", [
     ([rc_answer(), NOT_FOUND, NOT_FOUND, NOT_FOUND, NOT_FOUND],
      "there is a Deployment foo (kind=Deployment)"),

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the index of the store of an informer."""
+"""Test the index of an informer's store."""
 
 import hypothesis
 from hypothesis import strategies
@@ -19,7 +19,7 @@ def item(name, color, version, uid):
 
 
 @hypothesis.given(OPERATIONS)
-def test_index_lists_the_stored_objects_with_a_value(operations):
+def test_index_finds_the_stored_objects_by_color(operations):
     store = Store(lambda stored: stored, is_bounded=False, has_history=False,
                   index=lambda stored: stored["color"])
     uids = dict.fromkeys(NAMES, 0)

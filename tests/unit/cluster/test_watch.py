@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List and watch controllers, with every failure of both requests."""
+"""List and watch controllers. The list and the watch fail in every way."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def test_wait_returns_the_names_of_changed_controllers(gateway, api):
 
     names = set().union(*(gateway.wait(0.5) for _time in range(3)))
 
-    assert names == {"bar", ""}  # "": bar has no partner
+    # wait() also returns the name of bar's partner: "", as bar has none
+    assert names == {"bar", ""}
 
 
 @pytest.mark.parametrize("is_slow, later_changes, expected", [
@@ -110,7 +111,9 @@ def test_wait_returns_the_names_of_changed_controllers(gateway, api):
     (False, [item_named("baz", "12")], {"bar", ""})], ids=["slow", "slow, new list", "fast"])
 def test_wait_collects_changes_on_a_slow_connection(gateway, monkeypatch, is_slow, later_changes,
                                                     expected):
-    """The pods of a step become available one after the other; a step for each would take longer.
+    """The pods of a step become available one after the other.
+
+    If each of these changes led to a step of its own, the update would take longer.
     """
     monkeypatch.setattr(http.Http, "is_slow", is_slow)
     monkeypatch.setattr(kubernetes, "BATCH_SECONDS", 0)
@@ -135,7 +138,7 @@ def test_bookmark_advances_the_version_of_the_watch(gateway, api):
     assert [query["resourceVersion"] for query in api.watched] == ["10", "20"]
 
 
-def test_deletion_of_an_earlier_controller_of_the_name_is_ignored(gateway, api):
+def test_deletion_of_an_earlier_controller_with_the_name_is_ignored(gateway, api):
     api.watches.append(stream(event("DELETED", "11", uid="another"),
                               event("ADDED", "12", name="bar")))
 
@@ -196,7 +199,7 @@ def test_backoff_after_failed_watches(gateway, api, monkeypatch, response, secon
 
 
 def test_refused_watches_release_the_connection(gateway, api, monkeypatch):
-    """A request waits while all MAX_CONNECTIONS are in use."""
+    """A request would wait if refused watches still used all MAX_CONNECTIONS connections."""
     monkeypatch.setattr(watch, "backoff", lambda failures: 0.0)
     api.watches += [*[status(500)] * (MAX_CONNECTIONS + 1),
                     stream(event("MODIFIED", "31", replicas=6))]
@@ -231,8 +234,8 @@ def test_silent_watch_is_checked_by_a_list(gateway, api, monkeypatch):
     assert api.sent == [("GET", f"{BASE}?limit=500")]
 
 
-def test_watch_without_the_changes_of_a_list_is_reopened(gateway, api, monkeypatch):
-    """The connection is half-open: until the timeout, only lists have new changes."""
+def test_watch_that_missed_a_change_is_reopened_after_a_list(gateway, api, monkeypatch):
+    """The connection is half-open: a list shows a change for which the watch gets no event."""
     monkeypatch.setattr(informer, "MAX_SILENCE", 0.05)
     api.answers.append(rc_list(item("30", replicas=5), version="30"))
     api.watches += [lambda handler, query: handler.server.closing.wait(10),
@@ -265,7 +268,7 @@ def test_endless_event_is_cut(gateway, api, monkeypatch):
 
 
 class SlowLists:
-    """Server with a slow list: responses to other threads arrive during the list."""
+    """Server with a slow list. In `during_list`, a test handles responses to other threads."""
 
     def __init__(self, *items, version="10"):
         self.items, self.version, self.during_list = list(items), version, lambda: None
@@ -290,7 +293,7 @@ class SilentWatch:
 
 @pytest.fixture
 def listed_controllers(monkeypatch):
-    """Return controllers that are listed again at every update(), and their server."""
+    """Return (cache, server). The cache of controllers sends a new list at each update()."""
     monkeypatch.setattr(informer, "MAX_SILENCE", -1)
     monkeypatch.setattr(informer.Informer, "_open_watch", lambda _informer, version: SilentWatch())
     server = SlowLists(item("5"))
@@ -337,7 +340,7 @@ def test_mapping_of_controllers_does_not_change(listed_controllers):
     assert set(cache.controllers()) == {"foo"} and before["foo"].replicas == 3
 
 
-def test_list_removes_older_objects_only(listed_controllers):
+def test_list_removes_only_older_objects(listed_controllers):
     cache, _server = listed_controllers
     cache.put(item_named("bar", "9"))
     cache.put(item_named("baz", "11"))
@@ -358,7 +361,7 @@ def test_object_recreated_during_a_lookup_stays(listed_controllers):
 
 
 def test_concurrent_responses_do_not_disturb_a_list(listed_controllers):
-    """A fleet's drivers write while another thread waits for events."""
+    """During updates of a fleet, threads write while another thread waits for events."""
     cache, server = listed_controllers
     server.items = [item_named(f"foo-{number}", "9") for number in range(300)]
     interval = sys.getswitchinterval()

@@ -39,7 +39,7 @@ Json = dict[str, t.Any]
 
 
 def conditions(ready="False", **more):
-    """Return the conditions of a scheduled pod; reason and message only if the pod is not ready."""
+    """Return the conditions of a scheduled pod. Only an unready pod has a reason and a message."""
     unready = ({} if ready == "True"
                else {"reason": "ContainersNotReady",
                      "message": "containers with unready status: [web]"})
@@ -51,7 +51,10 @@ def conditions(ready="False", **more):
 
 
 def container(restarts=0, ready=False, last=None, **state):
-    """Return a container status: waiting=, running= or terminated=, and the last termination."""
+    """Return a container status.
+
+    state: one of waiting, running and terminated, with its fields. last: the last termination.
+    """
     return {"name": "web", "ready": ready, "restartCount": restarts, "state": state,
             "lastState": {"terminated": last} if last else {}}
 
@@ -82,7 +85,7 @@ def terminated_container(code, reason="Error", restarts=0, **more):
 
 
 def crash_loop(code, reason="Error", restarts=1, **more):
-    """Return pods with the three observable states of a container in a crash loop."""
+    """Return three pods, one for each state in which a crash loop can be observed."""
     last = {"exitCode": code, "reason": reason, **more}
     return [pod(waiting_container("CrashLoopBackOff",
                                   "back-off 10s restarting failed container=web "
@@ -614,7 +617,7 @@ CASES = {
         [(pod(waiting_container("CreateContainerError", "context deadline exceeded")), [])], "N"),
 }
 
-#: Other messages of the same causes, with different suggestions.
+#: Other messages of the same causes, each as (pod or message, kind of the cause, suggestion).
 OTHER_MESSAGES = {
     "image without the platform of the node": (
         pod(waiting_container("ErrImagePull", "no match for platform in manifest: not found")),

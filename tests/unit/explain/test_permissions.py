@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Report missing permissions before the first write; the documented Role suffices."""
+"""Report missing permissions before the first write, and accept the documented Role."""
 
 from __future__ import annotations
 

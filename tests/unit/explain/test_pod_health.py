@@ -25,7 +25,10 @@ LATER = "2026-11-21T10:05:00Z"
 
 def pod(name="foo-1", restarts=0, ready="True", since=SINCE, last=None, metadata=None,
         condition=None, init=(), **status) -> Json:
-    """Return a pod, running and ready by default."""
+    """Return a pod. By default, it is running and ready.
+
+    last: how the previous run of its container ended. init: the statuses of sidecar containers.
+    """
     container = {"name": "web", "ready": ready == "True", "restartCount": restarts,
                  "state": {"running": {"startedAt": since}},
                  "lastState": {"terminated": last} if last else {}}
@@ -60,7 +63,7 @@ DISRUPTION = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionB
               "message": "Eviction API: evicting"}
 SIDECAR = {"name": "proxy", "restartCount": 0, "state": {"running": {}}}
 
-#: State of a pod (None: deleted), kind of the cause, and sentence.
+#: Failures, each as (pod now, or None if it is deleted; kind of the cause; sentence of the cause).
 CASES: dict[str, tuple[Json | None, str, str]] = {
     "out of memory": (
         pod(restarts=1, last=OOM_KILLED), "memory",
@@ -99,7 +102,7 @@ CASES: dict[str, tuple[Json | None, str, str]] = {
         "pod foo-1: Deleted: another client deleted it"),
     "deleted": (None, "gone", "pod foo-1: Deleted: another client deleted it"),
 }
-# The last status from the kubelet before the loss of the node
+# The kubelet sent this status before its node was lost, when the container was ready.
 CASES["node lost"][0]["status"]["containerStatuses"][0]["ready"] = True
 
 
@@ -143,7 +146,7 @@ def test_each_cause_is_fatal_and_has_a_suggestion():
 
 
 def warning(about: str, count: int = 1, uid: str = "a", **more: t.Any) -> Json:
-    """Return the Event with this uid about a pod."""
+    """Return a warning: an Event with this uid about the pod `about`."""
     return {"metadata": {"uid": uid}, "involvedObject": {"uid": f"uid of {about}"},
             "reason": "Unhealthy", "count": count,
             "message": "Readiness probe failed", **more}

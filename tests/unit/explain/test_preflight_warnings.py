@@ -61,7 +61,7 @@ def service(selector: Json | None = None, ports: t.Any = ({"port": 80, "targetPo
 
 
 def safe_container(name: str = "web", port: int = 8080, **changes: t.Any) -> Json:
-    """Return a container that loses no requests; fields with None are left out."""
+    """Return a container that loses no requests. The value None in changes removes a field."""
     fields = {"name": name, "ports": [{"name": f"{name}-http", "containerPort": port}],
               "readinessProbe": {"tcpSocket": {"port": port}}, "lifecycle": PRE_STOP_PAUSE,
               **changes}
@@ -302,7 +302,7 @@ def quota(hard: Json, used: Json, **spec: t.Any) -> Json:
     (template_with(container({"cpu": "501m"})), "cpu", "2", "1500m", False),
     (template_with(container({"cpu": "501m"})), "limits.cpu", "2", "1500m", True),
     (template_with(container(limits={"cpu": "501m"})), "limits.cpu", "2", "1500m", False),
-    # A limit without a request is the request as well.
+    # Without a request, the limit also counts as the request.
     (template_with(container(limits={"cpu": "501m"})), "requests.cpu", "2", "1500m", False),
     (template_with(container({"memory": "1Gi"})), "requests.memory", "4Gi", "3Gi", True),
     (template_with(container({"memory": "1025Mi"})), "memory", "4Gi", "3Gi", False),
@@ -310,7 +310,8 @@ def quota(hard: Json, used: Json, **spec: t.Any) -> Json:
      "3G", False),
     (template_with(container({"example.com/gpu": "1"})), "requests.example.com/gpu", "3", "3",
      False),
-    # Containers add up; init containers run earlier, in sequence; sidecars run all the time.
+    # The requests of containers add up. Init containers run earlier, one after the other. Sidecars
+    # run all the time.
     (template_with(container({"cpu": "300m"}), container({"cpu": "300m"})), "requests.cpu", "2",
      "1500m", False),
     (template_with(container({"cpu": "300m"}), initContainers=[container({"cpu": "500m"})]),
@@ -404,8 +405,8 @@ def test_no_surge_needs_no_quota():
 @pytest.mark.parametrize("surge, requests, used, hard, more, suggests_no_surge", [
     # At most three pods exist, but each new pod requests 50 % more.
     (0, "1500m", "3", "4.4", "1.5", False),
-    # The peak is three new pods and an old pod: 4.5 + 1 - 3; without a surge, three new pods:
-    # 4.5 - 3.
+    # The peak is three new pods and an old pod, which need 4.5 + 1 - 3 more. Without a surge, the
+    # peak is three new pods, which need 4.5 - 3 more.
     (1, "1500m", "3", "5.4", "2.5", True),
     (1, "1500m", "3", "4.4", "2.5", False),
     # If the request shrinks, the peak is the first new pod with all old pods.

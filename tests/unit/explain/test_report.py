@@ -73,7 +73,7 @@ def foo_with_successor_bar(replicas=3, goal=0):
 
 
 def in_handover():
-    """Return foo after the first step of the handover, and the successor."""
+    """Return [foo, successor] after the first step of the handover."""
     before = [old(0), new(3)]
     items = apply(plan(UPDATE, observe(UPDATE, *before)), *before)
     return [items["foo"], items[SUCCESSOR]]
@@ -82,7 +82,7 @@ def in_handover():
 PRIMARY_ENTRY = controller_entry("foo", 2, 1, "myimage:v1")
 SUCCESSOR_ENTRY = controller_entry(SUCCESSOR, 1, 1, "myimage:v2")
 IN_PROGRESS = [old(2, available=1), new(1)]
-#: Controllers, and the fields of the status in the order of the test's `keys`.
+#: For each case, the controllers and the values of the status, in the order of the test's `keys`.
 STATUSES = {
     "no controller":
         ([], ("complete", None, None, None, None, None, None)),
@@ -128,7 +128,7 @@ def test_ended_update_with_next_name_is_complete():
 RESUME_COMMAND = f"{COMMAND} 'name=foo image=myimage:v2 container=web'"
 RUN_AGAIN = "run the task that began it"
 ROLLBACK_COMMAND = f"{COMMAND} 'name=foo state=rolled_back'"
-#: Controllers, and the commands to resume the update and to roll it back.
+#: For each case, the controllers and two commands: to resume the update, and to roll it back.
 COMMANDS = {
     "no update": ([rc()], None, None),
     "no controller": ([], None, None),
@@ -161,7 +161,7 @@ def test_commands_repeat_namespace_and_label_key():
     assert resume_and_rollback == (RUN_AGAIN, f"{COMMAND} '{options} state=rolled_back'")
 
 
-def test_command_to_finish_a_handover_sets_changed_images_only():
+def test_command_to_finish_a_handover_sets_only_changed_images():
     items = in_handover()
     takeover = json.loads(items[0]["metadata"]["annotations"][object_meta.TAKEOVER])
     items[0]["metadata"]["annotations"][object_meta.TAKEOVER] = json.dumps(
@@ -334,7 +334,7 @@ def test_final_message_of_check_mode(request_, items, expected):
 
 
 def test_reports_contain_no_environment_variables():
-    """Templates contain environment variables; only the requested diff has templates."""
+    """A template contains environment variables, so that only a requested diff shows it."""
     primary, successor = old(2), new(1)
     for item in (primary, successor):
         item["spec"]["template"]["spec"]["containers"][0]["env"] = [

@@ -26,9 +26,9 @@ TASKS = [
 
 
 class ClusterWithRollouts(Cluster):
-    """Cluster with Rollouts, by default one whose workloadRef is foo.
+    """Cluster with Rollouts. By default, there is one whose workloadRef names foo.
 
-    verbs: what the user may do with Rollouts.
+    verbs: what the user may do with Rollouts. reference: fields to change in this workloadRef.
     """
 
     def __init__(self, kind, *rollouts, verbs=("list",), reference=None):
@@ -51,7 +51,7 @@ class ClusterWithRollouts(Cluster):
         return self.rollouts
 
     def set_owner(self, group="argoproj.io", name="web"):
-        """Let a Rollout control foo."""
+        """Make a Rollout the controller of foo by an owner reference."""
         self.cluster.items["foo"]["metadata"]["ownerReferences"] = [
             {"apiVersion": f"{group}/v1alpha1", "kind": "Rollout", "name": name, "uid": "1",
              "controller": True}]
@@ -66,7 +66,7 @@ def request_of(kind, **options):
 def test_referenced_template_is_refused_before_the_first_change(kind, options, command):
     cluster = ClusterWithRollouts(kind)
     if options.get("state") == "rolled_back":
-        # The first update provides the revision to roll back to; its Rollout does not use foo.
+        # An update creates the revision to roll back to. At that time, no Rollout uses foo.
         options = {**options, "to_revision": 1}
         cluster = ClusterWithRollouts(kind, {"metadata": {"name": "other"}, "spec": {}})
         cluster.run(request_of(kind))

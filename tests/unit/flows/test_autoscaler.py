@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Freeze an autoscaler, and restore the exact settings."""
+"""Freeze an autoscaler, and restore exactly the settings that it had before."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ DISABLED = autoscaler.freeze(hpa_with()).write.operations[-2]["value"]
 
 
 def stored_settings(behavior=None, min_replicas=2):
-    """Return the annotation of a frozen autoscaler."""
+    """Return the annotation that keeps the settings of a frozen autoscaler."""
     return json.dumps({"behavior": behavior, "minReplicas": min_replicas})
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the template that the server would store from a dry run, and compare it with a record."""
+"""Learn by a dry run what template the server would store, and compare it with a record."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def to_mirror_with_time(write, written, time=itertools.count()):  # noqa: B008 -
 ], ids=["mirror", "mirror and time", "mirror at creation", "forged", "forged, mirror",
         "forged, mirror and time"])
 def test_recorded_result_is_confirmed_by_a_dry_run(mutate, current_image, expected):
-    """A user with annotate permission could forge the record, which the dry run then refutes."""
+    """A user who may annotate foo could forge the record. A dry run detects a forged record."""
     item = rc(image=current_image,
               annotations={object_meta.LAST_ROLLOUT: final_record(UPDATE, after=current_image)})
     cluster, memory = Admission(item, mutate), Memory()

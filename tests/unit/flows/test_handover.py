@@ -71,7 +71,7 @@ def decide(request, *items, **facts):
 def settled(item, observed=True, replicas=3, available=None):
     """Return the controller with a status that counts these pods.
 
-    observed: whether the status is about the present generation, or about the one before.
+    observed: whether the status is of the current generation, instead of the generation before.
     """
     available = replicas if available is None else available
     status = {"observedGeneration": item["metadata"]["generation"] - (not observed),
@@ -81,7 +81,11 @@ def settled(item, observed=True, replicas=3, available=None):
 
 
 def changed(item, *, without=(), annotations=None, image=None, **spec):
-    """Return a copy with another spec, with other or fewer annotations, or closed with an image."""
+    """Return a copy of a controller with changes.
+
+    without: keys of annotations to remove. annotations: annotations to add or replace.
+    image: image of a closed template. spec: other fields of the spec.
+    """
     remaining = {key: text
                  for key, text in {**item["metadata"]["annotations"], **(annotations or {})}.items()
                  if key not in without}
@@ -114,7 +118,7 @@ def pods(successor=0, primary=0, orphans=0, label=LABEL):
 
 
 class World:
-    """States of foo and the successor, of one kind, after each step of a handover."""
+    """Builder of foo and its successor after each step of a handover, for one kind."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -726,7 +730,10 @@ def test_missing_annotation_is_restored_without_a_warning(world):
 
 
 def test_successor_without_annotations_is_known_by_template_and_selector():
-    """Only for a ReplicationController: a ReplicaSet cannot take over the successor's selector."""
+    """This is possible only for a ReplicationController.
+
+    A ReplicaSet cannot take over the selector of its successor.
+    """
     successor = changed(REPLICATION_CONTROLLERS.closed(),
                         without=[*object_meta.UPDATE_ANNOTATIONS, object_meta.LAST_ROLLOUT])
 

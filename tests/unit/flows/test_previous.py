@@ -52,11 +52,11 @@ class World:
                             else DeploymentModel([item], []))
         self.cluster.settle()
         self.cluster.dry_run = lambda write: {"spec": {"template": write.operations[0]["value"]}}
-        #: Number of writes after which an update is in progress, far from its end.
+        #: A task that dies after this number of writes leaves an update far from its end.
         self.writes_in_progress = 1 if kind in SPECS else 4
 
     def run(self, max_writes=100, **params):
-        """Run a client that dies after max_writes; return the number of writes."""
+        """Run a task that dies after max_writes writes. Return the number of its writes."""
         request = parse_request({"name": "foo", "kind": self.kind, **params})
         flow, memory, writes = choose(request), Memory(now=NOW, has_begun=True), 0
         for _turn in range(200):
@@ -82,7 +82,7 @@ class World:
         raise AssertionError(decision)
 
     def restore_previous(self, max_writes=100):
-        """Roll back with to_revision=previous; return the number of writes."""
+        """Run a task with to_revision=previous. Return the number of its writes."""
         return self.run(max_writes, state="rolled_back", to_revision="previous")
 
     @property
@@ -91,7 +91,7 @@ class World:
 
     @property
     def version(self):
-        """Return the version of foo outside an update."""
+        """Return the tag of foo's image, for example v2. No update may be in progress."""
         assert not self.primary.is_updating and len(self.cluster.controllers()) == 1
         return images_of(self.primary.template)["web"].removeprefix("myimage:")
 
@@ -182,7 +182,7 @@ def test_previous_resumes_a_rollback(world):
 
 
 def test_previous_with_stuck_pods_of_an_undone_update():
-    """Kubernetes issue 67250: no status shows an update in progress."""
+    """In Kubernetes issue 67250, the status does not show that an update is in progress."""
     world = World("StatefulSet")
     world.update("v2")
     world.cluster.broken_images = frozenset({"myimage:v3"})
@@ -210,13 +210,13 @@ def test_missing_previous_revision_is_an_error(world):
     assert "THE-EARLIER-IMAGE" in error.value.next_command
 
 
-def test_change_of_another_client_is_the_last_update(world):
+def test_change_by_another_client_counts_as_the_last_update(world):
     world.update("v2")
     world.restore_previous()
     item = world.cluster.items["foo"]
     record = json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
     assert record["request"].startswith("previous/")
-    # The record is about another template: since then, another client has changed foo.
+    # A record of another template means that another client has changed foo since the record.
     record["request"] = "previous/of another template"
     item["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(
         {**record, "template": "another"})
@@ -244,7 +244,7 @@ def test_update_of_another_client_is_undone_once(kind, moves):
     (lambda world: (world.update("v3", max_writes=1), world.cluster.settle(),
                     world.run(1, state="rolled_back")), "v2"),
 ], ids=["update", "previous", "rollback"])
-def test_later_update_of_another_client_is_the_last_update(kind, interrupt, expected):
+def test_later_update_by_another_client_counts_as_the_last_update(kind, interrupt, expected):
     world = World(kind)
     world.update("v2")
     interrupt(world)
@@ -263,7 +263,7 @@ def test_later_update_of_another_client_is_the_last_update(kind, interrupt, expe
     (lambda world: (world.update("v2"), world.restore_previous(1)), "v1"),
 ], ids=["previous", "rolled back", "killed"])
 def test_updates_of_other_clients_to_the_same_template(kind, run_last_task, expected):
-    """Other clients update to v5 and back: only the number of the revision shows this."""
+    """Other clients update foo to v5 and back. Only its revision number shows these updates."""
     world = World(kind)
     run_last_task(world)
     world.cluster.settle()

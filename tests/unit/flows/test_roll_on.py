@@ -17,7 +17,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.config_obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import CHECKSUMS
 
-#: The ConfigMaps and Secrets that the pods of foo read, without the optional one that is absent.
+#: The existing ConfigMaps and Secrets that foo's pods read. (An optional ConfigMap is absent.)
 EXISTING_OBJECTS = ["configmap/shop", "secret/shop-db"]
 
 
@@ -87,12 +87,12 @@ def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
     secret = {"kind": "ConfigMap", "data": cluster.data["Secret", "shop-db"]}
 
     assert "aHVudGVyMg" not in result and "hunter2" not in result
-    # Only the checksum of a Secret has a key: `secret` has the kind of a ConfigMap.
+    # This is a checksum without a key: `secret` has the data of the Secret as a ConfigMap.
     assert checksum(secret) not in result + json.dumps(cluster.checksums)
 
 
 def test_data_that_changes_during_a_pause(cluster):
-    """A rerun of the task finishes the update with a warning; the next run replaces the pods."""
+    """The next task finishes the update with a warning. The task after it replaces the pods."""
     cluster.update(pause_at="1")
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}
     cluster.data["ConfigMap", "absent"] = {"color": "blue"}
@@ -213,7 +213,7 @@ def test_too_many_objects_of_a_template_are_refused(cluster):
 
 
 def test_a_run_reads_each_object_before_and_after_taking_the_lease(cluster):
-    """A converged run, which takes no Lease, reads each object once."""
+    """A run that changes nothing takes no Lease, and reads each object only once."""
     cluster.update()
     assert sorted(cluster.reads) == sorted([("ConfigMap", "absent"), ("ConfigMap", "shop"),
                                             ("Secret", "shop-db")] * 2)

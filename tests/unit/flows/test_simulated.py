@@ -52,7 +52,7 @@ def run(cluster, *moves):
 
 
 def status(cluster, name="foo"):
-    """Return whether the status is up to date, and its numbers of pods and of available pods."""
+    """Return (whether the status is up to date, its number of pods, and of available pods)."""
     controller = cluster.controllers()[name]
     return controller.is_observed, controller.current, controller.available
 
@@ -334,7 +334,7 @@ def test_deleted_and_terminating_controllers_do_not_adopt():
 
 
 def test_recreated_controller_keeps_its_own_status():
-    """The manager still reconciles the deleted object; no count may reach the new object."""
+    """The manager still syncs the deleted object. Its counts must not reach the new object."""
     cluster = ClusterModel([rc(replicas=1, current=0)])
     cluster.write(Delete("foo", {}))
     cluster.write(Create(rc(replicas=5)))

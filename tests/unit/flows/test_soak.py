@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan the soak of new pods in each flow, with the annotation of the soak."""
+"""Plan the soak of new pods in each flow, and write the annotation of the soak."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def controller_of_new_pods(*items):
     return choose(UPDATE).controller_of_new_pods(observe(UPDATE, *items))
 
 
-# Rows of a ReplicationController
+# Soaks of a ReplicationController
 
 ALL_NEW = (old(0), new(3))
 ONE_NEW = (old(2), new(1, annotate={}))
@@ -102,7 +102,7 @@ def test_template_of_another_image_has_another_hash():
 
 
 def step_lines(world, **params):
-    """Return each step of an update as its action and its result."""
+    """Run an update, and return the action and the result of each step ("scale 3", ...)."""
     result = world.run(image="myimage:v2", **params)
     return [f"{step['action']} {step['to']}" for step in result["steps"]]
 

@@ -31,7 +31,7 @@ EXCLUDED = {RECONCILE: "disabled", SUSPENDED_GITOPS: RECONCILE}
 
 
 class FluxCluster(Cluster):
-    """Cluster with foo from a Kustomization.
+    """Cluster in which a Kustomization of Flux manages foo.
 
     After each write, the annotations of foo are checked, unless a test gives other labels or
     annotations.
@@ -53,7 +53,7 @@ class FluxCluster(Cluster):
 
     @property
     def exclusion(self):
-        """The annotations of foo that exclude it from Flux."""
+        """Return the annotations of foo that exclude it from Flux."""
         return {key: value for key, value in self.annotations.items()
                 if key in (RECONCILE, RELEASE.annotation, SUSPENDED_GITOPS)}
 
@@ -111,7 +111,7 @@ def test_next_task_removes_the_annotations_after_a_kill_at_each_write(kind, next
             assert cluster.exclusion == {}
             continue
         cluster.settle()
-        with contextlib.suppress(RolloutError):  # a rollback after the handover has begun
+        with contextlib.suppress(RolloutError):  # a rollback fails after the handover has begun
             next_task(cluster)
         cluster.settle()
         assert cluster.exclusion == {} and not cluster.is_in_progress

@@ -44,8 +44,8 @@ def test_budgets_of_a_template(selector, matches):
     assert budgets_of(template(), [budget]) == ([budget] if matches else [])
 
 
-# Rounding as in the disruption controller; rows with percentages are from the tests of the
-# controller and of intstr.
+# Kubernetes' disruption controller rounds in the same way. The cases with percentages are from its
+# tests and from the tests of the package intstr.
 @pytest.mark.parametrize("spec, expected, healthy", [
     ({"minAvailable": 3}, 10, 3),
     ({"minAvailable": 3}, 1, 3),

@@ -87,7 +87,7 @@ def env_from(**source):
                   {"name": "b", "secret": {"secretName": "shop"}},
                   {"name": "c", "secret": {"secretName": "shop", "optional": True}}]},
      {"secret/shop": True}),
-    # Credentials of the kubelet
+    # The kubelet reads these Secrets, not the pods
     ({"imagePullSecrets": [{"name": "registry"}],
       "volumes": [{"name": "a", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}},
                   {"name": "b", "azureFile": {"secretName": "s", "shareName": "x"}}]}, {}),
@@ -134,7 +134,7 @@ def test_a_checksum_depends_on_the_data_alone():
 
 
 def test_the_checksum_of_a_secret_is_keyed_by_its_uid():
-    """A guess of the value cannot be tested without the uid."""
+    """Without the uid, nobody can use the checksum to test a guess of the Secret's value."""
     data = canonical([secret()["data"], {}])
 
     assert checksum(secret()) != checksum(secret(uid="4c8a"))

@@ -55,7 +55,7 @@ def test_long_text_is_shortened_in_the_middle():
 
 
 @given(JSON)
-def test_map_texts_changes_texts_only(value):
+def test_map_texts_changes_only_texts(value):
     assert map_texts(value, lambda text: text) == value
     assert "\\x1b" not in repr(map_texts(value,
                                          lambda text: escape_unprintable(text).replace("\\", "")))
@@ -68,7 +68,7 @@ def test_map_texts_changes_keys_and_cuts_deep_values():
 
     assert map_texts({"\x1b": ["\n"]}, display_text) == {r"\x1b": [""]}
     assert str(map_texts(nested, display_text)).count("a") == MAX_DEPTH
-    while nested:  # level by level: Python crashes when it frees this depth at once
+    while nested:  # one level at a time: Python crashes if it frees all levels at once
         nested = nested["a"]
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Derive names of successors: equal for equal requests, and accepted by the API server."""
+"""Derive names of successors. They are equal for equal requests, and valid in Kubernetes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
                     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
                     max_leaves=10)
 LABEL_VALUES = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
-#: Controller names with dots and dashes in every allowed place, even at the cut of a long name.
+#: Controller names with dots and dashes in every allowed place, even where a long name is cut.
 NAMES = st.one_of(
     st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?){0,3}",
                   fullmatch=True),
@@ -37,7 +37,7 @@ NAMES = st.one_of(
 
 
 def successor_of(primary, request=UPDATE):
-    """Return the name and deployment label of the requested successor."""
+    """Return (name, deployment label) of the successor that a request would create."""
     return expected_successor(request, Controller.from_api(primary))
 
 

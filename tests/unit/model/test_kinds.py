@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse kinds by the words that kubectl accepts."""
+"""Parse the words that kubectl accepts for a kind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Match label selectors like the API server; tests/integration/test_migration.py compares both."""
+"""Match label selectors like the API server.
+
+tests/integration/test_migration.py compares this code with a real API server.
+"""
 
 from __future__ import annotations
 

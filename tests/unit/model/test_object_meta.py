@@ -14,7 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 
 
 def test_keys_are_stable():
-    """A later version must find the keys on controllers in the middle of an update."""
+    """A later version of this code must find the keys of an update that an earlier one began."""
     keys = {name: value
             for name, value in vars(object_meta).items() if name.isupper()
             and isinstance(value, str)}
@@ -80,7 +80,7 @@ def test_stored_fields_of_a_frozen_autoscaler(text, expected):
 
 
 def controller_revision(revision, uid="uid of foo"):
-    """Return the ControllerRevision of a revision, as shown by the API server."""
+    """Return the ControllerRevision of a revision, as the API server returns it."""
     metadata, data = object_meta.serialize_revision(revision, uid)
     owners = [{"uid": "another"}, {"uid": uid, "controller": True}]
     return {"metadata": {"name": "foo-x", "ownerReferences": owners, **metadata},

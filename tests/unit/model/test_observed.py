@@ -239,11 +239,11 @@ FOO_IN_HANDOVER = old(0,
 
 
 def successor_with_hash(value, **changes):
-    """Return the successor as created by an update with this hash."""
+    """Return the successor that an update with this hash creates."""
     return new(**{"name": f"foo-{value}", "label": value, **changes})
 
 
-#: Request, controllers, and name of the successor.
+#: For each case: the request, the controllers, and the name of the chosen successor.
 SUCCESSORS = {
     "none": (UPDATE, [rc(), rc("other")], None),
     "named by the takeover annotation": (
@@ -285,7 +285,7 @@ def test_choice_of_the_successor(request_, items, expected):
 def primary_of_bar(*forged):
     """Return foo during an update to bar, after an earlier update.
 
-    forged: annotation keys, each with the record of an update in progress.
+    forged: keys of annotations to replace by the record of an update in progress.
     """
     annotations = {object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar",
                    **dict.fromkeys(forged, record("updating"))}
@@ -293,6 +293,7 @@ def primary_of_bar(*forged):
 
 
 def displaced_successor(**changes):
+    """Return an empty successor that names foo as its partner, but is not foo's partner."""
     return successor_with_hash("0000000000", **changes)
 
 

@@ -150,7 +150,7 @@ ALL_OPTIONS = {
     "progress": False, "next_name": "bar", "deployment_label_key": "x.io/y", "namespace": "prod",
     "container": "web",
 }
-#: Options repeated by a rollback of the same task.
+#: Options that the command of a rollback repeats from the task.
 REPEATED_BY_ROLLBACK = {"name", "namespace", "next_name", "deployment_label_key", "max_surge",
                         "max_unavailable",
                         "progress_deadline", "failure_grace",
@@ -370,7 +370,7 @@ def test_accepted_label_key_survives_the_command(key):
                                              object_meta.DEPLOYMENT_LABEL) == key
 
 
-#: Texts evaluated by a shell, by the parser of key=value, or by Jinja.
+#: Texts that a shell, the parser of key=value, or Jinja would evaluate.
 HOSTILE = ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "', "a' b=c '",
            "a\ntouch pwned", "!!", "&& id",
            "{{ lookup('pipe', 'id') }}", "{% for a in b %}", "{# a #}", "#jinja2: x:y", "\\", "a b",
@@ -381,7 +381,7 @@ ANY_TEXT = st.sampled_from(HOSTILE) | PIECES | st.text()
 
 
 def arguments_in_bash(words):
-    """Return the arguments of a command run by bash."""
+    """Return the list of arguments that bash makes from the words of a command line."""
     shell = subprocess.run(["bash", "-c", f"set -- {words}\nprintf '%s\\0' \"$@\""],
                            capture_output=True, check=True, text=True)
     return shell.stdout.removesuffix("\0").split("\0")

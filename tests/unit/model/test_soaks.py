@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read and write the annotation of a soak; an invalid text is ignored."""
+"""Read and write the annotation of a soak, and ignore an invalid text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build JSON patches: the test operations before each change, and the escapes in keys."""
+"""Build JSON patches: test operations precede the changes, and keys are escaped."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ NEW_OWNER = {"kind": "ReplicaSet", "name": "bar", "uid": "uid of bar", "controll
 
 
 def test_each_pod_is_reparented_by_one_patch():
-    """The API server rejects the patch of a pod that was recreated or reparented since."""
+    """The API server rejects the patch if the pod was recreated or reparented meanwhile."""
     write = Handover((Pod("a", "uid of a", {}, "uid of foo"),
                       Pod("b", "uid of b", {}, "uid of foo", 1)), "uid of foo", NEW_OWNER,
                      {"x.io/hash": "1"})

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Change pod templates: the container of a new image, equality, and the deployment label."""
+"""Change pod templates: select the container of a new image, and set the deployment label."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_container_of_an_image(containers, init_containers, matching_containers,
 
 @pytest.mark.parametrize("containers", list(itertools.product(["a:1", "b:1"], repeat=2)))
 @pytest.mark.parametrize("init_containers", [(), ("a:1",), ("b:1",), ("a:1", "b:1")])
-def test_image_never_replaces_another_repository(
+def test_image_never_replaces_an_image_of_another_repository(
         containers, init_containers):
     template = template_of(containers, init_containers)
     try:
@@ -221,7 +221,7 @@ def test_image_never_replaces_another_repository(
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"annotations": None}])
-def test_an_annotation_is_added_to_those_of_a_template(metadata):
+def test_an_annotation_is_added_to_the_annotations_of_a_template(metadata):
     without_annotations = {**template(), "metadata": metadata}
     with_annotations = {**template(), "metadata": {"annotations": {"a": "b"}, "labels": {"c": "d"}}}
 

@@ -27,7 +27,7 @@ SIZE = st.builds(Size, st.integers(0, 200)) | st.builds(Size, st.integers(0, 100
 
 @st.composite
 def strategies(draw):
-    """Draw a desired size, with the surge and unavailable pods that result from any options."""
+    """Draw (desired size, surge, unavailable). The last two result from random options."""
     desired = draw(COUNT)
     return desired, *resolve_fenceposts(draw(SIZE), draw(SIZE), desired)
 
@@ -52,7 +52,7 @@ def percent(value):
     else str(value))
 def test_resolve_fenceposts(
         max_surge, max_unavailable, desired, expected):
-    """Rows of ResolveFenceposts in the Deployment controller, and values in between."""
+    """Use the examples of ResolveFenceposts in Kubernetes' Deployment controller, and others."""
     assert resolve_fenceposts(max_surge, max_unavailable, desired) == expected
 
 
@@ -118,7 +118,7 @@ def test_shrink_to_reaches_the_floor(strategy, shrinking, growing_available):
 
 @given(strategies(), COUNT, COUNT)
 def test_settled_controllers_are_never_stuck(strategy, growing, shrinking):
-    """One side can change while every requested pod is available and old pods remain."""
+    """While every requested pod is available and old pods remain, one of the sizes can change."""
     desired, surge, unavailable = strategy
     growing = min(growing, desired)
 

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run module code in a separate process; tests/integration kills the process inside Ansible."""
+"""Run module code in a separate process.
+
+tests/integration kills this process while Ansible runs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
 
 
 def stub_of_task(work):
-    """Return a stub of module_utils.task."""
+    """Return a stub of module_utils.task. Its function update is `work`."""
     def result_or_error(function, params, warn):
         warn("beware")
         return function(params)
@@ -61,7 +64,7 @@ def test_result_of_the_process(install_task, tmp_path):
 
 
 def test_update_observes_in_its_own_process(install_task, tmp_path):
-    """A fork after the first request would inherit OpenSSL's locks, which no thread releases."""
+    """A fork after the first request could inherit locks of OpenSSL that nothing releases."""
     def work(params, diff, is_read_only=False):
         return ({"pid": os.getpid(), "is_read_only": is_read_only}
                 if is_read_only is params["has_nothing_to_do"] else None)
@@ -91,7 +94,7 @@ def test_failed_process_gives_a_result(install_task, tmp_path, work, message):
 
 
 def test_process_ends_after_an_interrupted_wait(install_task, tmp_path):
-    """A timeout of the task interrupts the wait; then nothing reads the pipe of the process."""
+    """A timeout of the task interrupts the wait. Then, nothing reads the process's pipe."""
     def work(params, diff):
         while True:
             # fails once the reader has closed the pipe
@@ -165,7 +168,7 @@ def test_output_of_libraries_is_discarded(install_task, tmp_path, caplog, capsys
     ({"environment": [{"A": "b"}]}, False), ({"interpreter": "/usr/bin/other"}, False)])
 def test_in_process_requires_local_user_and_python(
         monkeypatch, change, is_in_process):
-    """The connection's become decides: the variable ansible_become does not change the task."""
+    """The variable ansible_become sets `become` of the connection, but not of the task."""
     attributes = {"transport": "local", "become": None, "async_val": 0, "environment": [],
                   "interpreter": sys.executable, **change}
     action = rolling_update_info.ActionModule.__new__(rolling_update_info.ActionModule)

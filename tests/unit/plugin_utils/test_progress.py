@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read progress lines, also by the real shell command, and print the lines.
+"""Read progress lines from a local file or by the real shell command, and print them.
 
-tests/integration runs both inside Ansible.
+tests/integration reads and prints progress lines inside Ansible.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def test_read_of_the_last_line_deletes_the_file(source, tmp_path):
 
 
 class PreparedSource:
-    """Source with prepared responses in order; None fails."""
+    """Source that returns prepared responses in order. None stands for a failed read."""
 
     pause = 0.01
 
@@ -199,7 +199,7 @@ def test_failed_read_is_retried(output, monkeypatch):
 
 
 def test_reading_continues_if_lines_cannot_be_shown(monkeypatch):
-    """The module takes a missing reader as a sign of a killed Ansible."""
+    """If nothing reads its lines any more, the module assumes that Ansible was killed."""
     def show(line):
         raise BrokenPipeError(line)
 

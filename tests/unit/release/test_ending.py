@@ -48,16 +48,16 @@ def fleet(*results):
 
 
 def with_results(result):
-    """Return the result of a task, for one controller from its entry."""
+    """Return the result of a task. The entry of one controller becomes a result with `results`."""
     return result if not result or "results" in result else single(result)
 
 
 def end_after(purpose, result=None, rollback=None, reason="all the words", short_reason="",
               task="Roll shop",
               answer="", is_fleet=False, layer="role", on_failure="stop"):
-    """Return the end of a run after a failure of this purpose: update, check, rollback and so on.
+    """Return the Ending of a run that fails in a turn of this purpose (update, check, ...).
 
-    result is the result of the last update, rollback the result of the role's rollback.
+    result: the result of the last update. rollback: the result of the role's rollback, if any.
     """
     role, host = (("rollback", "") if purpose == "rollback"
                   else ("image_bump", "lyon" if layer == "playbook" else ""))
@@ -109,7 +109,7 @@ def end_by_check(purpose="check", rollback=None, **more):
         "failed in a pause", "none",
         "one controller ended before the stage"])
 def test_status_of_the_controllers(result, outcome, is_paused, in_progress):
-    """The module rolls back its failed controllers; the role rolls back the other controllers."""
+    """The module rolls back its failed controllers. The role rolls back the other controllers."""
     status = summary(result)
 
     assert ((status.outcome, status.is_paused, status.in_progress)
@@ -142,7 +142,7 @@ def test_summary_names_the_controllers():
 
 
 def result_with_record(before, after, phase="complete", name="shop", **more):
-    """Return the result of a task on a cluster with a record of another history."""
+    """Return the result of a task on a cluster whose record tells of another update."""
     forged = {"outcome": "updated", "from": {"web": "evil"}, "to": {"web": after}}
     images = {"before": {"web": before, "log": "v3"} if before else {},
               "after": {"web": after, "log": "v3"}}
@@ -234,7 +234,7 @@ def test_outcome_of_a_failure(end, outcome):
         "others rolled back", "check, rolled back", "check, stopped", "before",
         "after"])
 def test_message_and_error_of_a_failure(end, message, error):
-    """The message has the full text of the module; the error has a summary."""
+    """The message has the full text of the module. The error has only a summary."""
     assert (end.message, end.error) == (message, error)
 
 
@@ -260,7 +260,7 @@ def test_reason_of_a_failed_task(result, reason, short_reason):
 
 
 class Lazy(dict):
-    """Dictionary as Ansible passes to filters: items() is not a set."""
+    """Dictionary like those that Ansible passes to filters: items() is only an iterator."""
 
     def items(self):
         yield from super().items()
@@ -509,7 +509,7 @@ def test_answer_to_an_approval(rollouts, at, outcome):
 
 
 def by_another_client(phase, name="shop"):
-    """Return a rollout that another client has rolled back, and updated to v3."""
+    """Return a rollout after another client has rolled it back and begun an update to v3."""
     return rollout_now(phase, "forward", "v1", name) | {"successor": {"images": {"web": "v3"}}}
 
 

@@ -31,9 +31,10 @@ controllers = st.builds(Controller, image=st.sampled_from(["myimage:v1", "myimag
 
 @st.composite
 def stages_of(draw, has_shares, keeps_old):
-    """Draw stages in order; a stage with a share can be repeated with another share.
+    """Draw stages in order, for example ["10%/1%", "10%/20%", "40%"].
 
-    At 100%, only keep_old leaves old pods for the other requests.
+    The number after the slash is the share of the requests for the new pods. At 100%, a stage can
+    have a share only with keep_old, because the other requests need old pods.
     """
     stages = []
     for stage in sorted(draw(st.sets(st.sampled_from(STAGES), min_size=1)),
@@ -46,7 +47,7 @@ def stages_of(draw, has_shares, keeps_old):
 
 @st.composite
 def requests(draw):
-    """Draw a request, the controllers and the outcomes of the user's files."""
+    """Draw (request, cluster): the variables of a role, and a cluster with all controllers."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=6, unique=True))
     selection = {"name": names[0]} if draw(st.booleans()) else {"names": names}
     keeps_old = draw(st.sampled_from([False, False, True]))
@@ -70,7 +71,7 @@ def requests(draw):
     return request, cluster
 
 
-#: Changes by another client while a file runs.
+#: Events while a file of the user runs: the file fails, or another client makes a change.
 EVENTS = ("nothing", "fails", "delete", "lock", "unlock", "finish", "undo", "other update",
           "delete route")
 
@@ -97,7 +98,7 @@ def apply_event(event, cluster, name):
 
 @st.composite
 def histories(draw):
-    """Draw a request, a cluster, and the events while files of the user run."""
+    """Draw (request, cluster, events). files() applies one event in each file of the user."""
     request, cluster = draw(requests())
     events = draw(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(NAMES)),
                            max_size=8))
@@ -105,7 +106,7 @@ def histories(draw):
 
 
 def files(events):
-    """Return the files of the user and the answer to an approval; each takes the next event."""
+    """Return (files, answer) for a Run. Each file and each answer applies the next event."""
     remaining = iter(events)
 
     def take(cluster):
@@ -117,6 +118,7 @@ def files(events):
 
 
 def run_release(request, cluster, events, killed_at=-1, run_class=Run):
+    """Run a release until it ends or is killed at a turn. Return the run."""
     files_, take = files(events)
     run = run_class(request, cluster, files_, take, killed_at)
     try:
@@ -174,7 +176,7 @@ def test_share_is_set_before_the_checks_of_its_stage(history):
 @EXAMPLES
 @given(histories())
 def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
-    """The requests are held, or have the share of the stage before."""
+    """Until then, the new pods get the share of the stage before, or 0% in the first stage."""
     request, cluster, _events = history
     for controller in cluster.controllers.values():
         controller.image, controller.new_image, controller.share = "myimage:v1", "", ""
@@ -194,10 +196,11 @@ def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
 
 
 class KeepingRun(Run):
-    """A run that records the controllers with new pods, and without all old pods, at each turn."""
+    """A run that records when a controller with new pods does not have all old pods any more."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
+        #: Each case, as (title of the turn, name of the controller).
         self.shrunk = []
 
     def _do(self, turn):
@@ -213,7 +216,7 @@ class KeepingRun(Run):
 @EXAMPLES
 @given(histories(), st.integers(0, 40))
 def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
-    """Also during the time of keep_old_for, and in a repeated run after a kill."""
+    """This is also so during the time of keep_old_for, and in a repeated run after a kill."""
     request, cluster, events = history
     assume(request["options"].get("keep_old"))
     killed = run_release(request, cluster, events[:1], killed_at / 2, KeepingRun)
@@ -229,7 +232,10 @@ def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
 
 
 def load(cluster):
-    """Return the load of the old pods, as a multiple of the load without a split."""
+    """Return the highest load of the old pods of a controller.
+
+    The unit is the load without a split of the requests.
+    """
     return max((100 - int(controller.share[:-1])) / controller.old_percent
                if controller.share else 1.0 for controller in cluster.controllers.values())
 

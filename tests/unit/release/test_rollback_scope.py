@@ -46,6 +46,7 @@ FOREIGN = result("a", "paused", changed=False, failed=True, to=V3)
 ROLLED_BACK = result("a", "complete", failed=True, outcome="rolled_back")
 STUCK = result("a", "progressing", failed=True)
 UPDATED = result("a", "complete", outcome="updated")
+#: Not started again: another client updates the controller to V3 in the meantime.
 SKIPPED = {**result("a", "paused", to=V3), "skipped": True}
 
 
@@ -76,7 +77,7 @@ SKIPPED = {**result("a", "paused", to=V3), "skipped": True}
         "updated", "updated meanwhile", "no change", "updated by another client in an approval",
         "crashed module", "started by an earlier run"])
 def test_rollback_of_a_controller(results, last_results, is_rolled_back, is_updated, is_named):
-    """results: of all tasks; last_results: of the last task."""
+    """results: the results of all tasks. last_results: the results of the last task."""
     scope = RollbackScope(results, last_results)
 
     assert (scope.names_to_roll_back, scope.updated, list(scope.not_rolled_back)) == (
@@ -84,7 +85,10 @@ def test_rollback_of_a_controller(results, last_results, is_rolled_back, is_upda
 
 
 def ending(results, last, rollback=None, what="update", on_failure="rollback"):
-    """Return the end of a run whose last task, or a later file, has failed."""
+    """Return the Ending of a run in which a task or a file of the user has failed.
+
+    what: "update" for the last task, or the purpose of a file that ran after this task.
+    """
     why = {"task": "Update", "reason": "2 of 4 failed"}
     events = [Event(Turn("update", "", "update"), NOW, NOW, {"results": results}),
               Event(Turn("update", "", "update", "100%"), NOW, NOW, last,
@@ -97,7 +101,7 @@ def ending(results, last, rollback=None, what="update", on_failure="rollback"):
 
 
 def outcome_and_message(results, rollback=None):
-    """Return the outcome of a fleet after these results, and the message."""
+    """Return (outcome, message) at the end of a fleet's release with these results."""
     last = {result["name"]: result for result in results}
     end = ending(results, {"changed": True, "failed": True, "results": list(last.values())},
                  rollback)

@@ -23,14 +23,14 @@ def fail(_cluster):
 
 
 def run_image_bump(files=None, answer=bool, controllers=None, **changes):
-    """Run the role image_bump; return the turns, the run and the cluster."""
+    """Run the role image_bump. Return (titles of its turns, run, cluster)."""
     cluster = Cluster(**controllers or {"a": Controller()})
     run = Run(variables(**changes), cluster, files, answer).run()
     return run.turns, run, cluster
 
 
 def run_rollback(files=None, controllers=None, options=None, **changes):
-    """Run the role rollback; return the turns, the run and the cluster."""
+    """Run the role rollback. Return (titles of its turns, run, cluster)."""
     images = {"on_failure": None, "image": None, **(options or {})}
     cluster = Cluster(**controllers or {"a": Controller(new_image="myimage:v2", new_percent=10)})
     run = Run(variables(role="rollback", options=images, **changes), cluster, files).run()
@@ -311,7 +311,7 @@ def test_approval_at_a_share():
 
 
 def test_repeated_run_keeps_the_share_of_a_later_stage():
-    """At 1% of the requests, the old half of the pods would receive 99%."""
+    """With a share of 1%, the old pods (half of all pods) would get 99% of the requests."""
     controllers = {"a": Controller(new_image="myimage:v2", new_percent=50, share="50%")}
     turns, *_more = run_image_bump(controllers=controllers, stages=["10%/1%", "50%/50%"],
                                    traffic=TRAFFIC)
@@ -378,7 +378,7 @@ def test_check_mode_shows_the_time_for_which_old_pods_are_kept():
 
 @pytest.mark.parametrize("value", [True, "yes", "True", "false", "no", False, ""])
 def test_keep_old_of_a_survey_is_a_text(value):
-    """Any text but "" is true to Python."""
+    """In Python, each of these texts except "" is true."""
     run = Run(variables(stages=["100%"], options={"keep_old": value}), Cluster(a=Controller()))
     is_true = str(value).lower() in ("true", "yes")
 
@@ -525,7 +525,7 @@ def test_invalid_request_is_refused_before_the_first_turn(changes, message):
 
 
 def test_error_in_the_variables_after_the_first_turn_is_ignored():
-    """The role reads its variables at each turn, when a file may have been deleted."""
+    """The role reads its variables at each turn. Meanwhile, a file may have been deleted."""
     cluster = Cluster(a=Controller())
     run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]), cluster)
     run.files = {"smoke.yml": lambda _cluster: run.request.errors.append("smoke.yml is no file")

@@ -7,7 +7,7 @@ The planner stores nothing, so a task that resumes after a kill acts like the ki
 state, each request (update, rollback) takes a step, which covers clients that reverse the
 direction. The cluster moves in any order: pods become ready one by one, and the controller manager
 observes controllers and pods late, in separate queues. A kill may follow each pod of a handover.
-The invariants 1 to 4 are those of Explorer.check() and check_end().
+Explorer.check() and Explorer.check_end() check the invariants 1 to 4.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class Memory:
         self.controllers: dict[int, Controller] = {}
 
     def number(self, part: Json) -> int:
-        """Return a number for metadata or a spec; the number is equal for equal parts.
+        """Return the number of metadata or a spec. Equal parts have the same number.
 
-        The generation does not count.
+        Parts that differ only in the generation count as equal.
         """
         if id(part) not in self.parts:
             text = identity.canonical({key: value
@@ -111,7 +111,7 @@ class Memory:
         return self.parts[id(part)][1]
 
     def item(self, item: Json, generation: int) -> Json:
-        """Return the interned object of an item with a generation."""
+        """Return the interned object for this item with this generation."""
         metadata, spec, status = parts = item["metadata"], item["spec"], item["status"]
         ids = (id(metadata), id(spec), id(status), generation)
         if ids not in self.interned:
@@ -190,7 +190,10 @@ class Cluster(ClusterModel):
                 *undelivered, *self.pods)
 
     def remember(self) -> None:
-        """Intern the items, with the smallest equivalent generations to keep the states finite."""
+        """Intern the items, with the smallest generations that keep the order of generations.
+
+        With the real generations, the number of states would be infinite.
+        """
         versions = [*self.cached.values(),
                     *(version for _name, version in self.undelivered if version),
                     *self.items.values()]
@@ -288,7 +291,7 @@ def key_of(request: Request) -> str:
 
 
 class Explorer:
-    """All reachable states of the cluster, from a primary and with the requests of its clients."""
+    """All states of the cluster that clients with these requests can reach from a primary."""
 
     def __init__(self, primary: Json, *requests: Request, deaths: int = 0, deletions: int = 0,
                  replacements: int = 0, finalizers: tuple[str, ...] = ()) -> None:
@@ -306,9 +309,9 @@ class Explorer:
         self.numbers: dict[tuple, int] = {}
         self.decisions: dict[tuple, Decision | RolloutError] = {}
         self.cached: dict[tuple, tuple[observed.Observed, bool]] = {}
-        #: By the id of a handover: the handover of its first pod only, and the handover itself.
+        #: For the id of a handover: (a handover of only its first pod, the handover itself).
         self.first_pods: dict[int, tuple[Handover, Handover]] = {}
-        #: Edges of the graph of states: those by moves of the cluster, and per request, its steps.
+        #: Edges (from, to) between states: moves of the cluster, and the steps of each request.
         self.moves: list[tuple[int, int]] = []
         self.steps: dict[str, list[tuple[int, int]]] = {key_of(request): [] for request in requests}
         #: Per request, the states in which nothing is left to do.
@@ -453,7 +456,7 @@ class Explorer:
         # each pod always has a controller
         assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, (
             cluster.pods)
-        # 3. with keep_old alone, all old pods stay ready
+        # 3. if every request has keep_old, all old pods stay ready
         if all(request.keeps_old for request in self.requests):
             old = sum(pod.ready and dict(pod.labels) == self.labels
                       for pod in cluster.surviving_pods)
@@ -481,7 +484,7 @@ class Explorer:
                 pod[1:3] for pod in after.pods), move
 
     def check_refusal(self, request: Request, cluster: Cluster, error: RolloutError) -> None:
-        """Check that only a rollback is refused, after the end of the update or without foo."""
+        """Check that only a rollback is refused, and only after the update or without foo."""
         assert request.state is State.ROLLED_BACK, error
         if "foo" in cluster.items and cluster.controllers()["foo"].is_deleting:
             assert error.what == "it is being deleted" and cluster.finalizers[0] in error.why, error
@@ -539,7 +542,7 @@ class Explorer:
     if surge or unavailable
 ])
 def test_update_and_rollback_at_any_moment(size, surge, unavailable):
-    """Check invariants 1, 2 and 4, with a crash after any step and either request from there."""
+    """Check invariants 1, 2 and 4. After a crash at any step, either request may follow."""
     update = dataclasses.replace(UPDATE, **strategy(surge, unavailable))
 
     Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
@@ -674,7 +677,7 @@ def test_pods_that_die_during_the_handover(make, size, deaths):
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("deaths", [0, 1])
 def test_a_successor_deleted_with_orphaned_pods_during_the_handover(make, deaths):
-    """Foo adopts the remaining pods before it is opened; otherwise it would create more pods."""
+    """Foo adopts the remaining pods before its template is opened, or it would create more pods."""
     primary = make(replicas=2)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(2, 0))
 

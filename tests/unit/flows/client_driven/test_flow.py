@@ -34,7 +34,7 @@ ROLLBACK_WITH_TERMINATION = dataclasses.replace(ROLLBACK, waits_for_termination=
 class SlowCluster(Cluster):
     """Cluster whose pods take `seconds` to terminate, by the clock of the test.
 
-    grace: the grace period of each pod in seconds; finalizers: those of each pod.
+    grace: the grace period of each pod in seconds. finalizers: the finalizers of each pod.
     """
 
     def __init__(self, *items, seconds=3.0, grace=3.0, finalizers=()):
@@ -44,7 +44,7 @@ class SlowCluster(Cluster):
         self.on_wait = self.pass_time
         #: Time at which each terminating pod was deleted, oldest first.
         self.deletion_times = []
-        #: Maximum number of pods so far, without and with terminating pods.
+        #: Highest number of pods so far: without terminating pods, and including them.
         self.max_running, self.max_total = 0, 0
         #: Terminating pods that never end.
         self.stuck_pods = ()
@@ -119,7 +119,7 @@ def test_count_is_repeated_after_an_interval_or_a_step():
     flow, memory = choose(UPDATE_WITH_TERMINATION), Memory()
 
     def decide(seconds, replicas, terminating):
-        """Return the decision, and the number of counts that it took."""
+        """Return (summary of the decision, number of requests that counted pods for it)."""
         cluster = Cluster(old(replicas, 0, 4), new(1, 4, 4))
         cluster.cluster.terminating = [cluster.cluster.pods[0]] * terminating
         memory.seconds = seconds

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Store each template once before its replacement, even after kills, and roll back to it."""
+"""Store each template once before it is replaced, even if a task is killed. Roll back to it."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ class World(Cluster):
 
     def __init__(self, *items):
         super().__init__(*items)
-        #: The number of the write at which the client dies, and whether it dies after the write.
+        #: The number of the write at which the client dies, and whether it dies only after it.
         self.dies_at, self.dies_after_write = None, False
+        #: Whether the user may list revisions, and the rules of the user (None: unknown).
         self.can_list, self.allowed_rules = True, None
-        #: The message if revisions cannot be written.
+        #: Message of the error at each write of a revision. If empty, there is no error.
         self.denial = ""
 
     def rules(self):
@@ -69,7 +70,7 @@ class World(Cluster):
         return {name: controller.images["web"] for name, controller in self.controllers().items()}
 
     def history(self, name="foo"):
-        """Return number and image of each revision in the result of the info module."""
+        """Return [(number, image), ...]: the revisions as the info module reports them."""
         primary = self.controllers()[name]
         revisions = history.revisions(primary, self.revisions([primary.uid]),
                                       object_meta.DEPLOYMENT_LABEL)
@@ -244,7 +245,7 @@ def test_renamed_controller_inherits_the_history():
     assert world.images() == {"bar": "myimage:v1"}
 
 
-def test_other_update_is_rolled_back_first():
+def test_unfinished_update_is_rolled_back_before_a_rollback_to_a_revision():
     world = World(rc())
     world.run_task(**update_to(2))
     world.run_task(**update_to(3), pause_at="1")
@@ -257,7 +258,7 @@ def test_other_update_is_rolled_back_first():
     assert world.history() == [(3, "myimage:v1"), (2, "myimage:v2")]
 
 
-def test_update_to_the_same_template_is_resumed():
+def test_rollback_to_a_revision_resumes_an_update_to_the_same_template():
     world = World(rc())
     world.run_task(**update_to(2))
     world.run_task(**update_to(1), pause_at="1")
@@ -355,7 +356,7 @@ def test_other_objects_with_the_label_are_ignored():
                                               object_meta.DEPLOYMENT_LABEL)] == [1]
 
 
-def test_a_request_with_a_revision_differs_from_a_request_without():
+def test_a_request_with_a_revision_differs_from_a_request_without_one():
     request = parse_request({"name": "foo", **rollback_to(1)})
 
     assert request.undoes and request.is_unresolved
@@ -368,7 +369,10 @@ def test_a_request_with_a_revision_differs_from_a_request_without():
 
 
 def add_forged_revision(world, number, image="evil:v1", **changes):
-    """Store a ControllerRevision of foo with the changes; return its name."""
+    """Store a ControllerRevision of foo, as another client could, and return its name.
+
+    changes: the metadata to change.
+    """
     revision = object_meta.Revision(number, rc(image=image)["spec"]["template"])
     primary = world.controllers()["foo"]
     manifest = history._manifest(parse_request({"name": "foo", **update_to(2)}), primary, revision)

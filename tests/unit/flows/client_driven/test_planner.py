@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan each row of the state table: for a request and observed controllers, the next step."""
+"""Plan the next step for each row of the state table: a request and observed controllers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def primary_of_bar(replicas=3, goal=0, **changes):
 
 
 def closed(**changes):
-    """Return foo with a closed template and no takeover annotation."""
+    """Return foo with a closed template (see CLOSED), but without the takeover annotation."""
     primary = rc(**changes)
     primary["spec"]["template"]["spec"]["priorityClassName"] = CLOSED
     return primary
@@ -337,8 +337,8 @@ REMOVE_ANNOTATIONS = ("if not, remove the annotations that name it:\nkubectl -n 
                       f"{object_meta.TAKEOVER}-")
 UNCERTAIN = ("its size at the start of the update is uncertain: an annotation of {} records {}, "
              "and the controllers now request {} pods")
-#: The next_command: scale controller 0 to size 1 if the recorded size 3 is right; or remove the
-#: annotations of controller 2.
+#: Format of a next_command: scale the controller {0} to the size {1} if the recorded size {3} is
+#: right. If not, remove the annotations of the controller {2}.
 SCALE = ("if {3} is right:\nkubectl -n default scale rc {0} --replicas={1}\nif not:\nkubectl -n "
          "default annotate rc {2} "
          f"{object_meta.ORIGINAL}- {object_meta.DESIRED}-\nthen run the same task again")
@@ -598,9 +598,9 @@ def with_pods(observation, cluster):
 
 
 def states_of(request, *items):
-    """Yield each state and decision of a task on a cluster that settles immediately.
+    """Yield (controllers, decision) for each decision of a task. The cluster settles immediately.
 
-    The last pair has the final state, with the error of the task or None.
+    The last pair is (final controllers, error of the task, or None).
     """
     cluster = ClusterModel(items)
     while True:
@@ -620,7 +620,10 @@ def states_of(request, *items):
 
 
 def run_task(request, *items):
-    """Return the summaries of a task's decisions, then its error, and the final controllers."""
+    """Return (summaries, final controllers by name): a summary of each decision of a task.
+
+    The message of an error follows the last summary.
+    """
     *states, (items, error) = states_of(request, *items)
     lines = [summary(decision) for _items, decision in states]
     return (lines + ([error.what] if error is not None else []),
@@ -1029,7 +1032,10 @@ HANDOVER = st.sampled_from([items for items, _decision in states_of(UPDATE, old(
 
 @given(st.sampled_from([UPDATE, ROLLBACK, RESTART]), HANDOVER | st.tuples(PRIMARY, ANY_SUCCESSOR))
 def test_each_write_is_rejected_after_a_change_of_the_object(request_, items):
-    """Check uid and annotations, and the size before a write of size, selector or template."""
+    """Each write tests uid and annotations.
+
+    A write of size, selector or template also tests the size.
+    """
     items = [item for item in items if item]
     try:
         decision = decide(request_, *items)
@@ -1045,7 +1051,7 @@ def test_each_write_is_rejected_after_a_change_of_the_object(request_, items):
 
 
 def conflicting_changes(step):
-    """Yield the changes of an object after which the write of a step must be rejected."""
+    """Yield functions. Each changes an object so that the write of a step must be rejected."""
     yield lambda item: with_metadata(item, uid="another")
     if isinstance(step.write, Delete):
         yield lambda item: with_metadata(item, resourceVersion="2")
@@ -1138,7 +1144,7 @@ def test_unreadable_annotations_are_reported_and_replaced():
 
 
 def scaler(stored_settings=None):
-    """Return a HorizontalPodAutoscaler; with stored settings, it is frozen."""
+    """Return a HorizontalPodAutoscaler. With stored settings, it is a frozen one."""
     annotations = ({object_meta.FROZEN: identity.canonical(stored_settings)} if stored_settings
                    else {})
     disabled = {"behavior": {direction: {"selectPolicy": "Disabled"}

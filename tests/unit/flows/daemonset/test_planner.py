@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan each row of the state table of a DaemonSet, and random orders of actions."""
+"""Plan each row of a DaemonSet's state table, and try actions in random order."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def decide(request, model, **facts):
     return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory), **facts))
 
 
-#: Run a task to its end, or until an action; return the actions.
+#: Run a task to its end, or until a given action. Return its actions.
 run_task = functools.partial(run_to_end, decide)
 
 
@@ -98,7 +98,7 @@ def make_unready(model, *nodes):
 
 
 def versions(model):
-    """Return the version of each pod, in the order of the node names, with "!" if unready."""
+    """Return the version of each pod, by the name of its node. "!" marks an unready pod."""
     images = {revision["metadata"]["labels"][object_meta.POD_REVISION]: revision["data"]["spec"][
         "template"]["spec"]["containers"][0]["image"]
         for revision in model.revisions(["uid of foo"])}
@@ -227,8 +227,7 @@ def test_ready_pods_are_replaced_within_max_unavailable():
 @pytest.mark.parametrize("now", ["2026-11-21T09:58:20Z", NOW, "2026-11-21T10:01:40Z"],
                          ids=["100 s behind", "exact", "100 s ahead"])
 def test_overdue_terminating_pod_is_named(deletion_time, is_late, now):
-    """A terminating pod counts as a future new pod until it is overdue; then one more is deleted.
-    """
+    """A terminating pod counts as a future new pod. If it is overdue, one more pod is deleted."""
     model = cluster(4)
     two_unavailable = request_for(image="myimage:v2", pause_at="1", max_unavailable="2")
     run_task(two_unavailable, model, until="update")
@@ -428,7 +427,10 @@ def test_options_of_the_task_set_the_strategy_during_the_update(params, rolling_
 
 @pytest.fixture
 def stalled_surge():
-    """Provide a DaemonSet with a surge: a new pod is available next to the old pod of its node."""
+    """Return a cluster in which the surge of a DaemonSet has stalled.
+
+    A new pod has been available for a long time, but the old pod of its node still exists.
+    """
     model = cluster(strategy=SURGE, minReadySeconds=5)
     run_task(UPDATE, model, until="update")
     while not (len(model.pods("foo")) > 3 and all(pod.ready for pod in model.pods("foo"))):
@@ -1123,7 +1125,7 @@ def test_no_rollback_without_the_previous_template():
 
 
 def recreate(model, image, strategy=None):
-    """Recreate foo around its orphaned pods, with the image: revision numbers restart."""
+    """Recreate foo with an image. It adopts its orphaned pods. Revision numbers restart."""
     item = model.items["foo"]
     annotations = {object_meta.TEMPLATE_GENERATION: "1"}
     model.items["foo"] = {**item,

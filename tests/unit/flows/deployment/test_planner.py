@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan each row of the state table of a Deployment, and random orders of actions."""
+"""Plan each row of a Deployment's state table, and try actions in random order."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def decide(request, model, **facts):
     return plan(request, dataclasses.replace(observation, desired=desired, now=NOW))
 
 
-#: Run a task to its end, or until an action; return the actions.
+#: Run a task to its end, or until a given action. Return its actions.
 run_task = functools.partial(run_to_end, decide)
 
 
 def sizes(model):
-    """Return the replicas of the ReplicaSets by version."""
+    """Return the replicas of each ReplicaSet by version, for example {"v1": 2, "v2": 1}."""
     return {replica_set.images["web"].partition(":")[2]: replica_set.replicas
             for replica_set in model.controllers(Kind.REPLICA_SET).values()}
 
@@ -189,7 +189,10 @@ def test_pause_is_exact_and_resumable():
 
 
 def with_changed_replica_set(model, is_new, **changes):
-    """Return the observed ReplicaSets, with changes to the new one or to all others."""
+    """Return facts for decide(): the ReplicaSets, with changes as if they were observed.
+
+    is_new: whether to change the new ReplicaSet, or all others.
+    """
     observation = find(primary(model), model.controllers(Kind.REPLICA_SET))
     changed = {
         replica_set.name: dataclasses.replace(
@@ -227,7 +230,7 @@ def test_update_waits_until_the_replica_sets_are_complete(is_new, changes):
     ids=["pause", "in progress"])
 def test_pause_and_update_wait_until_the_sizes_match(request_, until, decision_class,
                                                      settled_by_old_pods):
-    """The surge limits the old pods; at a pause, all pods together equal the size."""
+    """During an update, the surge limits the old pods. At a pause, all pods equal the size."""
     model = cluster()
     run_task(request_, model, until=until)
     model.settle()
@@ -362,7 +365,7 @@ def test_template_changed_by_admission_matches_the_request():
 
 @pytest.mark.parametrize("is_ended", [False, True])
 def test_forged_record_does_not_match_the_request(is_ended):
-    """A user with annotate permission can record the update of another image as this request's."""
+    """A user who may annotate foo can forge a record that this request has set another image."""
     model = cluster()
     run_task(UPDATE, model, until="end" if is_ended else "update")
     content = (record(model)
@@ -470,7 +473,10 @@ def test_autoscaler_is_frozen_before_the_first_patch():
 
 
 def write_record_as_other_client(model, record, **spec):
-    """Write a record as a client with annotate permission only."""
+    """Replace the record by another text, as another client could.
+
+    spec: fields to change in the spec.
+    """
     item = model.items["foo"]
     metadata = {**item["metadata"],
                 "annotations": {**item["metadata"]["annotations"],
@@ -562,7 +568,7 @@ TASKS = {
 @pytest.mark.parametrize("forgery", FORGED_FIELDS)
 @pytest.mark.parametrize("task", TASKS)
 def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
-    """A forged record can equal the record of a killed task; a rollback then undoes one update."""
+    """A forged record can equal the record of a killed task. Then, a rollback undoes one update."""
     model = cluster()
     run_task(UPDATE, model)
     run_task(V3, model)
@@ -807,7 +813,10 @@ def test_scaling_during_keep_old_applies_to_both_versions():
 
 
 def scale_by_other_client(model, **replicas):
-    """Change the size during a pause; the Deployment controller scales both ReplicaSets."""
+    """Change the size during a pause. The Deployment controller then scales both ReplicaSets.
+
+    replicas: the resulting size of each ReplicaSet by version.
+    """
     model.items["foo"]["spec"]["replicas"] = sum(replicas.values())
     model.items["foo"]["metadata"]["generation"] += 1
     for version, size in replicas.items():

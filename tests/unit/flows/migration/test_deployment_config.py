@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the rows of the state table that apply only to a DeploymentConfig, and the warnings."""
+"""Migrate DeploymentConfigs: test the rows of the state table for them, and the warnings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Wait,
 )
 
-#: The action "pace" sets `paused` in both directions.
+#: The action "pace" sets the field `paused`, to pause as well as to resume.
 PAUSE = RESUME = "pace DeploymentConfig"
 
 
@@ -162,7 +162,7 @@ def test_pods_of_two_rollouts_are_refused(config_annotations, command):
 
 
 def test_rollout_that_the_watch_has_not_reported_is_looked_up():
-    """The watch of the ReplicationControllers may lag behind that of the DeploymentConfigs."""
+    """The watch of the ReplicationControllers may lag behind the watch of DeploymentConfigs."""
     newest = rollout(2, 0, "New")
     world = World(config(latest=2, paused=True,
                          annotations={object_meta.PAUSED_FOR_MIGRATION: "true"}),
@@ -233,7 +233,7 @@ def test_stored_state_with_another_name_is_refused():
 
 
 @pytest.mark.parametrize("steps", range(2, len(ALL)))
-def test_error_of_a_task_without_kind_has_the_kind_that_is_being_migrated(steps):
+def test_error_of_a_task_without_kind_names_the_kind_that_is_being_migrated(steps):
     world = World()
     world.run_steps(steps)
     with pytest.raises(NoSuchController, match="there is no such ReplicationController") as error:
@@ -252,8 +252,8 @@ def test_check_mode_plans_all_steps_despite_a_stale_status(steps):
 
 # Rollback
 
-#: Numbers of steps after which a migration can be rolled back; step 6 deletes the
-#: ReplicationController.
+#: Numbers of steps after which a migration can be rolled back. (Step 6 deletes the
+#: ReplicationController.)
 REVERSIBLE_STEPS = range(1, 6)
 
 
@@ -262,7 +262,7 @@ REVERSIBLE_STEPS = range(1, 6)
 def test_rollback_from_each_step(steps, was_paused):
     item = config(paused=was_paused)
     world = World(item)
-    steps -= was_paused  # the first step is the pause
+    steps -= was_paused  # if paused already, the first step (the pause) is left out
     world.run_steps(steps)
     if steps == 0:
         return

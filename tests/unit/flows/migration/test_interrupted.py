@@ -35,7 +35,7 @@ RC, CONFIG, DEPLOYMENT = Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG, Ki
 
 @pytest.fixture
 def info(monkeypatch):
-    """Return a function that runs rolling_update_info on a simulated migration."""
+    """Return a function that returns what rolling_update_info reports: a list of rollouts."""
     def read(cluster, may_read=True, **params):
         monkeypatch.setattr(task, "_gateway",
                             lambda _params, _request, flow, watches_pods=True: MigrationGateway(
@@ -45,7 +45,7 @@ def info(monkeypatch):
 
 
 def parse_command(command):
-    """Return the request of a command."""
+    """Return the Request of the task that a command runs."""
     *words, module, _a, text = shlex.split(command)
     assert words == ["ansible", "localhost", "-m"]
     values = dict(pair.split("=", 1) for pair in shlex.split(text))

@@ -130,7 +130,7 @@ def test_size_changed_during_the_migration_is_set_on_the_replica_set():
 def test_pods_of_a_deleted_controller_are_reparented():
     world = world_after("annotate ReplicationController")
     world.cluster._items["ReplicationController", "foo"] = None
-    # without the deletion of the ReplicationController
+    # no step deletes the ReplicationController, which is gone
     assert world.run_steps() == ALL_STEPS[3:4] + ALL_STEPS[5:]
     assert all(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
 
@@ -231,7 +231,7 @@ def test_finalizers_are_refused_before_a_template_is_closed(steps):
     assert (CLOSED not in str(world.find("ReplicationController"))
             and bool(world.find(REVISION, "foo-migration")) == (steps > 0))
     world.replace(item)
-    # After the first step, the ReplicaSet was created before the refusal.
+    # After the first step, the task above created the ReplicaSet before the refusal.
     assert world.run_steps() == ALL_STEPS[max(steps, 2 if steps else 0):]
 
 
@@ -406,7 +406,7 @@ def test_stored_data_of_any_type_is_refused_by_name(data):
 
 
 def forged_objects(image="myimage:evil"):
-    """Return a ControllerRevision and a ReplicaSet, forged by another client to get foo's pods."""
+    """Return forged objects by kind. Another client tries to get foo's pods for its ReplicaSet."""
     other_world = World(rc(replicas=2, image=image))
     other_world.run_steps(2)
     return {REVISION: other_world.find(REVISION, "foo-migration"),

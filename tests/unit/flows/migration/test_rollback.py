@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Roll back the migration of a ReplicationController (DeploymentConfig: test_deployment_config)."""
+"""Roll back the migration of a ReplicationController.
+
+test_deployment_config.py rolls back the migration of a DeploymentConfig.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done
 
-#: Numbers of steps after which a migration can be rolled back; step 5 deletes the
-#: ReplicationController.
+#: Numbers of steps after which a migration can be rolled back. (Step 5 deletes the
+#: ReplicationController.)
 REVERSIBLE_STEPS = range(1, 5)
 
 
@@ -40,7 +43,7 @@ def test_pods_return_to_the_replication_controller_after_each_step(steps):
 
 
 @pytest.mark.parametrize("steps", range(1, 5))
-def test_migration_reversed_at_each_step_of_its_rollback_ends_as_a_deployment(steps):
+def test_migration_resumed_after_each_step_of_its_rollback_ends_as_a_deployment(steps):
     world = World()
     world.run_steps(4)
     world.run_steps(steps, ROLLBACK)

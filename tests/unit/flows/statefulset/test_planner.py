@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan each row of the state table of a StatefulSet, and random orders of actions."""
+"""Plan each row of a StatefulSet's state table, and try actions in random order."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def decide(request, model, **facts):
     return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory), **facts))
 
 
-#: Run a task to its end, or until an action; return the actions.
+#: Run a task to its end, or until a given action. Return its actions.
 run_task = functools.partial(run_to_end, decide)
 
 
@@ -78,7 +78,7 @@ def set_by_other_client(model, path, value):
 
 
 def versions(model):
-    """Return the version of each pod by ordinal, with "!" if unready."""
+    """Return the version of each pod, by its ordinal. "!" marks an unready pod."""
     images = {item["metadata"]["name"]: item["data"]["spec"]["template"]["spec"]["containers"][0][
         "image"]
         for item in model.revisions(["uid of foo"])}
@@ -159,7 +159,7 @@ def test_rollback_from_a_pause(pause):
 @pytest.mark.parametrize("replicas, expected",
                          [(8, ["v1"] * 2 + ["v2"] * 6), (3, ["v1", "v2", "v2"]), (1, ["v2"])])
 def test_scaling_during_a_pause_keeps_new_pods_new(replicas, expected):
-    """The server creates pods beyond the partition from the new template."""
+    """The server uses the new template for pods whose ordinal is not below the partition."""
     pause_at_half = request_for(image="myimage:v2", pause_at="50%")
     model = cluster(4)
     run_task(pause_at_half, model)
@@ -418,7 +418,7 @@ def test_huge_ordinal_takes_no_memory(monkeypatch):
 
 
 def delete_as_other_client(model, *ordinals):
-    """Delete the pods of these ordinals as another client; with OnDelete, this updates them."""
+    """Delete the pods of these ordinals as another client. With OnDelete, this updates them."""
     model._pods["foo"] = tuple(pod for pod in model.pods("foo") if pod.ordinal not in ordinals)
     model.settle()
 
@@ -508,7 +508,10 @@ def test_check_mode_shows_the_deletion_of_unready_pods():
 
 
 def with_defaulted_max_unavailable(model, monkeypatch):
-    """Return a server with the feature gate MaxUnavailableStatefulSet, which sets defaults."""
+    """Let each write set the defaults of the feature gate MaxUnavailableStatefulSet.
+
+    Return the model.
+    """
     write = model.write
 
     def write_with_defaults(patch):
@@ -581,7 +584,10 @@ def refusal_of(request, model):
 @pytest.mark.parametrize("strategy", ["RollingUpdate", "OnDelete"])
 @pytest.mark.parametrize("first_interruption", INTERRUPTIONS)
 def test_update_in_progress_without_pods(first_interruption, strategy):
-    """Never refuse both an update, because one is in progress, and a rollback, because none is."""
+    """If an update is refused because another is in progress, a rollback must be possible.
+
+    The rollback must not be refused because no update is in progress.
+    """
     for interruptions in itertools.product([first_interruption], INTERRUPTIONS, INTERRUPTIONS):
         model = cluster(2, STRATEGIES[strategy])
         model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
@@ -619,7 +625,7 @@ ALL_UNAVAILABLE = {"type": "RollingUpdate",
                    "rollingUpdate": {"partition": 0, "maxUnavailable": "100%"}}
 DEPLOYMENT_STRATEGY = {"type": "RollingUpdate",
                        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-#: Changed fields of a record; the test replaces PRESENT by the name of the current revision.
+#: Changed fields of a record. The test replaces PRESENT by the name of the current revision.
 FORGED_FIELDS = {
     "larger maxUnavailable": {"original": {"updateStrategy": ALL_UNAVAILABLE},
                               "paced": {"updateStrategy": STRATEGY}},

@@ -120,7 +120,7 @@ def old(replicas: int = 3, goal: int = 0, original: int = 3,
 
 def new(replicas: int = 0, goal: int = 3, original: int = 3,
         annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
-    """Return the successor of the update; see old() for the arguments."""
+    """Return the successor of the update. old() explains the arguments."""
     annotations = _annotations("foo", goal, original,
                                {LAST_ROLLOUT: record("updating"), **(annotate or {})})
     return rc(**{"name": SUCCESSOR, "replicas": replicas, "image": "myimage:v2", "label": LABEL,
@@ -239,9 +239,10 @@ def run_past_waits(world: t.Any, max_steps: int, **request: Request) -> list[str
 
 def assert_stale_status_changes_no_rollback(settled: t.Any, stale: t.Any, steps: int,
                                             request: Request) -> None:
-    """Check that a rollback after some steps has the same steps with an outdated status.
+    """Check that an outdated status does not change the steps of a rollback.
 
-    settled, stale: two equal simulated migrations. The status of `stale` becomes outdated.
+    settled, stale: two equal simulated migrations, which are rolled back after `steps` steps. The
+    status of `stale` is outdated then.
     """
     for world in (settled, stale):
         world.run_steps(steps)

@@ -87,7 +87,7 @@ class Moves:
 class ClusterModel(Moves, SimulatedCluster):
     """ReplicationControllers or ReplicaSets, and a lagging controller manager."""
 
-    #: Whether pods take time to terminate; in check mode, pods terminate immediately.
+    #: Whether pods take time to terminate. In check mode, they terminate immediately.
     terminates_slowly = False
 
     def __init__(self, items: t.Iterable[Json] = (), kind: Kind = Kind.REPLICATION_CONTROLLER,
@@ -364,9 +364,9 @@ class DaemonSetModel(RevisionMoves, SimulatedDaemonSets):
 
     def set_nodes(self, name: str, nodes: t.Iterable[str], *,
                   keep_other_nodes: bool = False) -> None:
-        """Set the nodes of a DaemonSet. Its other nodes are deleted, and so are their pods.
+        """Set the nodes on which a DaemonSet runs pods, and delete all other nodes and their pods.
 
-        keep_other_nodes: instead, the other nodes get a taint, and their pods remain.
+        keep_other_nodes: give these nodes a taint instead, and keep their pods.
         """
         pods = self.pods(name)
         self._nodes[name] = tuple(sorted(nodes))

@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import 
 
 
 class FakeClock(Clock):
-    """Clock that advances only during sleeps and waits; timestamps are constant."""
+    """Clock that advances only during sleeps and waits. Its timestamps are constant."""
 
     def __init__(self):
         self.now = 1000.0
@@ -48,7 +48,7 @@ class Cluster(IdleGateway):
             items), FakeClock(), threading.RLock()
         #: Called during each wait.
         self.on_wait = self.cluster.settle
-        #: Called before each write; False rejects the write.
+        #: Called before each write. If it returns False, the write is rejected.
         self.allow_write = lambda write: True
         #: Image that admission sets in every template. While it is None, a dry run fails the test.
         self.admission_image = None

@@ -29,7 +29,7 @@ Json = dict[str, t.Any]
 PAYMENTS, IDLE = "payments", "idle"
 #: Placeholder for the uid of a controller. In the unit tests, it is the uid itself.
 UID = "uid of {}"
-#: Command in forged texts; it creates a file if the text is pasted or evaluated.
+#: Command in forged texts. It creates a file if the text is pasted or evaluated.
 TRACE = "touch /tmp/forged"
 #: A depth of nested JSON that no parser accepts, and a length of a text that no message has.
 DEPTH, LENGTH = 10_000, 100_000
@@ -65,7 +65,7 @@ INVALID_VALUES: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [
 IMAGES = {"web": "myimage:v9"}
 TEMPLATE = {"metadata": {"labels": {"app": "foo"}},
             "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
-#: Complete and plausible JSON documents by annotation; a forgery changes some fields.
+#: Complete and plausible JSON documents by annotation. A forgery changes some of their fields.
 DOCUMENTS: dict[str, Json] = {
     object_meta.TAKEOVER: {"next": PAYMENTS, "uid": UID.format(PAYMENTS),
                            "label": object_meta.DEPLOYMENT_LABEL, "replicas": 300,
@@ -109,7 +109,7 @@ DAEMON_SET_RECORD: Json = {
 OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
 
 
-#: Fields of scaleUp and scaleDown of an autoscaler, and values of policies (only the first is valid).
+#: Fields of scaleUp and scaleDown of an autoscaler, and values of policies (the first is valid).
 RULES = ("policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance")
 POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **wrong}] for wrong in (
     {}, {"type": "evil"}, {"value": 0}, {"value": "1"}, {"periodSeconds": 1801}, {"other": 1}))

@@ -61,7 +61,7 @@ class Controller:
     is_locked: bool = False
     #: Whether all old pods exist beside the new pods.
     keeps_old: bool = False
-    #: The percentage of new pods at which the new pods become unavailable; 101: never.
+    #: The percentage of new pods at which the new pods become unavailable. 101 means never.
     breaks_at: int = 101
     #: Whether the last update was rolled back.
     was_rolled_back: bool = False

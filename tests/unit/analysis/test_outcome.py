@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Outcomes: a violated threshold fails; an unknown value passes only if an option says so."""
+"""Evaluate measurements and metrics: a violated threshold fails.
+
+An unknown value passes only if an option says so.
+"""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ def test_event_older_than_a_list_is_an_earlier_state(gateway, api):
         "12", "15"]
 
 
-def test_deletion_of_a_pod_hides_the_states_before(gateway, api):
+def test_deletion_of_a_pod_hides_its_earlier_states(gateway, api):
     api.answers.append(pods(pod_of_primary("a", ready=True)))
     gateway.watched_pods(PRIMARY)
     informer_ = gateway._informers["watched", "app=foo", PRIMARY.uid]

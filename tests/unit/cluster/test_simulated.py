@@ -38,7 +38,7 @@ def simulate(real, advance_clock=lambda seconds: None):
     return SimulatedGateway(real, advance_clock, choose(Request("foo")).model(real))
 
 
-def test_check_mode_changes_the_model_only(gateway, api):
+def test_check_mode_changes_only_the_model(gateway, api):
     simulated = simulate(gateway)
 
     assert simulated.write(SCALE_TO_2)

@@ -326,7 +326,7 @@ def test_object_deleted_during_a_list_stays_deleted(listed_controllers):
     assert set(cache.controllers()) == {"foo"}
 
 
-def test_mapping_of_controllers_does_not_change(listed_controllers):
+def test_returned_mapping_of_controllers_does_not_change(listed_controllers):
     cache, server = listed_controllers
     server.items = [item("5"), item_named("baz", "6")]
     cache.update(0)

@@ -808,7 +808,7 @@ def test_commands_contain_only_valid_names(observation):
 ])
 @pytest.mark.parametrize("field", ["", "spec.containers{web}"], ids=["pod", "container"])
 def test_event_alone_is_never_fatal(reason, message, field):
-    """Pods that become healthy may have the same Events while they start."""
+    """Healthy pods may have had such an Event while they started."""
     (cause,) = diagnose(CREATING, events=[event(reason, message, count=99, field=field)])
 
     assert not cause.is_fatal
@@ -1046,7 +1046,7 @@ def paths_in(item: t.Any, path: tuple = ()) -> list[tuple]:
 
 @given(st.data())
 def test_malformed_objects_never_raise(data):
-    """Fields may be missing or have any type; the result is always a list of causes."""
+    """Fields may be missing or have any type. The result is still a list of causes."""
     case = data.draw(st.sampled_from([case for case in CASES.values()
                                       if not isinstance(case.observations[0], str)]))
     case_objects = [copy.deepcopy(part) for part in data.draw(st.sampled_from(case.observations))]

@@ -35,7 +35,7 @@ def sentences(*pods):
     [],
     [pod("a", f"r/shop@{A}")],
     [pod("a", f"r/shop@{A}"), pod("b", f"r/shop@{A}")],
-    # A mirror: another repository, the same digest
+    # A mirror is another repository with the same digest
     [pod("a", f"r/shop@{A}"), pod("b", f"mirror/shop@{A}"), pod("c", f"docker-pullable://r@{A}")],
     # Not known yet
     [pod("a", f"r/shop@{A}"), pod("b", ""), {"metadata": {"name": "c"}}],

@@ -367,7 +367,7 @@ def test_message_for_a_quota_that_is_too_small():
 
 @pytest.mark.parametrize("hard, is_refused", [("5", True), ("6", False)])
 def test_quota_without_room_for_all_new_pods_refuses_keep_old(hard, is_refused):
-    """A pause at one of three new pods needs room for all three as well."""
+    """Even if a task pauses after one of three new pods, the quota must have room for all three."""
     request = dataclasses.replace(REQUEST, pause_at=Size(1), keeps_old=True,
                                   max_surge=Size(100, percent=True))
     quotas = [quota({"pods": hard}, {"pods": "3"})]
@@ -657,7 +657,7 @@ def test_all_warnings_at_once():
 
 @given(st.data())
 def test_malformed_objects_never_raise(data):
-    """Fields may be missing or have any type; the warnings are always sentences."""
+    """Fields may be missing or have any type. The warnings are still sentences."""
     related = copy.deepcopy({key: value for key, value in ALL_PROBLEMS.items() if key != "item"})
     for _time in range(data.draw(st.integers(1, 5))):
         *path, last = data.draw(st.sampled_from([path for path in paths_in(related)

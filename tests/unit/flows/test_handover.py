@@ -155,9 +155,9 @@ class World:
         return {**item, "metadata": {**item["metadata"], **metadata}}
 
     def replaced(self, **changes):
-        """Return foo after another client has applied its old manifest.
+        """Return foo after another client has applied the old manifest of foo.
 
-        The template is the old one, and open; the annotations stay.
+        Foo has its old, open template again, but keeps its annotations.
         """
         renamed_foo = self.renamed(replicas=3)
         return changed(renamed_foo,
@@ -468,7 +468,7 @@ def test_successor_is_closed_with_a_copy_of_the_annotation(world):
                               world.new(3)))["/metadata/uid"] == SUCCESSOR_UID
 
 
-def test_close_changes_the_priority_class_only():
+def test_close_changes_only_the_priority_class():
     step = handover.close(parse(rc()), {})
 
     assert summary(step) == ("annotate", "foo", None, "no more pods are created for it")
@@ -694,7 +694,7 @@ def test_an_edited_template_is_not_recorded_as_the_result_of_the_request(world):
     (ROLLBACK, False),
 ], ids=["same request", "same request with another strategy", "another image", "rolled_back"])
 def test_handover_is_the_end_of_a_task_with_the_same_request(request_, expected):
-    """A task that repeats a restart has to end here: otherwise it would restart the pods again."""
+    """A task that repeats a restart must end here, or it would restart the pods again."""
     assert decide(request_, REPLICATION_CONTROLLERS.renamed(replicas=3)).is_last is expected
 
 
@@ -782,7 +782,7 @@ def test_replaced_foo_before_step_2_loses_the_annotation(world):
        ownerReferences=[{"kind": "Deployment", "name": "web", "controller": True}]),
 ], ids=["no partner", "another partner", "another owner"])
 def test_takeover_annotation_with_another_controller_is_refused(world, partner):
-    """A user with annotate permission could otherwise change foo's pods."""
+    """If this was accepted, a user who may only annotate foo could change foo's pods."""
     primary = changed(world.renamed(),
                       annotations={object_meta.TAKEOVER: json.dumps(
                           {**TAKEOVER, "next": "bar", "uid": "uid of bar"})})

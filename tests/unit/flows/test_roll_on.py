@@ -91,7 +91,7 @@ def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
     assert checksum(secret) not in result + json.dumps(cluster.checksums)
 
 
-def test_data_that_changes_during_a_pause(cluster):
+def test_data_changed_during_a_pause_is_rolled_out_by_a_later_task(cluster):
     """The next task finishes the update with a warning. The task after it replaces the pods."""
     cluster.update(pause_at="1")
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}

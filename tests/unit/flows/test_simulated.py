@@ -236,7 +236,7 @@ def test_an_open_controller_replaces_reparented_pods():
     assert owners(cluster) == ["uid of bar", "uid of bar", UID, UID]
 
 
-def test_controller_does_not_release_a_pod_of_another():
+def test_controller_does_not_release_a_pod_of_another_controller():
     """The manager's cache is outdated: foo no longer has the pod to release."""
     cluster = ClusterModel([rc(replicas=1), rc("bar", replicas=0)])
     cluster.write(handover_to_bar(1))

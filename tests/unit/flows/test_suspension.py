@@ -26,7 +26,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 #: The annotation that can exclude an object from Flux.
 RECONCILE = KUSTOMIZATION.annotation
 LABELS = {KUSTOMIZATION.label: "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
-#: Annotations of foo during an update; SUSPENDED_GITOPS names the annotation that the task has set.
+#: Annotations of foo during an update. SUSPENDED_GITOPS names the annotation that the task has set.
 EXCLUDED = {RECONCILE: "disabled", SUSPENDED_GITOPS: RECONCILE}
 
 

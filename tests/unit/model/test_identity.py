@@ -149,7 +149,7 @@ def test_label_differs_from_the_used_label_and_is_stable(content):
 
 
 @given(JSON, LABEL_VALUES)
-def test_unused_label_depends_on_the_content_only(content, used_label):
+def test_unused_label_depends_only_on_the_content(content, used_label):
     label = identity.label_value(content, None)
 
     assert identity.label_value(content, used_label if used_label != label else "another") == label

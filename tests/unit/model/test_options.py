@@ -367,8 +367,8 @@ def test_empty_change_is_refused(params):
 
 @pytest.mark.parametrize("params", [V2, {"definition": DEFINITION}, {}],
                          ids=["image", "definition", "nothing"])
-def test_rollback_with_and_without_a_change(params):
-    """Role and playbook pass the same options to an update and to a rollback."""
+def test_rollback_is_accepted_with_and_without_a_change(params):
+    """The role and the playbook pass the options of an update to its rollback, too."""
     request = build_request(state="rolled_back", **params)
 
     assert request.state is State.ROLLED_BACK and not request.needs_dry_run

@@ -126,7 +126,7 @@ def test_scale_tests_size_and_annotations():
     assert not step.is_last
 
 
-def test_scale_as_a_restoration():
+def test_scale_can_be_a_restoration():
     assert summary(scale(PRIMARY, 3, Action.RESTORE)) == ("restore", "foo", 2, 3)
 
 

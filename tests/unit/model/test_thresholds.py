@@ -131,7 +131,7 @@ def test_settled_controllers_are_never_stuck(strategy, growing, shrinking):
 
 @given(strategies(), COUNT)
 def test_rollout_stays_between_floor_and_ceiling_until_it_ends(strategy, never_available):
-    """All old pods are replaced by new pods; some old pods are never available."""
+    """New pods replace all old pods, although some of the old pods are never available."""
     desired, surge, unavailable = strategy
     state = types.SimpleNamespace(old=desired, new=0)
     floor = min(desired - unavailable, max(0, desired - never_available))

@@ -27,7 +27,8 @@ GROUPS = {"all": ["a", "b", "c", "d"], "ungrouped": [], "canary": ["a", "b"],
 ], ids=["overlapping groups", "reversed order", "--limit with a part of a region",
         "--limit with a region", "empty and repeated regions",
         "no regions", "--limit without hosts"])
-def test_batches_are_the_regions_in_order_without_duplicates_after_limit(regions, hosts, batches):
+def test_batches_follow_the_order_of_the_regions_and_contain_each_host_once(
+        regions, hosts, batches):
     assert list(region_batches(GROUPS, regions, list(hosts)).items()) == list(batches.items())
 
 

@@ -154,7 +154,7 @@ def test_approval(answer, on_failure, outcome):
 
 
 def test_update_resumed_at_the_deadline():
-    """Another client holds the Lease, so the rollback is rejected; the update ends."""
+    """Another client holds the Lease. Therefore, the rollback is rejected, and the update ends."""
     class LateCluster(Cluster):
         def update(self, options):
             result = super().update(options)

@@ -374,7 +374,7 @@ class Explorer:
             if request.state is State.RESTARTED and self.has_been_restarted(cluster):
                 self.check_end(cluster)
                 self.ends[key_of(request)].add(state)
-                continue  # the same request would restart again
+                continue  # this request would restart the pods again
             decision = self.decide(request, cluster)
             if isinstance(decision, RolloutError):
                 self.check_refusal(request, cluster, decision)
@@ -443,7 +443,7 @@ class Explorer:
         assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}"
         # The controller manager may mistake the death of a pod for the reparenting of another pod.
         ceiling = died + (self.size if cluster.is_handing_over() else self.ceiling)
-        # After a replacement, foo may create old pods; the number of new pods is still limited.
+        # After a replacement, foo may create old pods, but the number of new pods is limited.
         if cluster.replacements < self.replacements:
             assert sum(dict(pod.labels) != self.labels
                        for pod in cluster.surviving_pods) <= self.size + died, cluster.pods

@@ -126,7 +126,7 @@ AT_TWO, ALL_NEW = Size(2), Size(100, percent=True)
 PAUSED_AT = {number: {object_meta.PAUSED: number} for number in "123"}
 
 
-#: The name of a successor that another client has created at the same time.
+#: The name of a successor that another client has created concurrently.
 DISPLACED = "foo-0123456789"
 
 
@@ -736,7 +736,7 @@ def test_update_without_pods():
             and items["foo"]["spec"]["template"]["spec"] == template("myimage:v2")["spec"])
 
 
-def test_restart_changes_the_template_only():
+def test_restart_changes_only_the_template():
     lines, items = run_task(RESTART, rc(replicas=1))
 
     spec = items["foo"]["spec"]["template"]
@@ -771,7 +771,7 @@ def test_new_update_takes_the_size_set_by_another_client():
     assert annotations(items)[object_meta.ORIGINAL] == "5"
 
 
-def test_successor_copies_the_metadata_of_the_user_only():
+def test_successor_copies_only_the_metadata_of_the_user():
     primary = old(2, original=2, annotate={
         object_meta.PARTNER_UID: None, object_meta.LAST_ROLLOUT: record("updated"), "note": "kept",
         "kubectl.kubernetes.io/last-applied-configuration": "{}",
@@ -896,7 +896,7 @@ def test_annotations_of_a_rollback_on_both_controllers():
 def test_too_large_annotations_are_refused_before_the_first_write(free_bytes, action):
     """The API server accepts 256 KiB of annotations, including their keys.
 
-    Of the annotations of an update, the annotation of the handover is the longest.
+    The longest annotation that an update adds is the annotation of the handover.
     """
     primary = rc(annotations={"note": "x" * (256 * 1024 - free_bytes - len("note"))})
 

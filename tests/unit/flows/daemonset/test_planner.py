@@ -114,7 +114,7 @@ def strategy_of(model):
 
 
 def test_update_while_old_and_new_pods_fail():
-    """A rollback to a version that fails as well does not block the update to a third version."""
+    """A rollback to a version that also fails does not block the update to a third version."""
     model = cluster()
     model.broken_images = frozenset({"myimage:v1", "myimage:v2"})
     make_unready(model, *model._nodes["foo"])

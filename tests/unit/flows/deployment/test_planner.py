@@ -631,7 +631,7 @@ def test_strategy_that_no_update_could_have_replaced_is_not_restored(strategy):
         decide(UPDATE, model)
 
 
-def test_rollback_uses_the_previous_replica_set_only():
+def test_rollback_uses_only_the_previous_replica_set():
     model = cluster()
     run_task(UPDATE, model)
     run_task(request_for(image="myimage:v3", pause_at="1"), model)
@@ -770,7 +770,7 @@ def test_stages_with_keep_old():
 
 @pytest.mark.parametrize("request_", [CANARY, KEEP_ALL], ids=["pause", "keep_old"])
 def test_rollback_resumes_a_deployment_after_a_kill_at_a_pause(request_):
-    """Another client has changed a setting, so that the task sets it again before it annotates."""
+    """Another client has changed a setting. The task sets it again before it annotates."""
     model = cluster()
     run_task(request_, model)
     model.items["foo"]["spec"]["progressDeadlineSeconds"] = 900
